@@ -1,0 +1,60 @@
+# One folder = one room = one target. The rooms and who may use whom: docs/architecture.md.
+
+# gpulet_room(<name> [SOURCES ...] [PUBLIC targets...] [PRIVATE targets...])
+# Library gpulet_<name> of the sources in this folder. Without sources it is a header-only room.
+function(gpulet_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  if(ROOM_SOURCES)
+    add_library(gpulet_${name} STATIC ${ROOM_SOURCES})
+    target_include_directories(gpulet_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_link_libraries(gpulet_${name} PUBLIC ${ROOM_PUBLIC} PRIVATE ${ROOM_PRIVATE} gpulet_warnings)
+  else()
+    add_library(gpulet_${name} INTERFACE)
+    target_include_directories(gpulet_${name} INTERFACE ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(gpulet_${name} INTERFACE ${ROOM_PUBLIC})
+  endif()
+endfunction()
+
+# gpulet_program(<program> SOURCES ... LIBS ...)
+function(gpulet_program name)
+  cmake_parse_arguments(PROGRAM "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${PROGRAM_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE ${PROGRAM_LIBS} gpulet_warnings)
+endfunction()
+
+# gpulet_test(<name> SOURCES ... LIBS ... [LABELS unit|session|net|torch|gpu|slow ...])
+# Program test_<name> with GoogleTest's main. One ctest entry per test case, named <name>.<Suite>.<Case>.
+function(gpulet_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 60)
+  endif()
+  add_executable(test_${name} ${TEST_SOURCES})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(test_${name} PRIVATE ${TEST_LIBS} GTest::gtest_main GTest::gmock gpulet_warnings)
+  target_compile_definitions(test_${name} PRIVATE GPULET_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                                  GPULET_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  include(GoogleTest)
+  gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+                       PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT})
+endfunction()
+
+# gpulet_fuzzer(<name> SOURCES ... LIBS ...): program fuzz_<name>, only in the fuzz preset. Seeds in tests/<room>/corpus.
+function(gpulet_fuzzer name)
+  if(NOT GPULET_WITH_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(FUZZ "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(fuzz_${name} ${FUZZ_SOURCES})
+  target_link_libraries(fuzz_${name} PRIVATE ${FUZZ_LIBS} gpulet_warnings)
+  target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+endfunction()
+
+# gpulet_benchmark(<name> SOURCES ... LIBS ...): program bench_<name> with Google Benchmark.
+function(gpulet_benchmark name)
+  cmake_parse_arguments(BENCH "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(bench_${name} ${BENCH_SOURCES})
+  target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(bench_${name} PRIVATE ${BENCH_LIBS} benchmark::benchmark gpulet_warnings)
+endfunction()

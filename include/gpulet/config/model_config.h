@@ -1,0 +1,39 @@
+// models.json: the models that are served, and their objectives.
+//
+// {"models":[{"name":"lenet","file":"../models/lenet.pt",
+//   "inputs":[{"name":"image","type":"FP32","shape":[1,28,28]}],
+//   "outputs":[{"name":"logits","type":"FP32","shape":[10]}],
+//   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200}]}
+//
+// `file` is relative to the JSON file. `rate` is what the first plan expects before anything was seen (default 0).
+// Loading errors (Status invalid or not_found) read "<file>: <json pointer>: <what is wrong>; <the mend>". Unknown
+// keys are errors that name the nearest known key. Plain values; loading is blocking file I/O.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/status.h"
+#include "gpulet/core/tensor.h"
+
+namespace gpulet::config {
+
+struct ModelConfig {
+  std::string name;                // [A-Za-z0-9._-]+, unique
+  std::filesystem::path file;      // absolute once loaded
+  std::vector<TensorSpec> inputs;  // at least one
+  std::vector<TensorSpec> outputs;
+  double slo_ms = 0;               // > 0
+  double rate = 0;                 // >= 0, requests per second
+  std::uint32_t max_batch = 32;    // 1..1024
+  std::optional<double> memory_mb;
+
+  friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
+};
+
+[[nodiscard]] Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file);
+
+}  // namespace gpulet::config

@@ -1,0 +1,90 @@
+// Status and Result: how a failure crosses the border of a room.
+//
+// A function that can fail for a reason its caller must handle returns Status or Result<T>. Exceptions are for
+// bugs and for construction, and end at the border of their room. A message names what failed, where, and the
+// mend, and holds the offending value. Values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace gpulet {
+
+enum class StatusCode : std::uint8_t {
+  ok = 0,
+  invalid = 1,      // the caller's input is wrong; asking again will not help
+  not_found = 2,    // no such model, gpulet, file
+  unavailable = 3,  // nobody can serve it now; asking later may help
+  too_late = 4,     // the deadline cannot be met any more
+  overloaded = 5,   // a bounded queue is full
+  timeout = 6,      // a peer did not answer in time
+  cancelled = 7,    // the asker went away or took it back
+  malformed = 8,    // bytes that are not of the protocol
+  internal = 9,     // a bug, or a failure below that has no better name
+};
+
+// The code's name as written above: "invalid", "too_late", ...
+[[nodiscard]] std::string_view to_string(StatusCode code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  [[nodiscard]] bool ok() const { return code_ == StatusCode::ok; }
+  [[nodiscard]] StatusCode code() const { return code_; }
+  [[nodiscard]] const std::string& message() const { return message_; }
+
+  // The same failure, told from one room further out: "<where>: <message>".
+  [[nodiscard]] Status within(std::string_view where) const;
+
+  // "invalid: rate must not be negative; was -3"
+  [[nodiscard]] std::string to_string() const;
+
+  friend bool operator==(const Status&, const Status&) = default;
+
+ private:
+  StatusCode code_ = StatusCode::ok;
+  std::string message_;
+};
+
+// A value or the Status that says why there is none. Asking for the value of a failed Result is a bug and throws.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
+  Result(Status failure) : state_(std::move(failure)) {    // NOLINT(google-explicit-constructor)
+    if (std::get<Status>(state_).ok()) {
+      throw std::logic_error("a Result without a value needs a Status that failed");
+    }
+  }
+
+  [[nodiscard]] bool ok() const { return std::holds_alternative<T>(state_); }
+  [[nodiscard]] Status status() const { return ok() ? Status() : std::get<Status>(state_); }
+
+  [[nodiscard]] T& value() & {
+    require_value();
+    return std::get<T>(state_);
+  }
+  [[nodiscard]] const T& value() const& {
+    require_value();
+    return std::get<T>(state_);
+  }
+  [[nodiscard]] T&& value() && {
+    require_value();
+    return std::get<T>(std::move(state_));
+  }
+
+ private:
+  void require_value() const {
+    if (!ok()) throw std::logic_error("value() of a failed Result: " + std::get<Status>(state_).to_string());
+  }
+
+  std::variant<T, Status> state_;
+};
+
+}  // namespace gpulet

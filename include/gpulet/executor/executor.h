@@ -1,0 +1,50 @@
+// Executor: runs batches of loaded models, one after another, in the process of one gpulet.
+//
+// Used by one thread. Errors are Status values; what a library below throws ends inside the implementation.
+// Layout of inputs and outputs: core/request.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/core/status.h"
+#include "gpulet/core/tensor.h"
+#include "gpulet/core/time.h"
+
+namespace gpulet::executor {
+
+struct ModelToLoad {
+  std::string name;
+  std::filesystem::path file;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::uint32_t max_batch = 1;  // warmed for batches up to this one
+};
+
+struct BatchToRun {
+  std::string_view model;
+  std::uint32_t count = 0;
+  std::span<const std::byte> input;  // exactly count times the model's input bytes
+  std::span<std::byte> output;       // at least count times the model's output bytes
+  Duration simulated_latency{};      // what a simulated device takes for it; ignored by real ones
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Loads and warms. Fails (not_found, invalid, internal) naming the file and what is wrong with it, for example
+  // outputs that differ from the declared ones; nothing of the model stays loaded then.
+  [[nodiscard]] virtual Status load(const ModelToLoad& model) = 0;
+
+  // Runs to the end and returns the bytes written to `output`. Fails with not_found (model not loaded), invalid
+  // (sizes) or internal (the library's own words).
+  [[nodiscard]] virtual Result<std::size_t> run(const BatchToRun& batch) = 0;
+};
+
+}  // namespace gpulet::executor

@@ -1,0 +1,70 @@
+// The frame: a fixed header, a small protobuf message, raw payload bytes. Format and limits: proto/README.md.
+// Pure functions over bytes; any thread. Nothing is allocated from a length that was not checked against the limits.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/status.h"
+
+namespace gpulet::net {
+
+inline constexpr std::size_t kFrameHeaderBytes = 16;
+inline constexpr std::uint32_t kFrameMagic = 0x544c5047;  // "GPLT" in little-endian order
+inline constexpr std::uint8_t kFrameVersion = 1;
+
+enum class MessageType : std::uint8_t {
+  infer_request = 1,
+  infer_reply = 2,
+  models_request = 3,
+  models_reply = 4,
+  status_request = 5,
+  status_reply = 6,
+  hello = 16,
+  gpulet_report = 17,
+  batch_result = 18,
+  model_wanted = 19,
+  heartbeat = 20,
+  welcome = 32,
+  create_gpulet = 33,
+  retire_gpulet = 34,
+  batch = 35,
+  model_piece = 36,
+  load_models = 48,
+  run_batch = 49,
+  stop_proxy = 50,
+  proxy_ready = 51,
+  batch_ran = 52,
+};
+
+struct FrameHeader {
+  MessageType type{};
+  std::uint32_t message_bytes = 0;
+  std::uint32_t payload_bytes = 0;
+};
+
+struct FrameLimits {
+  std::uint32_t max_message_bytes = 1U << 20U;
+  std::uint32_t max_payload_bytes = 256U << 20U;
+};
+
+[[nodiscard]] std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header);
+
+// Fails with malformed (magic, version, reserved bits, unknown type) or invalid (over a limit); names the value.
+[[nodiscard]] Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
+                                                      const FrameLimits& limits);
+
+// A frame ready to be written: header and message in one string, payload as a scatter list that is never copied.
+struct OutgoingFrame {
+  std::string head;            // frame header and message
+  std::vector<Bytes> payload;
+
+  [[nodiscard]] std::size_t byte_size() const;
+};
+
+}  // namespace gpulet::net

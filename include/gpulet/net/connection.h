@@ -1,0 +1,72 @@
+// Connection: frames over one stream socket (TCP or Unix), in both directions.
+//
+// Single-strand type: every call and every callback happens on the executor of the socket, which must not run them
+// concurrently. Reading goes through one buffer, so that many small frames cost one system call; a large payload is
+// received straight into the memory that the handler gives. Writing gathers what is queued into one system call.
+// A connection lives by its shared_ptr; the handler must outlive it or call close() and drop it first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/codec/frame.h"
+
+namespace gpulet::net {
+
+using StreamSocket = asio::generic::stream_protocol::socket;
+
+class ConnectionHandler {
+ public:
+  virtual ~ConnectionHandler() = default;
+
+  // A frame's header and message are here, its payload (not empty) is to come: where shall it go? Memory of exactly
+  // header.payload_bytes. An error is the peer's fault: the connection closes with it.
+  [[nodiscard]] virtual Result<MutableBytes> payload_memory(const FrameHeader& header,
+                                                            std::span<const std::byte> message) = 0;
+  // A whole frame is here. `message` is valid during the call only. The handler may send() and close() inside.
+  virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message, MutableBytes payload) = 0;
+  // Called once, as the last call: the peer closed (cancelled), broke the protocol (malformed, invalid), stopped
+  // reading (overloaded, timeout), the network failed (unavailable), or close() was called (cancelled).
+  virtual void on_closed(const Status& reason) = 0;
+};
+
+struct ConnectionOptions {
+  FrameLimits limits;
+  std::size_t max_queued_bytes = 64U << 20U;       // written but not yet taken by the peer; beyond it: closed
+  Duration write_timeout = std::chrono::seconds(10);  // without any progress of a write
+  // Without a frame started within this time the peer is gone. Zero: no limit (clients may idle).
+  Duration read_timeout{};
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  // Takes the socket over and starts reading. The first callback comes after this returns.
+  [[nodiscard]] static std::shared_ptr<Connection> start(StreamSocket socket, const ConnectionOptions& options,
+                                                         ConnectionHandler& handler);
+
+  // Queues a frame. After closing it is dropped.
+  void send(OutgoingFrame frame);
+  // Sends what is queued, then closes: for goodbye errors. Bounded by the write timeout.
+  void close_after_sending();
+  // Closes now; on_closed follows unless it was already called.
+  void close(Status reason);
+
+  [[nodiscard]] std::size_t queued_bytes() const;
+
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+ private:
+  class Impl;
+  explicit Connection(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpulet::net

@@ -1,0 +1,44 @@
+// PartitionDriver: how a share of one device is put in force for the process that serves a gpulet.
+//
+// Life of a grant: grant() before the process exists gives the environment it must start with; attach() right after
+// it was started, while it loads its models; activate() when it is ready to serve, from then on the share holds;
+// release() when the process has ended (or never started). The backend's thread alone calls a driver; no call blocks
+// for longer than a few file writes. Failures: invalid (a share the device cannot give), unavailable (the mechanism
+// refused; the message says what to do).
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/ids.h"
+#include "gpulet/core/share.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+
+namespace gpulet::partition {
+
+struct Grant {
+  std::map<std::string, std::string> environment;  // for the gpulet's process, on top of the backend's own
+};
+
+class PartitionDriver {
+ public:
+  virtual ~PartitionDriver() = default;
+
+  // What holds the shares, for the status: "cgroup v1", "cgroup v2", "pacing", "simulated", ...
+  [[nodiscard]] virtual std::string mechanism() const = 0;
+
+  // Reserves the share for that gpulet. A second grant for one id is a bug.
+  [[nodiscard]] virtual Result<Grant> grant(GpuletId gpulet, Share share) = 0;
+  // Puts the process under the driver's hand, with a loose bound that lets it load without starving its neighbours.
+  [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;
+  // The share is in force when this returns.
+  [[nodiscard]] virtual Status activate(GpuletId gpulet) = 0;
+  // Forgets the gpulet and removes everything made for it. Never fails; unknown ids are ignored.
+  virtual void release(GpuletId gpulet) = 0;
+};
+
+}  // namespace gpulet::partition

@@ -1,0 +1,54 @@
+// L(b, p): the measured latency of one batch of b requests of one model alone on a gpulet of p percent.
+//
+// Missing cells are interpolated where measured neighbours exist: linear in the batch between two measured batches
+// of one size; between two measured sizes linear in 1/p (latency is close to affine in it). Nothing is invented:
+// beyond the largest batch measured at a size, below the smallest size or above the largest one there is no answer
+// (an empty optional). A batch below the smallest measured one costs what the smallest does.
+// Immutable once built; any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "gpulet/core/share.h"
+#include "gpulet/core/status.h"
+
+namespace gpulet::profile {
+
+struct LatencySample {
+  std::uint32_t batch = 0;
+  Share share;
+  double latency_ms = 0;
+};
+
+class LatencyTable {
+ public:
+  // Fails (invalid) on no samples, a batch of 0, a share outside 1..100, a latency that is not finite and positive,
+  // or two samples for one cell that differ.
+  [[nodiscard]] static Result<LatencyTable> create(std::vector<LatencySample> samples);
+
+  // Milliseconds; empty where nothing measured answers. `batch` 0 is a bug and has no answer.
+  [[nodiscard]] std::optional<double> latency_ms(std::uint32_t batch, Share share) const;
+
+  // The largest batch with an answer at that size; 0 where the size has none.
+  [[nodiscard]] std::uint32_t largest_batch(Share share) const;
+
+  // The cells as given, by size, then batch.
+  [[nodiscard]] const std::vector<LatencySample>& samples() const { return samples_; }
+
+ private:
+  LatencyTable() = default;
+
+  struct Row {  // one measured size
+    Share share;
+    std::vector<std::uint32_t> batches;    // ascending
+    std::vector<double> latencies_ms;      // beside batches
+  };
+  [[nodiscard]] static std::optional<double> within_row(const Row& row, std::uint32_t batch);
+
+  std::vector<LatencySample> samples_;
+  std::vector<Row> rows_;  // by ascending share
+};
+
+}  // namespace gpulet::profile

@@ -1,0 +1,31 @@
+// Profiles on disk: import from CSV, write, read back. Formats: profiles/FORMAT.md and the CSV columns of the
+// `gpulet profile import` contract. Errors name the file, the line or JSON pointer, and the mend. Blocking file I/O.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "gpulet/core/status.h"
+#include "gpulet/profile/profile.h"
+
+namespace gpulet::profile {
+
+struct CsvSources {
+  std::filesystem::path latency;                      // model,batch,partition,latency_ms
+  std::optional<std::filesystem::path> utilization;   // model,batch,partition,l2_util,dram_util
+  std::optional<std::filesystem::path> interference;  // model,batch,partition,other_model,other_batch,other_partition,latency_ms
+};
+
+// Columns are found by their header names, in any order; further columns are ignored.
+[[nodiscard]] Result<Profile> import_csv(const std::string& name, const CsvSources& sources);
+
+// Writes directory/<name>/...; replaces what was there as a whole or not at all.
+[[nodiscard]] Status write_profile(const Profile& profile, const std::filesystem::path& directory);
+
+[[nodiscard]] Result<Profile> read_profile(const std::filesystem::path& profile_directory);
+
+// Every profile below `directory`. A directory without any is an error that says how to make one.
+[[nodiscard]] Result<ProfileSet> read_profiles(const std::filesystem::path& directory);
+
+}  // namespace gpulet::profile

@@ -1,0 +1,47 @@
+// The devices that a plan may use, and the demands it must cover. Plain values; any thread.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/share.h"
+
+namespace gpulet::schedule {
+
+// Devices are numbered from 0 within their node.
+struct DeviceKey {
+  std::string node;
+  std::uint32_t device = 0;
+
+  friend auto operator<=>(const DeviceKey&, const DeviceKey&) = default;
+};
+
+struct Device {
+  DeviceKey key;
+  std::string type;               // names a profile
+  std::string partitioning;       // "mps", "mig", "green", "cpu_quota", "simulated"
+  std::vector<Share> sizes;       // sizes a gpulet may have, ascending
+  std::uint32_t max_partitions = 2;
+  double memory_mb = 0;           // 0: not limited
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+struct Cluster {
+  std::vector<Device> devices;  // sorted by key
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+struct ModelDemand {
+  std::string name;
+  double rate = 0;     // requests per second
+  double slo_ms = 0;
+  std::uint32_t max_batch = 32;
+
+  friend bool operator==(const ModelDemand&, const ModelDemand&) = default;
+};
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,54 @@
+// A plan: which gpulets exist, on which device, and which models take turns in each. Mathematics of a plan:
+// docs/scheduling.md. Plain values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/share.h"
+#include "gpulet/schedule/cluster.h"
+
+namespace gpulet::schedule {
+
+struct Assignment {
+  std::string model;
+  double rate = 0;          // requests per second that this gpulet takes of the model
+  std::uint32_t batch = 0;  // largest batch of a round
+  double latency_ms = 0;    // of one batch, slowdown and margin included (exec in docs/scheduling.md)
+  double slowdown = 1;      // by what runs beside the gpulet on its device
+  double slo_ms = 0;
+
+  friend bool operator==(const Assignment&, const Assignment&) = default;
+};
+
+struct PlannedGpulet {
+  DeviceKey device;
+  Share size;
+  double duty_cycle_ms = 0;  // one round of all assignments
+  std::vector<Assignment> assignments;
+
+  friend bool operator==(const PlannedGpulet&, const PlannedGpulet&) = default;
+};
+
+struct Unserved {
+  std::string model;
+  double rate = 0;     // requests per second without a place
+  std::string reason;  // in words, with the mend where there is one
+
+  friend bool operator==(const Unserved&, const Unserved&) = default;
+};
+
+struct Plan {
+  std::string policy;
+  std::vector<PlannedGpulet> gpulets;  // by device, then descending size
+  std::vector<Unserved> unserved;      // by model; empty where the plan is schedulable
+  std::vector<std::string> notes;      // what the policy has to say about its choices
+
+  [[nodiscard]] bool schedulable() const { return unserved.empty(); }
+  [[nodiscard]] std::uint32_t devices_used() const;
+
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+}  // namespace gpulet::schedule

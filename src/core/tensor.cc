@@ -1,0 +1,88 @@
+#include "gpulet/core/tensor.h"
+
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace gpulet {
+namespace {
+
+struct TypeFacts {
+  DataType type;
+  std::string_view name;
+  std::size_t bytes;
+};
+
+constexpr std::array<TypeFacts, 10> kTypes{{
+    {DataType::boolean, "BOOL", 1},
+    {DataType::uint8, "UINT8", 1},
+    {DataType::int8, "INT8", 1},
+    {DataType::int16, "INT16", 2},
+    {DataType::int32, "INT32", 4},
+    {DataType::int64, "INT64", 8},
+    {DataType::fp16, "FP16", 2},
+    {DataType::bf16, "BF16", 2},
+    {DataType::fp32, "FP32", 4},
+    {DataType::fp64, "FP64", 8},
+}};
+
+const TypeFacts& facts_of(DataType type) {
+  for (const TypeFacts& facts : kTypes) {
+    if (facts.type == type) return facts;
+  }
+  throw std::logic_error("a DataType outside its enumeration: " + std::to_string(static_cast<int>(type)));
+}
+
+}  // namespace
+
+std::string_view to_string(DataType type) { return facts_of(type).name; }
+
+std::optional<DataType> parse_data_type(std::string_view name) {
+  for (const TypeFacts& facts : kTypes) {
+    if (facts.name == name) return facts.type;
+  }
+  return std::nullopt;
+}
+
+std::size_t byte_size(DataType type) { return facts_of(type).bytes; }
+
+Result<std::size_t> byte_size(const TensorSpec& spec) {
+  std::size_t bytes = byte_size(spec.type);
+  for (const std::int64_t dimension : spec.shape) {
+    if (dimension < 1) {
+      return Status(StatusCode::invalid, "tensor " + spec.name + ": every dimension must be at least 1; was " +
+                                             std::to_string(dimension));
+    }
+    if (bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(dimension)) {
+      return Status(StatusCode::invalid, "tensor " + spec.name + ": its size does not fit a machine word");
+    }
+    bytes *= static_cast<std::size_t>(dimension);
+  }
+  return bytes;
+}
+
+Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs) {
+  std::size_t total = 0;
+  for (const TensorSpec& spec : specs) {
+    const Result<std::size_t> bytes = byte_size(spec);
+    if (!bytes.ok()) return bytes;
+    if (bytes.value() > std::numeric_limits<std::size_t>::max() - total) {
+      return Status(StatusCode::invalid, "tensor " + spec.name + ": the sizes together do not fit a machine word");
+    }
+    total += bytes.value();
+  }
+  return total;
+}
+
+std::string to_string(const TensorSpec& spec) {
+  std::string text(to_string(spec.type));
+  text += '[';
+  for (std::size_t i = 0; i < spec.shape.size(); ++i) {
+    if (i > 0) text += ',';
+    text += std::to_string(spec.shape[i]);
+  }
+  text += ']';
+  return text;
+}
+
+}  // namespace gpulet
