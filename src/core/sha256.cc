@@ -52,14 +52,16 @@ std::string Sha256::finish() {
 
 Result<std::string> sha256_of_file(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
-  if (!stream) return Status(StatusCode::not_found, file.string() + ": cannot be opened for reading");
+  if (!stream)
+    return Status(StatusCode::not_found, file.string() + ": cannot be opened for reading");
   Sha256 hash;
   std::vector<char> block(1U << 20U);
   while (stream) {
     stream.read(block.data(), static_cast<std::streamsize>(block.size()));
     hash.update(std::as_bytes(std::span(block.data(), static_cast<std::size_t>(stream.gcount()))));
   }
-  if (!stream.eof()) return Status(StatusCode::internal, file.string() + ": reading failed halfway");
+  if (!stream.eof())
+    return Status(StatusCode::internal, file.string() + ": reading failed halfway");
   return hash.finish();
 }
 

@@ -30,7 +30,8 @@ const TypeFacts& facts_of(DataType type) {
   for (const TypeFacts& facts : kTypes) {
     if (facts.type == type) return facts;
   }
-  throw std::logic_error("a DataType outside its enumeration: " + std::to_string(static_cast<int>(type)));
+  throw std::logic_error("a DataType outside its enumeration: " +
+                         std::to_string(static_cast<int>(type)));
 }
 
 }  // namespace
@@ -50,11 +51,13 @@ Result<std::size_t> byte_size(const TensorSpec& spec) {
   std::size_t bytes = byte_size(spec.type);
   for (const std::int64_t dimension : spec.shape) {
     if (dimension < 1) {
-      return Status(StatusCode::invalid, "tensor " + spec.name + ": every dimension must be at least 1; was " +
+      return Status(StatusCode::invalid, "tensor " + spec.name +
+                                             ": every dimension must be at least 1; was " +
                                              std::to_string(dimension));
     }
     if (bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(dimension)) {
-      return Status(StatusCode::invalid, "tensor " + spec.name + ": its size does not fit a machine word");
+      return Status(StatusCode::invalid,
+                    "tensor " + spec.name + ": its size does not fit a machine word");
     }
     bytes *= static_cast<std::size_t>(dimension);
   }
@@ -67,7 +70,8 @@ Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs) {
     const Result<std::size_t> bytes = byte_size(spec);
     if (!bytes.ok()) return bytes;
     if (bytes.value() > std::numeric_limits<std::size_t>::max() - total) {
-      return Status(StatusCode::invalid, "tensor " + spec.name + ": the sizes together do not fit a machine word");
+      return Status(StatusCode::invalid,
+                    "tensor " + spec.name + ": the sizes together do not fit a machine word");
     }
     total += bytes.value();
   }

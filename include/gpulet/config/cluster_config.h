@@ -1,17 +1,19 @@
-// The cluster and demand files of the command line's contract (`gpulet schedule --cluster F --demand F`).
+// The cluster and demand files of the command line's contract (`gpulet schedule --cluster F
+// --demand F`).
 //
 // cluster: {"nodes":[{"name":"n0","devices":[{"type":"v100","count":4,"partitioning":"mps",
 //            "sizes":[20,40,50,60,80,100],"max_partitions":2,"memory_mb":16384}]}]}
 // demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]}
 // scenarios: a CSV whose header is model names and whose rows are rates.
 //
-// Structs of this room are plain; tools turn them into schedule's values (config stands above schedule).
-// Errors as in model_config.h. Blocking file I/O.
+// Structs of this room are plain; tools turn them into schedule's values (config stands above
+// schedule). Errors as in model_config.h. Blocking file I/O.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/share.h"
@@ -22,11 +24,12 @@ namespace gpulet::config {
 struct DeviceConfig {
   std::string type;
   std::uint32_t count = 1;
-  std::string partitioning;      // one of "mps", "mig", "green", "cpu_quota", "simulated"
-  std::vector<Share> sizes;      // ascending, unique, 1..100; default 20,40,50,60,80,100
+  std::string partitioning;  // one of "mps", "mig", "green", "cpu_quota", "simulated"
+  std::vector<Share> sizes;  // ascending, unique, 1..100; default 20,40,50,60,80,100
   std::uint32_t max_partitions = 2;
-  double memory_mb = 0;          // 0: not limited
-  std::vector<std::uint32_t> cores;  // cpu_quota only: the cores of each device; `count` devices take them in equal runs
+  double memory_mb = 0;  // 0: not limited
+  std::vector<std::uint32_t>
+      cores;  // cpu_quota only: the cores of each device; `count` devices take them in equal runs
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
 };
 
@@ -52,5 +55,13 @@ struct Scenarios {
 [[nodiscard]] Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file);
 [[nodiscard]] Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file);
 [[nodiscard]] Result<Scenarios> load_scenarios(const std::filesystem::path& file);
+
+// The same from memory; `file` names the text in errors.
+[[nodiscard]] Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
+                                                            const std::filesystem::path& file);
+[[nodiscard]] Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
+                                                             const std::filesystem::path& file);
+[[nodiscard]] Result<Scenarios> parse_scenarios(std::string_view text,
+                                                const std::filesystem::path& file);
 
 }  // namespace gpulet::config

@@ -1,16 +1,22 @@
 // frontend.json and backend.json: how the two daemons run.
 //
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","models":"models.json",
-//            "profiles":"../profiles","policy":"elastic","margin":1.05,"period_s":20, "limits":{...}}
+//            "profiles":"../profiles","policy":"elastic","margin":1.05,"period_s":20,"drain_timeout_s":10,
+//            "limits":{"max_queue":4096,"max_connections":4096,"max_payload_bytes":67108864}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
-//            "profiles":"../profiles","devices":[ as in a cluster file's node ]}
+//            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","devices":[ as in a
+//            cluster file's node ]}
 //
-// Paths are relative to the JSON file. Errors as in model_config.h. Plain values; blocking file I/O.
+// Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
+// required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one that
+// is partitioned by cpu_quota stands beside others (alone it has all cores there are). Paths are
+// relative to the JSON file. Errors as in model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/config/cluster_config.h"
@@ -20,7 +26,7 @@
 namespace gpulet::config {
 
 struct Endpoint {
-  std::string host;  // an address or a name
+  std::string host;        // an address or a name
   std::uint16_t port = 0;  // 0: any free one (tests)
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
@@ -40,7 +46,7 @@ struct FrontendConfig {
   Duration drain_timeout = std::chrono::seconds(10);  // at SIGTERM, for what is in flight
   std::uint32_t max_queue = 4096;                     // requests waiting per model
   std::uint32_t max_connections = 4096;
-  std::uint32_t max_payload_bytes = 64U << 20U;       // of one request
+  std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
 };
 
 struct BackendConfig {
@@ -48,15 +54,25 @@ struct BackendConfig {
   Endpoint frontend{"127.0.0.1", 7001};
   std::filesystem::path model_store;
   std::filesystem::path profiles;  // needed for simulated devices only; may be empty
-  std::filesystem::path proxy;     // the proxy program; empty: gpulet-proxy beside the backend's own binary
+  std::filesystem::path
+      proxy;  // the proxy program; empty: gpulet-proxy beside the backend's own binary
   std::vector<DeviceConfig> devices;
 };
 
 [[nodiscard]] Result<FrontendConfig> load_frontend(const std::filesystem::path& file);
 [[nodiscard]] Result<BackendConfig> load_backend(const std::filesystem::path& file);
 
-// What `gpulet config check F` calls: finds out from its keys which of the five kinds of file F is (models, cluster,
-// demand, frontend, backend, workload), loads it and, for a daemon's file, the files that it names. Returns the kind.
+// The same from memory; `file` names the text in errors and is what its paths are relative to.
+[[nodiscard]] Result<FrontendConfig> parse_frontend(std::string_view text,
+                                                    const std::filesystem::path& file);
+[[nodiscard]] Result<BackendConfig> parse_backend(std::string_view text,
+                                                  const std::filesystem::path& file);
+
+// What `gpulet config check F` calls: finds out from its keys which of the six kinds of file F is
+// (models, cluster, demand, frontend, backend, workload), loads it and, for a daemon's file, the
+// files that it names, and looks whether the other files and folders that they name are there.
+// Returns the kind. A file whose models have only names, rates and SLOs is a demand, though a
+// workload may look the same.
 [[nodiscard]] Result<std::string> check_file(const std::filesystem::path& file);
 
 }  // namespace gpulet::config

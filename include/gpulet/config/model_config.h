@@ -5,15 +5,17 @@
 //   "outputs":[{"name":"logits","type":"FP32","shape":[10]}],
 //   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200}]}
 //
-// `file` is relative to the JSON file. `rate` is what the first plan expects before anything was seen (default 0).
-// Loading errors (Status invalid or not_found) read "<file>: <json pointer>: <what is wrong>; <the mend>". Unknown
-// keys are errors that name the nearest known key. Plain values; loading is blocking file I/O.
+// `file` is relative to the JSON file. `rate` is what the first plan expects before anything was
+// seen (default 0). Loading errors (Status invalid or not_found) read "<file>: <json pointer>:
+// <what is wrong>; <the mend>". Unknown keys are errors that name the nearest known key. Plain
+// values; loading is blocking file I/O.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/status.h"
@@ -26,14 +28,17 @@ struct ModelConfig {
   std::filesystem::path file;      // absolute once loaded
   std::vector<TensorSpec> inputs;  // at least one
   std::vector<TensorSpec> outputs;
-  double slo_ms = 0;               // > 0
-  double rate = 0;                 // >= 0, requests per second
-  std::uint32_t max_batch = 32;    // 1..1024
+  double slo_ms = 0;             // > 0
+  double rate = 0;               // >= 0, requests per second
+  std::uint32_t max_batch = 32;  // 1..1024
   std::optional<double> memory_mb;
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
 [[nodiscard]] Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file);
+// The same from memory; `file` names the text in errors and is what its paths are relative to.
+[[nodiscard]] Result<std::vector<ModelConfig>> parse_models(std::string_view text,
+                                                            const std::filesystem::path& file);
 
 }  // namespace gpulet::config

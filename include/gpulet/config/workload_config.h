@@ -5,16 +5,19 @@
 //   {"name":"resnet50","rate":5,"slo_ms":400,"arrivals":"uniform"},
 //   {"name":"bert","slo_ms":400,"arrivals":"closed","concurrency":4}]}
 //
-// `arrivals`: "poisson" and "uniform" are open loops at `rate`; "closed" keeps `concurrency` requests in flight.
-// `input.file` holds raw requests one after another (little endian, the model's inputs in order); `labels` is a text
-// file with one integer per request, compared with the arg max of the first output. Without `input`, seeded random
-// tensors are sent. Errors as in model_config.h. Plain values; blocking file I/O.
+// `arrivals`: "poisson" and "uniform" are open loops at `rate`; "closed" keeps `concurrency`
+// requests in flight. `input.file` holds raw requests one after another (little endian, the model's
+// inputs in order); `labels` is a text file with one integer per request, compared with the arg max
+// of the first output. Without `input`, seeded random tensors are sent. `rate` belongs to the open
+// loops, `concurrency` to the closed one. Errors as in model_config.h. Plain values; blocking file
+// I/O.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/status.h"
@@ -38,5 +41,8 @@ struct WorkloadModel {
 };
 
 [[nodiscard]] Result<std::vector<WorkloadModel>> load_workload(const std::filesystem::path& file);
+// The same from memory; `file` names the text in errors and is what its paths are relative to.
+[[nodiscard]] Result<std::vector<WorkloadModel>> parse_workload(std::string_view text,
+                                                                const std::filesystem::path& file);
 
 }  // namespace gpulet::config

@@ -1,7 +1,8 @@
 // Bytes: an immutable view of tensor bytes that keeps their memory alive.
 //
-// Tensors are received once and then only pointed at: a request's input, its slices inside a batch and a reply's
-// outputs all share the memory they arrived in. Copying a Bytes copies a pointer. Safe to hand to another thread.
+// Tensors are received once and then only pointed at: a request's input, its slices inside a batch
+// and a reply's outputs all share the memory they arrived in. Copying a Bytes copies a pointer.
+// Safe to hand to another thread.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,8 @@ namespace gpulet {
 class Bytes {
  public:
   Bytes() = default;
-  Bytes(std::shared_ptr<const void> owner, std::span<const std::byte> view) : owner_(std::move(owner)), view_(view) {}
+  Bytes(std::shared_ptr<const void> owner, std::span<const std::byte> view)
+      : owner_(std::move(owner)), view_(view) {}
 
   // Takes the vector and owns it.
   [[nodiscard]] static Bytes own(std::vector<std::byte> bytes) {
@@ -31,7 +33,8 @@ class Bytes {
 
   // REQUIRES: offset + length <= size(); throws std::out_of_range otherwise (a bug of the caller).
   [[nodiscard]] Bytes slice(std::size_t offset, std::size_t length) const {
-    if (offset > size() || length > size() - offset) throw std::out_of_range("Bytes::slice beyond the end");
+    if (offset > size() || length > size() - offset)
+      throw std::out_of_range("Bytes::slice beyond the end");
     return {owner_, view_.subspan(offset, length)};
   }
 
@@ -44,7 +47,8 @@ class Bytes {
 class MutableBytes {
  public:
   MutableBytes() = default;
-  MutableBytes(std::shared_ptr<void> owner, std::span<std::byte> view) : owner_(std::move(owner)), view_(view) {}
+  MutableBytes(std::shared_ptr<void> owner, std::span<std::byte> view)
+      : owner_(std::move(owner)), view_(view) {}
 
   [[nodiscard]] std::span<std::byte> view() const { return view_; }
   [[nodiscard]] std::size_t size() const { return view_.size(); }

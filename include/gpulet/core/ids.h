@@ -16,7 +16,8 @@ struct Id {
 
 using RequestId = Id<struct RequestTag>;  // given by the frontend at admission
 using BatchId = Id<struct BatchTag>;      // given by the frontend when a batch is formed
-using GpuletId = Id<struct GpuletTag>;    // given by the frontend, unique over its lifetime and its restarts
+using GpuletId =
+    Id<struct GpuletTag>;  // given by the frontend, unique over its lifetime and its restarts
 using BackendId = Id<struct BackendTag>;  // one connection of one backend daemon
 using ClientId = Id<struct ClientTag>;    // one connection of one client
 using Epoch = Id<struct EpochTag>;        // one plan in force
@@ -25,5 +26,7 @@ using Epoch = Id<struct EpochTag>;        // one plan in force
 
 template <typename Tag>
 struct std::hash<gpulet::Id<Tag>> {
-  std::size_t operator()(const gpulet::Id<Tag>& id) const noexcept { return std::hash<std::uint64_t>{}(id.value); }
+  std::size_t operator()(const gpulet::Id<Tag>& id) const noexcept {
+    return std::hash<std::uint64_t>{}(id.value);
+  }
 };

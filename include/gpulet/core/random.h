@@ -1,5 +1,5 @@
-// A seeded random source whose sequence is the same on every platform and library (std's distributions are not).
-// xoshiro256** seeded by splitmix64. Not for secrets. One thread at a time.
+// A seeded random source whose sequence is the same on every platform and library (std's
+// distributions are not). xoshiro256** seeded by splitmix64. Not for secrets. One thread at a time.
 #pragma once
 
 #include <array>

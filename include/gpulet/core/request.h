@@ -1,9 +1,9 @@
-// The values that travel through the engine: a request, the batch it joins, the batch's result, the reply.
+// The values that travel through the engine: a request, the batch it joins, the batch's result.
 //
-// Layout of tensor bytes: a request carries its inputs one after another in the order the model declares. A batch
-// of n requests carries, for the first input, the n slices of the requests, then for the second, and so on, so that
-// every input is one contiguous [n, ...] tensor at the executor. Outputs come back in the same layout.
-// Values; any thread.
+// Layout of tensor bytes: a request carries its inputs one after another in the order the model
+// declares. A batch of n requests carries, for the first input, the n slices of the requests, then
+// for the second, and so on, so that every input is one contiguous [n, ...] tensor at the executor.
+// Outputs come back in the same layout. Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,11 @@ namespace gpulet {
 
 // One request's way through the system, filled on the way. Time() (zero) means "did not get there".
 struct RequestTrace {
-  Time arrived{};         // frontend: the request was read
-  Time dispatched{};      // frontend: its batch was sent
-  Time completed{};       // frontend: its batch's result arrived
-  Duration queued_at_backend{};  // backend and proxy: from the batch's arrival to the start of its execution
+  Time arrived{};                // frontend: the request was read
+  Time dispatched{};             // frontend: its batch was sent
+  Time completed{};              // frontend: its batch's result arrived
+  Duration queued_at_backend{};  // backend and proxy: from the batch's arrival to the start of its
+                                 // execution
   Duration executed{};           // proxy: execution of the whole batch
   std::uint32_t batch_size = 0;
   GpuletId gpulet;
@@ -34,17 +35,9 @@ struct Request {
   RequestId id;
   ClientId client;
   std::uint64_t tag = 0;  // the client's own number for it, returned with the reply
-  std::string model;
   Time deadline{};
+  std::uint32_t attempts = 0;  // batches it was part of that died under it
   Bytes input;
-  RequestTrace trace;
-};
-
-struct Reply {
-  ClientId client;
-  std::uint64_t tag = 0;
-  Status status;
-  std::vector<Bytes> outputs;  // one per output of the model, in its order; empty unless ok
   RequestTrace trace;
 };
 
@@ -53,17 +46,18 @@ struct Batch {
   BatchId id;
   GpuletId gpulet;
   std::string model;
-  std::uint32_t count = 0;    // requests in it
-  Duration start_within{};    // from sending; a proxy that cannot start by then refuses with too_late
+  std::uint32_t count = 0;  // requests in it
+  Duration start_within{};  // from sending; a proxy that cannot start by then refuses with too_late
   Duration expected_duration{};
   std::vector<Bytes> inputs;  // slices in the layout above
 };
 
 struct BatchResult {
   BatchId id;
-  Status status;        // not ok: the whole batch did not run (too_late, not_found, overloaded, unavailable, internal)
-  Bytes outputs;        // all outputs in the layout above
-  Duration queued{};    // from arrival at the backend to the start of execution
+  Status status;      // not ok: the whole batch did not run (too_late, not_found, overloaded,
+                      // unavailable, internal)
+  Bytes outputs;      // all outputs in the layout above
+  Duration queued{};  // from arrival at the backend to the start of execution
   Duration executed{};
 };
 

@@ -1,8 +1,8 @@
 // Status and Result: how a failure crosses the border of a room.
 //
-// A function that can fail for a reason its caller must handle returns Status or Result<T>. Exceptions are for
-// bugs and for construction, and end at the border of their room. A message names what failed, where, and the
-// mend, and holds the offending value. Values; any thread.
+// A function that can fail for a reason its caller must handle returns Status or Result<T>.
+// Exceptions are for bugs and for construction, and end at the border of their room. A message
+// names what failed, where, and the mend, and holds the offending value. Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -52,12 +52,13 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// A value or the Status that says why there is none. Asking for the value of a failed Result is a bug and throws.
+// A value or the Status that says why there is none. Asking for the value of a failed Result is a
+// bug and throws.
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}            // NOLINT(google-explicit-constructor)
-  Result(Status failure) : state_(std::move(failure)) {    // NOLINT(google-explicit-constructor)
+  Result(T value) : state_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status failure) : state_(std::move(failure)) {  // NOLINT(google-explicit-constructor)
     if (std::get<Status>(state_).ok()) {
       throw std::logic_error("a Result without a value needs a Status that failed");
     }
@@ -81,7 +82,8 @@ class [[nodiscard]] Result {
 
  private:
   void require_value() const {
-    if (!ok()) throw std::logic_error("value() of a failed Result: " + std::get<Status>(state_).to_string());
+    if (!ok())
+      throw std::logic_error("value() of a failed Result: " + std::get<Status>(state_).to_string());
   }
 
   std::variant<T, Status> state_;

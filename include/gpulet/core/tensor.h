@@ -1,5 +1,5 @@
-// What a tensor looks like, without its bytes. Shapes are those of one request: the batch dimension is added in
-// front when a batch is formed. Values; any thread.
+// What a tensor looks like, without its bytes. Shapes are those of one request: the batch dimension
+// is added in front when a batch is formed. Values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,8 @@ enum class DataType : std::uint8_t {
   fp64 = 10,
 };
 
-// The name as configuration and the Open Inference Protocol write it: "BOOL", "UINT8", "INT64", "FP32", ...
+// The name as configuration and the Open Inference Protocol write it: "BOOL", "UINT8", "INT64",
+// "FP32", ...
 [[nodiscard]] std::string_view to_string(DataType type);
 [[nodiscard]] std::optional<DataType> parse_data_type(std::string_view name);
 [[nodiscard]] std::size_t byte_size(DataType type);
@@ -39,7 +40,8 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// Bytes of one request's tensor. Fails (invalid) on a dimension below 1 or a product that overflows.
+// Bytes of one request's tensor. Fails (invalid) on a dimension below 1 or a product that
+// overflows.
 [[nodiscard]] Result<std::size_t> byte_size(const TensorSpec& spec);
 
 // Bytes of all tensors together. Fails as above.

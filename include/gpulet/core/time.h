@@ -1,5 +1,5 @@
-// Time as a value. Pure rooms take the time as an argument: EngineClock has no now(). The daemons' shell maps the
-// machine's steady clock to it, the simulator and the tests count it themselves.
+// Time as a value. Pure rooms take the time as an argument: EngineClock has no now(). The daemons'
+// shell maps the machine's steady clock to it, the simulator and the tests count it themselves.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,8 @@ inline constexpr Time kNever = Time::max();
   return std::chrono::duration<double>(duration).count();
 }
 [[nodiscard]] constexpr Duration from_ms(double milliseconds) {
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(milliseconds));
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double, std::milli>(milliseconds));
 }
 [[nodiscard]] constexpr Duration from_seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));

@@ -1,7 +1,7 @@
 // Executor: runs batches of loaded models, one after another, in the process of one gpulet.
 //
-// Used by one thread. Errors are Status values; what a library below throws ends inside the implementation.
-// Layout of inputs and outputs: core/request.h.
+// Used by one thread. Errors are Status values; what a library below throws ends inside the
+// implementation. Layout of inputs and outputs: core/request.h.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +38,13 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Loads and warms. Fails (not_found, invalid, internal) naming the file and what is wrong with it, for example
-  // outputs that differ from the declared ones; nothing of the model stays loaded then.
+  // Loads and warms. Fails (not_found, invalid, internal) naming the file and what is wrong with
+  // it, for example outputs that differ from the declared ones; nothing of the model stays loaded
+  // then.
   [[nodiscard]] virtual Status load(const ModelToLoad& model) = 0;
 
-  // Runs to the end and returns the bytes written to `output`. Fails with not_found (model not loaded), invalid
-  // (sizes) or internal (the library's own words).
+  // Runs to the end and returns the bytes written to `output`. Fails with not_found (model not
+  // loaded), invalid (sizes) or internal (the library's own words).
   [[nodiscard]] virtual Result<std::size_t> run(const BatchToRun& batch) = 0;
 };
 

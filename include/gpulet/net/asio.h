@@ -1,7 +1,6 @@
-// The one place that includes Asio, piece by piece: the whole <boost/asio.hpp> costs seconds per translation unit.
+// The one place that includes Asio, piece by piece: the whole <boost/asio.hpp> costs seconds per
+// translation unit.
 #pragma once
-
-#include <utility>  // first: older Asio headers need std::exchange and do not include it
 
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/buffer.hpp>

@@ -2,13 +2,18 @@
 //
 // Single-strand type: every call and every callback happens on the executor of the socket, which must not run them
 // concurrently. Reading goes through one buffer, so that many small frames cost one system call; a large payload is
-// received straight into the memory that the handler gives. Writing gathers what is queued into one system call.
-// A connection lives by its shared_ptr; the handler must outlive it or call close() and drop it first.
+// received straight into the memory that the handler gives. Writing gathers what is queued into one system call, once
+// at the end of the turn in which it was sent. A turn handles a bounded number of frames, then others get theirs.
+//
+// A connection lives by its shared_ptr: dropping the last one closes it at once and no callback follows, so a handler
+// that owns its connection may die at any time outside of a callback. No callback is made from within a call.
+// A peer that shuts down its sending side has left: it keeps it open until it has its answers.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "gpulet/core/bytes.h"
@@ -31,8 +36,12 @@ class ConnectionHandler {
                                                             std::span<const std::byte> message) = 0;
   // A whole frame is here. `message` is valid during the call only. The handler may send() and close() inside.
   virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message, MutableBytes payload) = 0;
+  // The peer broke the protocol, or payload_memory failed: what to tell it before the connection closes. Nothing
+  // by default.
+  [[nodiscard]] virtual std::optional<OutgoingFrame> goodbye(const Status& failure);
   // Called once, as the last call: the peer closed (cancelled), broke the protocol (malformed, invalid), stopped
-  // reading (overloaded, timeout), the network failed (unavailable), or close() was called (cancelled).
+  // reading (overloaded, timeout), fell silent (timeout), the network failed (unavailable), or what close() was
+  // given; cancelled after close_after_sending().
   virtual void on_closed(const Status& reason) = 0;
 };
 
@@ -40,11 +49,13 @@ struct ConnectionOptions {
   FrameLimits limits;
   std::size_t max_queued_bytes = 64U << 20U;       // written but not yet taken by the peer; beyond it: closed
   Duration write_timeout = std::chrono::seconds(10);  // without any progress of a write
-  // Without a frame started within this time the peer is gone. Zero: no limit (clients may idle).
+  // Without a byte received within this time the peer is gone. Zero: no limit (clients may idle).
   Duration read_timeout{};
+  // The same, but only once a frame has begun. Zero: no limit.
+  Duration frame_timeout = std::chrono::seconds(30);
 };
 
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection {
  public:
   // Takes the socket over and starts reading. The first callback comes after this returns.
   [[nodiscard]] static std::shared_ptr<Connection> start(StreamSocket socket, const ConnectionOptions& options,
@@ -52,11 +63,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Queues a frame. After closing it is dropped.
   void send(OutgoingFrame frame);
-  // Sends what is queued, then closes: for goodbye errors. Bounded by the write timeout.
+  // Sends what is queued, then closes: for goodbye errors. Bounded by the write timeout; the peer gets up to a second
+  // to read its last bytes and to close its side. Frames that still arrive are discarded.
   void close_after_sending();
-  // Closes now; on_closed follows unless it was already called.
-  void close(Status reason);
+  // Closes now; on_closed follows unless it was already called. REQUIRES: a failed status.
+  void close(const Status& reason);
 
+  // Of frames that were sent and not yet taken by the kernel, with what keeping them costs.
   [[nodiscard]] std::size_t queued_bytes() const;
 
   ~Connection();
@@ -65,8 +78,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   class Impl;
-  explicit Connection(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Connection(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // shared with the operations in flight
 };
 
 }  // namespace gpulet::net

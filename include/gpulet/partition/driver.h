@@ -1,10 +1,11 @@
 // PartitionDriver: how a share of one device is put in force for the process that serves a gpulet.
 //
-// Life of a grant: grant() before the process exists gives the environment it must start with; attach() right after
-// it was started, while it loads its models; activate() when it is ready to serve, from then on the share holds;
-// release() when the process has ended (or never started). The backend's thread alone calls a driver; no call blocks
-// for longer than a few file writes. Failures: invalid (a share the device cannot give), unavailable (the mechanism
-// refused; the message says what to do).
+// Life of a grant: grant() before the process exists gives the environment it must start with;
+// attach() right after it was started, while it loads its models; activate() when it is ready to
+// serve, from then on the share holds; release() when the process has ended (or never started). The
+// backend's thread alone calls a driver; no call blocks for longer than a few file writes.
+// Failures: invalid (a share the device cannot give), unavailable (the mechanism refused; the
+// message says what to do).
 #pragma once
 
 #include <sys/types.h>
@@ -21,7 +22,8 @@
 namespace gpulet::partition {
 
 struct Grant {
-  std::map<std::string, std::string> environment;  // for the gpulet's process, on top of the backend's own
+  std::map<std::string, std::string>
+      environment;  // for the gpulet's process, on top of the backend's own
 };
 
 class PartitionDriver {
@@ -33,7 +35,8 @@ class PartitionDriver {
 
   // Reserves the share for that gpulet. A second grant for one id is a bug.
   [[nodiscard]] virtual Result<Grant> grant(GpuletId gpulet, Share share) = 0;
-  // Puts the process under the driver's hand, with a loose bound that lets it load without starving its neighbours.
+  // Puts the process under the driver's hand, with a loose bound that lets it load without starving
+  // its neighbours.
   [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;
   // The share is in force when this returns.
   [[nodiscard]] virtual Status activate(GpuletId gpulet) = 0;

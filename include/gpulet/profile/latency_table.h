@@ -1,10 +1,13 @@
-// L(b, p): the measured latency of one batch of b requests of one model alone on a gpulet of p percent.
+// L(b, p): the measured latency of one batch of b requests of one model alone on a gpulet of p
+// percent.
 //
-// Missing cells are interpolated where measured neighbours exist: linear in the batch between two measured batches
-// of one size; between two measured sizes linear in 1/p (latency is close to affine in it). Nothing is invented:
-// beyond the largest batch measured at a size, below the smallest size or above the largest one there is no answer
-// (an empty optional). A batch below the smallest measured one costs what the smallest does.
-// Immutable once built; any thread.
+// Missing cells are interpolated where measured neighbours exist: linear in the batch between two
+// measured batches of one size; between two measured sizes linear in 1/p (latency is close to
+// affine in it). Nothing is invented: beyond the largest batch measured at a size, below the
+// smallest size or above the largest one there is no answer (an empty optional). A batch below the
+// smallest measured one costs what the smallest does. Between two sizes both neighbours must
+// answer. A look-up takes some tens of nanoseconds and allocates nothing. Immutable once built; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +22,16 @@ namespace gpulet::profile {
 struct LatencySample {
   std::uint32_t batch = 0;
   Share share;
-  double latency_ms = 0;
+  double latency_ms = 0;           // the median where several runs were measured
+  std::optional<double> p99_ms{};  // kept and written back; plans go by latency_ms
+
+  friend bool operator==(const LatencySample&, const LatencySample&) = default;
 };
 
 class LatencyTable {
  public:
-  // Fails (invalid) on no samples, a batch of 0, a share outside 1..100, a latency that is not finite and positive,
-  // or two samples for one cell that differ.
+  // Fails (invalid) on no samples, a batch of 0, a share outside 1..100, a latency that is not
+  // finite and positive, or two samples for one cell whose latencies differ.
   [[nodiscard]] static Result<LatencyTable> create(std::vector<LatencySample> samples);
 
   // Milliseconds; empty where nothing measured answers. `batch` 0 is a bug and has no answer.
@@ -42,8 +48,8 @@ class LatencyTable {
 
   struct Row {  // one measured size
     Share share;
-    std::vector<std::uint32_t> batches;    // ascending
-    std::vector<double> latencies_ms;      // beside batches
+    std::vector<std::uint32_t> batches;  // ascending
+    std::vector<double> latencies_ms;    // beside batches
   };
   [[nodiscard]] static std::optional<double> within_row(const Row& row, std::uint32_t batch);
 

@@ -1,6 +1,6 @@
-// A profile: everything measured about the models on one type of device. Cluster files name a device's profile by
-// its `type`. The file format is profiles/FORMAT.md; reading and writing is profile/store.h.
-// Immutable once built; any thread.
+// A profile: everything measured about the models on one type of device. Cluster files name a
+// device's profile by its `type`. The file format is profiles/FORMAT.md; reading and writing is
+// profile/store.h. Immutable once built; any thread.
 #pragma once
 
 #include <map>
@@ -18,9 +18,12 @@ struct Utilization {
   Share share;
   double l2 = 0;    // fraction 0..1
   double dram = 0;  // fraction 0..1
+
+  friend bool operator==(const Utilization&, const Utilization&) = default;
 };
 
-// One side of a co-run: the latency of `batch` of `model` while the other runs in the rest of the device.
+// One side of a co-run: the latency of `batch` of `model` while the other runs in the rest of the
+// device.
 struct PairSample {
   std::string model;
   std::uint32_t batch = 0;
@@ -29,6 +32,8 @@ struct PairSample {
   std::uint32_t other_batch = 0;
   Share other_share;
   double latency_ms = 0;
+
+  friend bool operator==(const PairSample&, const PairSample&) = default;
 };
 
 struct ModelProfile {
@@ -37,7 +42,8 @@ struct ModelProfile {
   std::optional<double> memory_mb;       // resident memory of the loaded model, where measured
 };
 
-// Where and how it was measured: free text by key ("machine", "date", "libtorch", "partitioning", ...).
+// Where and how it was measured: free text by key ("machine", "date", "libtorch", "partitioning",
+// ...).
 using Provenance = std::map<std::string, std::string, std::less<>>;
 
 struct Profile {

@@ -1,5 +1,6 @@
-// Profiles on disk: import from CSV, write, read back. Formats: profiles/FORMAT.md and the CSV columns of the
-// `gpulet profile import` contract. Errors name the file, the line or JSON pointer, and the mend. Blocking file I/O.
+// Profiles on disk: import from CSV, write, read back. Formats: profiles/FORMAT.md and the CSV
+// columns of the `gpulet profile import` contract. Errors name the file, the line or JSON pointer,
+// and the mend. Blocking file I/O.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +13,10 @@
 namespace gpulet::profile {
 
 struct CsvSources {
-  std::filesystem::path latency;                      // model,batch,partition,latency_ms
-  std::optional<std::filesystem::path> utilization;   // model,batch,partition,l2_util,dram_util
-  std::optional<std::filesystem::path> interference;  // model,batch,partition,other_model,other_batch,other_partition,latency_ms
+  std::filesystem::path latency;                     // model,batch,partition,latency_ms
+  std::optional<std::filesystem::path> utilization;  // model,batch,partition,l2_util,dram_util
+  std::optional<std::filesystem::path>
+      interference;  // model,batch,partition,other_model,other_batch,other_partition,latency_ms
 };
 
 // Columns are found by their header names, in any order; further columns are ignored.

@@ -1,5 +1,5 @@
-// Holds a plan against the rules of docs/scheduling.md, written apart from every policy: it shares no code with them
-// beyond the profile's lookup. The daemon refuses a plan that fails it. Pure.
+// Holds a plan against the rules of docs/scheduling.md, written apart from every policy: it shares
+// no code with them beyond the profile's lookup. The daemon refuses a plan that fails it. Pure.
 #pragma once
 
 #include <string>
@@ -9,13 +9,20 @@
 
 namespace gpulet::schedule {
 
-// What is wrong, each in a sentence that names gpulet, model and the two numbers compared. Empty: the plan holds.
-//  - every gpulet is on a device of the cluster, of a size it lists; sizes of a device add up to at most 100, their
-//    number to at most max_partitions; at most options.max_devices devices are used
+// Two numbers that differ by less than this fraction of the larger are the same: room for rounding,
+// no more.
+inline constexpr double kCheckTolerance = 1e-6;
+
+// What is wrong, each in a sentence that names gpulet, model and the two numbers compared. Empty:
+// the plan holds.
+//  - every gpulet is on a device of the cluster, of a size it lists; sizes of a device add up to at
+//    most 100, their number to at most max_partitions; at most options.max_devices are used
 //  - latency_ms = L(batch, size) * slowdown * margin, slowdown >= 1
-//  - sum of latency_ms <= duty_cycle_ms; rate * duty_cycle_ms / 1000 <= batch; duty_cycle_ms + latency_ms <= slo_ms
-//  - batch <= the demand's max_batch; no model twice in one gpulet
-//  - the memory of the models on a device fits it, where profile and device know theirs
+//  - sum of latency_ms <= duty_cycle_ms; rate * duty_cycle_ms / 1000 <= batch; duty_cycle_ms +
+//    latency_ms <= slo_ms
+//  - batch <= the demand's max_batch; no model twice in one gpulet, and none without a model
+//  - the memory of the models on a device fits it, where profile and device know theirs; every
+//    gpulet loads its own copy of its models
 //  - assigned + unserved = demanded, for every model; nothing is assigned that was not demanded
 [[nodiscard]] std::vector<std::string> check(const Plan& plan, const PlanInput& input);
 

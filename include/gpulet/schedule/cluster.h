@@ -20,11 +20,11 @@ struct DeviceKey {
 
 struct Device {
   DeviceKey key;
-  std::string type;               // names a profile
-  std::string partitioning;       // "mps", "mig", "green", "cpu_quota", "simulated"
-  std::vector<Share> sizes;       // sizes a gpulet may have, ascending
+  std::string type;          // names a profile
+  std::string partitioning;  // "mps", "mig", "green", "cpu_quota", "simulated"
+  std::vector<Share> sizes;  // sizes a gpulet may have, ascending
   std::uint32_t max_partitions = 2;
-  double memory_mb = 0;           // 0: not limited
+  double memory_mb = 0;  // 0: not limited
 
   friend bool operator==(const Device&, const Device&) = default;
 };
@@ -37,7 +37,7 @@ struct Cluster {
 
 struct ModelDemand {
   std::string name;
-  double rate = 0;     // requests per second
+  double rate = 0;  // requests per second
   double slo_ms = 0;
   std::uint32_t max_batch = 32;
 

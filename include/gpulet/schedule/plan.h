@@ -1,5 +1,5 @@
-// A plan: which gpulets exist, on which device, and which models take turns in each. Mathematics of a plan:
-// docs/scheduling.md. Plain values; any thread.
+// A plan: which gpulets exist, on which device, and which models take turns in each. Mathematics of
+// a plan: docs/scheduling.md. Plain values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct Assignment {
   std::string model;
   double rate = 0;          // requests per second that this gpulet takes of the model
   std::uint32_t batch = 0;  // largest batch of a round
-  double latency_ms = 0;    // of one batch, slowdown and margin included (exec in docs/scheduling.md)
-  double slowdown = 1;      // by what runs beside the gpulet on its device
+  double latency_ms = 0;  // of one batch, slowdown and margin included (exec in docs/scheduling.md)
+  double slowdown = 1;    // by what runs beside the gpulet on its device
   double slo_ms = 0;
 
   friend bool operator==(const Assignment&, const Assignment&) = default;

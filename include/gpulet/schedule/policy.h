@@ -1,6 +1,7 @@
-// A policy is a pure function from a PlanInput to a Plan: no clock, randomness, log or I/O. It iterates in sorted
-// order and breaks ties by name, so the same input gives the same bytes. It explains inside the value (`unserved`,
-// `notes`). Every plan is held against check() before anyone acts on it.
+// A policy is a pure function from a PlanInput to a Plan: no clock, randomness, log or I/O. It
+// iterates in sorted order and breaks ties by name, so the same input gives the same bytes. It
+// explains inside the value (`unserved`, `notes`). Every plan is held against check() before anyone
+// acts on it.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,7 @@ struct PlanInput {
   Cluster cluster;
   std::vector<ModelDemand> demands;
   const profile::ProfileSet* profiles = nullptr;  // REQUIRES: not null
-  const Plan* current = nullptr;                  // the plan in force, or null: unchanged gpulets keep their place
+  const Plan* current = nullptr;  // the plan in force, or null: unchanged gpulets keep their place
   PlanOptions options;
 };
 
@@ -33,13 +34,15 @@ class Policy {
  public:
   virtual ~Policy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // REQUIRES: validate(input) is ok. Never throws for any valid input; what cannot be served is in `unserved`.
+  // REQUIRES: validate(input) is ok. Never throws for any valid input; what cannot be served is in
+  // `unserved`.
   [[nodiscard]] virtual Plan plan(const PlanInput& input) const = 0;
 };
 
-// Refuses (invalid) what no policy should see: negative, NaN or infinite rates and SLOs, a demand named twice, a
-// device type without a profile, sizes outside 1..100 or unsorted, a margin below 1, two devices with one key.
-// A model without a profile, or with an SLO that nothing meets, is no error here: it is `unserved`.
+// Refuses (invalid) what no policy should see: negative, NaN or infinite rates, SLOs and memory, a
+// demand named twice or not at all, a max_batch or max_partitions of 0, a device type without a
+// profile, sizes outside 1..100 or unsorted, a margin below 1, two devices with one key. A model
+// without a profile, or with an SLO that nothing meets, is no error here: it is `unserved`.
 [[nodiscard]] Status validate(const PlanInput& input);
 
 // The policy of that name. Fails (not_found) with the names there are.

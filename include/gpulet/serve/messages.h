@@ -1,5 +1,6 @@
-// The vocabulary between the processes, as plain values. net/codec puts them on the wire (proto/README.md) and the
-// engine's cores consume and produce them. Durations are relative: clocks of two machines are not compared.
+// The vocabulary between the processes, as plain values. net/codec puts them on the wire
+// (proto/README.md) and the engine's cores consume and produce them. Durations are relative: clocks
+// of two machines are not compared.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@
 
 namespace gpulet::serve {
 
-// ---- client <-> frontend -------------------------------------------------------------------------------------
+// ---- client <-> frontend
+// -------------------------------------------------------------------------------------
 
 struct InferRequest {
   std::uint64_t tag = 0;  // the client's own number, unique among its requests in flight
@@ -59,14 +61,15 @@ struct StatusReply {
 using ClientMessage = std::variant<InferRequest, ModelsRequest, StatusRequest>;
 using FrontendReply = std::variant<InferReply, ModelsReply, StatusReply>;
 
-// ---- backend -> frontend -------------------------------------------------------------------------------------
+// ---- backend -> frontend
+// -------------------------------------------------------------------------------------
 
 enum class GpuletState : std::uint8_t {
-  preparing = 1,  // fetching models, starting the process, loading, warming
-  ready = 2,      // takes batches
-  restarting = 3, // its process died; a new one is being prepared after a back-off
-  failed = 4,     // gave up; the status says why
-  gone = 5,       // retired and ended
+  preparing = 1,   // fetching models, starting the process, loading, warming
+  ready = 2,       // takes batches
+  restarting = 3,  // its process died; a new one is being prepared after a back-off
+  failed = 4,      // gave up; the status says why
+  gone = 5,        // retired and ended
 };
 
 struct GpuletReport {
@@ -83,14 +86,15 @@ struct DeviceOffer {
   std::string mechanism;  // what holds its shares
 };
 
-// First message on a connection. A backend whose frontend came back tells of the gpulets that still run.
+// First message on a connection. A backend whose frontend came back tells of the gpulets that still
+// run.
 struct Hello {
   std::string node;
   std::vector<DeviceOffer> devices;
   std::vector<GpuletReport> gpulets;
 };
 
-struct ModelWanted {  // the backend lacks this file
+struct ModelWanted {   // the backend lacks this file
   std::string sha256;  // lower-case hex
 };
 
@@ -98,7 +102,8 @@ struct Heartbeat {};
 
 using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelWanted, Heartbeat>;
 
-// ---- frontend -> backend -------------------------------------------------------------------------------------
+// ---- frontend -> backend
+// -------------------------------------------------------------------------------------
 
 struct Welcome {
   Duration heartbeat_every{};  // both sides; a peer silent for four of them is gone
@@ -123,7 +128,8 @@ struct RetireGpulet {  // finish what it holds, then end it
   GpuletId id;
 };
 
-// A piece of a model file; pieces of one file come in order. total_bytes 0: the frontend does not have it.
+// A piece of a model file; pieces of one file come in order. total_bytes 0: the frontend does not
+// have it.
 struct ModelPiece {
   std::string sha256;
   std::uint64_t offset = 0;
@@ -131,9 +137,11 @@ struct ModelPiece {
   Bytes data;
 };
 
-using BackendCommand = std::variant<Welcome, CreateGpulet, RetireGpulet, Batch, ModelPiece, Heartbeat>;
+using BackendCommand =
+    std::variant<Welcome, CreateGpulet, RetireGpulet, Batch, ModelPiece, Heartbeat>;
 
-// ---- backend <-> proxy (Unix socket; tensors are in shared memory) ---------------------------------------------
+// ---- backend <-> proxy (Unix socket; tensors are in shared memory)
+// ---------------------------------------------
 
 struct LoadModel {
   std::string name;
@@ -155,7 +163,7 @@ struct RunBatch {
   std::uint64_t input_bytes = 0;
   std::uint64_t output_offset = 0;
   std::uint64_t output_capacity = 0;
-  Duration start_within{};      // from sending
+  Duration start_within{};  // from sending
   Duration simulated_latency{};
 };
 
@@ -164,7 +172,7 @@ struct StopProxy {};  // finish what was sent before, then exit 0
 using ProxyCommand = std::variant<LoadModels, RunBatch, StopProxy>;
 
 struct ProxyReady {
-  Status status;              // of loading everything
+  Status status;                   // of loading everything
   std::uint64_t memory_bytes = 0;  // resident, once loaded
 };
 
@@ -172,7 +180,7 @@ struct BatchRan {
   BatchId id;
   Status status;
   std::uint64_t output_bytes = 0;
-  Duration queued{};    // in the proxy
+  Duration queued{};  // in the proxy
   Duration executed{};
 };
 

@@ -1,5 +1,6 @@
-// The frame: a fixed header, a small protobuf message, raw payload bytes. Format and limits: proto/README.md.
-// Pure functions over bytes; any thread. Nothing is allocated from a length that was not checked against the limits.
+// The frame: a fixed header, a small protobuf message, raw payload bytes. Format and limits:
+// proto/README.md. Pure functions over bytes; any thread. Nothing is allocated from a length that
+// was not checked against the limits.
 #pragma once
 
 #include <array>
@@ -7,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/bytes.h"
@@ -42,10 +44,15 @@ enum class MessageType : std::uint8_t {
   batch_ran = 52,
 };
 
+// The name as written above: "infer_request", ...
+[[nodiscard]] std::string_view to_string(MessageType type);
+
 struct FrameHeader {
   MessageType type{};
   std::uint32_t message_bytes = 0;
   std::uint32_t payload_bytes = 0;
+
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
 struct FrameLimits {
@@ -53,15 +60,18 @@ struct FrameLimits {
   std::uint32_t max_payload_bytes = 256U << 20U;
 };
 
-[[nodiscard]] std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header);
+[[nodiscard]] std::array<std::byte, kFrameHeaderBytes> encode_frame_header(
+    const FrameHeader& header);
 
-// Fails with malformed (magic, version, reserved bits, unknown type) or invalid (over a limit); names the value.
-[[nodiscard]] Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
-                                                      const FrameLimits& limits);
+// Fails with malformed (magic, version, reserved bits, unknown type) or invalid (over a limit);
+// names the value.
+[[nodiscard]] Result<FrameHeader> decode_frame_header(
+    std::span<const std::byte, kFrameHeaderBytes> bytes, const FrameLimits& limits);
 
-// A frame ready to be written: header and message in one string, payload as a scatter list that is never copied.
+// A frame ready to be written: header and message in one string, payload as a scatter list that is
+// never copied.
 struct OutgoingFrame {
-  std::string head;            // frame header and message
+  std::string head;  // frame header and message
   std::vector<Bytes> payload;
 
   [[nodiscard]] std::size_t byte_size() const;

@@ -1,0 +1,76 @@
+// bench_echo_server [PORT]: the yardstick. A bare Boost.Asio TCP server that sends back every length-prefixed
+// message (exchanges.h) as it came: one exact read of the length, one of the message, one write.
+#include <array>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/net/asio.h"
+
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr std::uint32_t kMaxMessageBytes = 256U << 20U;
+
+class EchoSession : public std::enable_shared_from_this<EchoSession> {
+ public:
+  explicit EchoSession(tcp::socket socket) : socket_(std::move(socket)) {}
+
+  void read_length() {
+    asio::async_read(socket_, asio::buffer(&length_, sizeof(length_)),
+                     [self = shared_from_this()](const error_code& error, std::size_t) {
+                       if (!error && self->length_ <= kMaxMessageBytes) self->read_message();
+                     });
+  }
+
+ private:
+  void read_message() {
+    message_.resize(length_);
+    asio::async_read(socket_, asio::buffer(message_), [self = shared_from_this()](const error_code& error, std::size_t) {
+      if (!error) self->write();
+    });
+  }
+
+  void write() {
+    const std::array<asio::const_buffer, 2> pieces{asio::buffer(&length_, sizeof(length_)), asio::buffer(message_)};
+    asio::async_write(socket_, pieces, [self = shared_from_this()](const error_code& error, std::size_t) {
+      if (!error) self->read_length();
+    });
+  }
+
+  tcp::socket socket_;
+  std::uint32_t length_ = 0;
+  std::vector<std::byte> message_;
+};
+
+void accept(tcp::acceptor& acceptor) {
+  acceptor.async_accept([&acceptor](const error_code& error, tcp::socket socket) {
+    if (!error) {
+      socket.set_option(tcp::no_delay(true));
+      std::make_shared<EchoSession>(std::move(socket))->read_length();
+    }
+    accept(acceptor);
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const unsigned long port = argc > 1 ? std::stoul(argv[1]) : 0;
+  asio::io_context context(1);
+  tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+  std::printf("listening on 127.0.0.1:%u\n", static_cast<unsigned>(acceptor.local_endpoint().port()));
+  std::fflush(stdout);
+  accept(acceptor);
+  asio::signal_set signals(context, SIGINT, SIGTERM);
+  signals.async_wait([&](const error_code&, int) { context.stop(); });
+  context.run();
+}

@@ -1,0 +1,44 @@
+// The two conversations that the driver is used for.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "bench/net/driver.h"
+#include "gpulet/core/tensor.h"
+
+namespace gpulet::bench {
+
+// With bench_echo_server. A message is its length in four little-endian bytes, then that many bytes, which start
+// with the slot.
+class EchoExchange : public Exchange {
+ public:
+  // REQUIRES: 4 <= message_bytes.
+  explicit EchoExchange(std::size_t message_bytes);
+
+  [[nodiscard]] Request request(std::uint32_t slot) override;
+  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) override;
+
+ private:
+  std::size_t message_bytes_;
+  Bytes payload_;
+};
+
+// With a frontend: InferRequests for one model.
+class InferExchange : public Exchange {
+ public:
+  // Payloads are zeros of the inputs' size. REQUIRES: byte_size(inputs) is ok.
+  InferExchange(std::string model, std::vector<TensorSpec> inputs, Duration timeout);
+
+  [[nodiscard]] Request request(std::uint32_t slot) override;
+  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) override;
+
+ private:
+  std::string model_;
+  std::vector<TensorSpec> inputs_;
+  Duration timeout_;
+  Bytes payload_;
+};
+
+}  // namespace gpulet::bench

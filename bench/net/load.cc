@@ -1,0 +1,64 @@
+// bench_net_load: drives bench_echo_server, bench_frame_server or a frontend, and prints one line of JSON.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "bench/net/driver.h"
+#include "bench/net/exchanges.h"
+
+namespace {
+
+using namespace gpulet;
+
+constexpr double kMicrosecondsPerMillisecond = 1000;
+
+void print(const bench::DriveResult& result) {
+  std::printf(
+      "{\"replies\":%llu,\"failures\":%llu,\"requests_per_s\":%.0f,\"megabytes_per_s\":%.1f,\"p50_us\":%.1f,"
+      "\"p99_us\":%.1f}\n",
+      static_cast<unsigned long long>(result.replies), static_cast<unsigned long long>(result.failures),
+      result.replies_per_second, result.bytes_per_second / 1e6, to_ms(result.p50) * kMicrosecondsPerMillisecond,
+      to_ms(result.p99) * kMicrosecondsPerMillisecond);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::DriveOptions options;
+  std::string model;
+  std::int64_t bytes = 3136;
+  double seconds = 5;
+  double warm_up_seconds = 1;
+  double timeout_ms = 0;
+  CLI::App app("Load for bench_echo_server, or for a frontend with --model");
+  app.add_option("--host", options.host, "numeric address")->capture_default_str();
+  app.add_option("--port", options.port)->required();
+  app.add_option("--connections", options.connections)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--depth", options.depth, "requests in flight per connection")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--bytes", bytes, "of one request's input, a multiple of 4")->check(CLI::Range(4, 1 << 28))->capture_default_str();
+  app.add_option("--seconds", seconds)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--warm-up", warm_up_seconds)->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--model", model, "a model with one FP32 input of that many bytes; without it: echo");
+  app.add_option("--timeout-ms", timeout_ms, "of a request to a model; 0: the model's objective")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  options.duration = from_seconds(seconds);
+  options.warm_up = from_seconds(warm_up_seconds);
+
+  std::unique_ptr<bench::Exchange> exchange;
+  if (model.empty()) {
+    exchange = std::make_unique<bench::EchoExchange>(static_cast<std::size_t>(bytes));
+  } else {
+    const TensorSpec input{"", DataType::fp32, {bytes / 4}};
+    exchange = std::make_unique<bench::InferExchange>(model, std::vector<TensorSpec>{input}, from_ms(timeout_ms));
+  }
+  const Result<bench::DriveResult> result = bench::drive(options, *exchange);
+  if (!result.ok()) {
+    std::fprintf(stderr, "%s\n", result.status().to_string().c_str());
+    return 1;
+  }
+  print(result.value());
+  return 0;
+}

@@ -1,0 +1,99 @@
+// How long a plan takes: five models on four devices, and growth to a thousand models on four
+// thousand devices. Latencies are generated; the shape is that of real ones (flat for small
+// batches, proportional to the batch beyond, less than proportional to the share).
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "gpulet/core/random.h"
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/policy.h"
+
+namespace {
+
+using namespace gpulet;            // NOLINT(google-build-using-namespace)
+using namespace gpulet::schedule;  // NOLINT(google-build-using-namespace)
+
+profile::LatencyTable generated_table(Random& random) {
+  const double launch_ms = 3 + 9 * random.uniform();
+  const double per_request_ms = 0.15 + 0.45 * random.uniform();
+  std::vector<profile::LatencySample> samples;
+  for (const int percent : {20, 40, 50, 60, 80, 100}) {
+    for (const std::uint32_t batch : {1U, 2U, 4U, 8U, 16U, 32U}) {
+      profile::LatencySample& sample = samples.emplace_back();
+      sample.batch = batch;
+      sample.share = Share{percent};
+      sample.latency_ms = std::max(launch_ms, per_request_ms * batch * 100 / percent) + 0.5;
+    }
+  }
+  return profile::LatencyTable::create(samples).value();
+}
+
+struct Case {
+  profile::ProfileSet profiles;
+  PlanInput input;
+};
+
+// `rate`: the mean rate of a model; an SLO is twice its latency of 32 on a whole device.
+std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, double rate) {
+  Random random(7);
+  auto made = std::make_unique<Case>();
+  profile::Profile& profile = made->profiles["gpu"];
+  profile.name = "gpu";
+  for (std::int64_t model = 0; model < models; ++model) {
+    const std::string name = "model" + std::to_string(model);
+    profile::LatencyTable table = generated_table(random);
+    const double slo_ms = 2.1 * table.latency_ms(32, kWholeDevice).value() + 5;
+    made->input.demands.push_back({name, rate * (0.2 + 1.6 * random.uniform()), slo_ms, 32});
+    profile.models.emplace(name, profile::ModelProfile{std::move(table), {}, {}});
+  }
+  for (std::int64_t index = 0; index < devices; ++index) {
+    Device& device = made->input.cluster.devices.emplace_back();
+    device.key = {"n0", static_cast<std::uint32_t>(index)};
+    device.type = "gpu";
+    device.partitioning = "mps";
+    device.sizes = {{20}, {40}, {50}, {60}, {80}, {100}};
+  }
+  made->input.profiles = &made->profiles;
+  return made;
+}
+
+void plan(benchmark::State& state, std::string_view policy, double rate) {
+  const auto generated = generated_case(state.range(0), state.range(1), rate);
+  const auto made = make_policy(policy);
+  for (auto _ : state) benchmark::DoNotOptimize(made.value()->plan(generated->input));
+  const Plan result = made.value()->plan(generated->input);
+  if (!check(result, generated->input).empty()) state.SkipWithError("the plan breaks the rules");
+  state.counters["devices_used"] = result.devices_used();
+  state.counters["unserved"] = static_cast<double>(result.unserved.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const std::string_view policy : policy_names()) {
+    const std::map<std::string, double> loads{{"moderate", 600}, {"overload", 2500}};
+    for (const auto& [load, rate] : loads) {
+      const std::string name = "plan/" + std::string(policy) + "/" + load;
+      const double mean_rate = rate;
+      benchmark::RegisterBenchmark(
+          name.c_str(),
+          [policy, mean_rate](benchmark::State& state) { plan(state, policy, mean_rate); })
+          ->ArgNames({"models", "devices"})
+          ->Args({5, 4})
+          ->Args({10, 40})
+          ->Args({100, 400})
+          ->Args({1000, 400})
+          ->Args({1000, 4000})
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

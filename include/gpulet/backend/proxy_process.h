@@ -1,0 +1,87 @@
+// ProxyProcess: the process of one gpulet, seen from its parent.
+//
+// The program is started as `PROGRAM --control-fd 3 --memory-fd 4 --memory-bytes N` in a process
+// group of its own (a Ctrl-C at the terminal is for the parent to handle), with nothing else open
+// but the standard streams. Frames go over fd 3 (serve::ProxyCommand out, serve::ProxyMessage in);
+// fd 4 is shared memory, cut into slots of one input and one output area each. A batch is received
+// straight into a slot, run, and its outputs leave as Bytes that point into the slot; the slot is
+// free again when the last of them is gone.
+//
+// Single-strand type on the executor given; callbacks come from there, never from within a call,
+// and on_exit is the last one. Destroying it (also inside a callback) kills the process, waits for
+// its end and makes no more callbacks. The parent's thread that starts a proxy must outlive it:
+// proxies die with that thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::backend {
+
+struct ProxyOptions {
+  std::filesystem::path program;
+  std::map<std::string, std::string> environment;  // on top of this process's own
+  std::uint32_t slots = 4;         // 1..64: two batches in flight, two more being received or sent
+  std::size_t input_capacity = 0;  // of one batch
+  std::size_t output_capacity = 0;
+};
+
+struct ProxyCallbacks {
+  std::function<void(serve::ProxyReady ready)> on_ready;  // the answer to load()
+  // The answer to run(). `outputs` is empty unless the batch ran.
+  std::function<void(serve::BatchRan ran, Bytes outputs)> on_ran;
+  // The process has ended and every answer that it gave was told; batches without one have none.
+  // ok: it ended by itself with exit code 0. Otherwise how it ended, or why it was killed.
+  std::function<void(Status reason)> on_exit;
+};
+
+class ProxyProcess {
+ public:
+  // Fails with not_found (no such program) or unavailable (no memory, no process), naming what
+  // failed.
+  [[nodiscard]] static Result<std::unique_ptr<ProxyProcess>> start(
+      const net::asio::any_io_executor& executor, const ProxyOptions& options,
+      ProxyCallbacks callbacks);
+
+  [[nodiscard]] pid_t pid() const;
+
+  // The first command. REQUIRES: called once.
+  void load(serve::LoadModels models);
+
+  // Input memory of a free slot; empty where none is free or `bytes` is beyond the input capacity.
+  [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes);
+  // Whether these bytes are the beginning of one of this process's slots.
+  [[nodiscard]] bool holds(const Bytes& input) const;
+  // Runs a batch whose input is in a slot; fills in the offsets. REQUIRES: holds(input).
+  void run(serve::RunBatch batch, Bytes input);
+
+  // Lets it finish what it was given and end; kills it after `deadline`.
+  void stop(Duration deadline);
+  // SIGKILL; on_exit will give the reason.
+  void kill(Status reason);
+
+  ~ProxyProcess();
+  ProxyProcess(const ProxyProcess&) = delete;
+  ProxyProcess& operator=(const ProxyProcess&) = delete;
+
+ private:
+  class Impl;
+  explicit ProxyProcess(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // shared with operations in flight
+};
+
+}  // namespace gpulet::backend

@@ -1,0 +1,31 @@
+// What a frontend needs before it can start: its models with their hashes, its profiles, its
+// policy. Blocking file I/O; errors name the file, the place and the mend.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/core/status.h"
+#include "gpulet/profile/profile.h"
+#include "gpulet/schedule/policy.h"
+#include "gpulet/serve/served_model.h"
+
+namespace gpulet::frontend {
+
+struct Setup {
+  config::FrontendConfig config;
+  std::vector<serve::ServedModel> models;
+  std::map<std::string, std::filesystem::path, std::less<>> model_files;  // by SHA-256
+  profile::ProfileSet profiles;
+  std::shared_ptr<const schedule::Policy> policy;
+  std::uint64_t run = 1;  // tells this run's ids from those of earlier ones; 1 .. 2^23
+};
+
+[[nodiscard]] Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run);
+
+}  // namespace gpulet::frontend

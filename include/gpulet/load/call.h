@@ -1,0 +1,30 @@
+// One question to a frontend, one answer: for commands that ask and print. Blocking; any thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::load {
+
+inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
+
+// Connects to `target`, sends `question` and returns the first answer. Fails with unavailable
+// (nobody listens there, the connection broke), timeout, or malformed (what listens there speaks
+// another protocol), naming the target.
+[[nodiscard]] Result<serve::FrontendReply> call(const config::Endpoint& target,
+                                                const serve::ClientMessage& question,
+                                                Duration timeout = kCallTimeout);
+
+[[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& target,
+                                                                 Duration timeout = kCallTimeout);
+
+// The status document, docs/status.md.
+[[nodiscard]] Result<std::string> fetch_status(const config::Endpoint& target,
+                                               Duration timeout = kCallTimeout);
+
+}  // namespace gpulet::load

@@ -1,0 +1,32 @@
+// A workload made ready to be sent: what the user wrote, joined with what the target says of its
+// models.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gpulet/config/workload_config.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/tensor.h"
+#include "gpulet/core/time.h"
+#include "gpulet/load/generator.h"
+#include "gpulet/load/inputs.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::load {
+
+struct PreparedModel {
+  ModelLoad load;
+  Duration timeout{};              // to send; zero: the server's SLO
+  std::vector<TensorSpec> inputs;  // of one request
+  InputPool pool;
+};
+
+// Open loops' rates are multiplied by `rate_scale`. A model without slo_ms takes the server's.
+// Reads the input files (blocking). Fails with invalid or not_found; the message starts with the
+// JSON pointer of the model's place in the workload, or names the input file.
+[[nodiscard]] Result<std::vector<PreparedModel>> prepare(
+    const std::vector<config::WorkloadModel>& workload, const std::vector<serve::ModelInfo>& served,
+    double rate_scale, std::uint64_t seed);
+
+}  // namespace gpulet::load

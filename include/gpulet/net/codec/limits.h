@@ -1,0 +1,24 @@
+// What the codec accepts, beside the frame's own limits: counts and lengths that no honest peer
+// exceeds. A message beyond one of them is malformed. Values; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gpulet/core/time.h"
+
+namespace gpulet::net {
+
+inline constexpr std::size_t kMaxNameBytes =
+    256;  // of models, tensors, nodes, device types, mechanisms
+inline constexpr std::size_t kMaxPathBytes = 4096;
+inline constexpr std::size_t kMaxStatusMessageBytes = 4096;  // encode cuts a longer one
+inline constexpr std::size_t kMaxTensors = 64;               // inputs of a model, and outputs
+inline constexpr std::size_t kMaxDimensions = 16;
+inline constexpr std::size_t kMaxModels = 1024;   // in one list
+inline constexpr std::size_t kMaxDevices = 1024;  // of one backend
+inline constexpr std::size_t kMaxGpulets = 4096;  // of one backend
+inline constexpr std::uint32_t kMaxBatch = 1024;  // requests in one batch
+inline constexpr Duration kMaxDuration = std::chrono::hours(24 * 365);
+
+}  // namespace gpulet::net

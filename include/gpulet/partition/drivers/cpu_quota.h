@@ -1,0 +1,46 @@
+// cpu_quota: a CPU device is a set of cores, and a gpulet of p percent gets p percent of their
+// time.
+//
+// Mechanisms, found out at run time:
+// - cgroup v2 or v1: the kernel's CPU bandwidth control, in a cgroup per gpulet named
+// gpulet-<backend pid>-<gpulet id>
+//   below the backend's own. The period is 10 ms: with the customary 100 ms a batch of 12 ms takes
+//   12 ms or 73, as luck has it. Cgroups that a dead backend left are removed when a driver is
+//   made.
+// - pacing, where no cgroup may be written: a thread of this process measures the gpulet's CPU time
+// and stops and
+//   continues the process by signal, as a token bucket of the same period. Coarser, and its thread
+//   costs CPU itself.
+// While a process loads, it may use the whole device: at the lowest weight under cgroups, and under
+// pacing whatever share no serving gpulet of the device holds (its own at least), so that it does
+// not starve them.
+//
+// A process is bound to the device's cores; its numeric libraries are told, by environment, to use
+// as many threads as the share has whole cores (at least one): a second thread that spins would
+// burn the quota. Threads: as PartitionDriver. The destructor releases everything.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpulet/core/status.h"
+#include "gpulet/partition/driver.h"
+
+namespace gpulet::partition {
+
+enum class CpuMechanism : std::uint8_t {
+  automatic,  // cgroup where it can be had, else pacing
+  cgroup,
+  pacing,
+};
+
+// Fails with invalid (no cores, or a core that this process may not use) or unavailable (a forced
+// mechanism that cannot be had here; the message says why).
+[[nodiscard]] Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(
+    std::vector<std::uint32_t> cores, CpuMechanism mechanism = CpuMechanism::automatic);
+
+// The cores that this process may run on, ascending.
+[[nodiscard]] std::vector<std::uint32_t> usable_cores();
+
+}  // namespace gpulet::partition

@@ -1,0 +1,126 @@
+// BackendCore: all that a backend decides. Gpulets live (gpulet_phase.h), fetch their models,
+// restart with a growing delay when their process dies and are given up when they cannot load;
+// batches go to proxies, and every batch that arrived gets exactly one answer on the connection it
+// came by, unless that is gone: then none. Losing the frontend changes nothing for the gpulets; the
+// next one is told of them.
+//
+// Pure: events and the time come in, effects go out, in the order in which they must be carried
+// out. One thread at a time. Failures are effects (reports and refusals); only bugs throw.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/ids.h"
+#include "gpulet/core/time.h"
+#include "gpulet/profile/profile.h"
+#include "gpulet/serve/backend_events.h"
+#include "gpulet/serve/hosted_gpulet.h"
+#include "gpulet/serve/simulated_device.h"
+
+namespace gpulet::serve {
+
+struct BackendCoreOptions {
+  std::string node;
+  std::vector<DeviceOffer> devices;                     // each at the index that its key says
+  std::shared_ptr<const profile::ProfileSet> profiles;  // for simulated devices; may be null
+  Duration first_restart_delay = std::chrono::milliseconds(100);  // doubles with every restart
+  Duration longest_restart_delay = std::chrono::seconds(10);
+  Duration healthy_after = std::chrono::seconds(30);  // so long ready: its restarts are forgotten
+  std::uint32_t load_attempts = 3;
+  Duration load_timeout =
+      std::chrono::minutes(10);  // a big model beside busy neighbours takes minutes
+  // A proxy that answers nothing for so long, and ten times the expected duration of its batch,
+  // hangs.
+  Duration hang_timeout = std::chrono::seconds(20);
+  Duration welcome_timeout = std::chrono::seconds(5);  // from connecting
+};
+
+class BackendCore {
+ public:
+  // REQUIRES: devices[i].device.key.device == i.
+  explicit BackendCore(BackendCoreOptions options);
+
+  void on(BackendEvent event, Time now, BackendEffects& effects);
+
+  // When the core wants to hear TimePassed, if nothing else happens before. kNever: not at all.
+  [[nodiscard]] Time next_wakeup() const;
+  // ShutDown was heard and everything has ended.
+  [[nodiscard]] bool finished() const { return shutting_down_ && gpulets_.empty(); }
+
+  // Whether a batch for it should be received into its proxy's memory.
+  [[nodiscard]] bool takes_batches(GpuletId gpulet) const;
+  // Empty for a gpulet that never was or is gone.
+  [[nodiscard]] std::optional<GpuletPhase> phase_of(GpuletId gpulet) const;
+
+ private:
+  // Everything one call of on() needs; spares passing it along by three arguments.
+  struct Now {
+    Time time;
+    BackendEffects& effects;
+  };
+
+  // The frontend (backend_core.cc).
+  void on_event(FrontendConnected& event, Now now);
+  void on_event(FrontendLost& event, Now now);
+  void on_event(Welcome& event, Now now);
+  void on_event(Heartbeat& event, Now now);
+  void on_event(TimePassed& event, Now now);
+  void on_event(ShutDown& event, Now now);
+  void tell(BackendMessage message, Now now);
+  void look_at_frontend(Now now);
+
+  // The gpulets' life (backend_gpulets.cc).
+  void on_event(GpuletAsked& event, Now now);
+  void on_event(RetireGpulet& event, Now now);
+  void on_event(ModelStored& event, Now now);
+  void on_event(ModelFailed& event, Now now);
+  void on_event(ProxyStarted& event, Now now);
+  void on_event(ProxyLoaded& event, Now now);
+  void on_event(ShareActive& event, Now now);
+  void on_event(ProxyEnded& event, Now now);
+  void report_refused(const CreateGpulet& asked, const Status& why, Now now);
+  [[nodiscard]] Status check_device(const CreateGpulet& asked) const;
+  [[nodiscard]] bool is_simulated(std::uint32_t device) const;
+  [[nodiscard]] bool lacks_files(const HostedGpulet& gpulet) const;
+  void want_missing_files(const HostedGpulet& gpulet, Now now);
+  void start(HostedGpulet& gpulet, Now now);
+  void kill(HostedGpulet& gpulet, Status why, Now now);
+  void retire(HostedGpulet& gpulet, Now now);
+  void give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now);
+  void look_at(HostedGpulet& gpulet, Now now);
+  [[nodiscard]] Time next_look(const HostedGpulet& gpulet) const;
+  [[nodiscard]] Duration restart_delay(std::uint32_t restarts) const;
+  void erase_gone();
+  [[nodiscard]] HostedGpulet* find(GpuletId gpulet);
+
+  // Batches (backend_batches.cc).
+  void on_event(BatchArrived& event, Now now);
+  void on_event(ProxyRan& event, Now now);
+  [[nodiscard]] Status refusal(const BatchArrived& event, Time now) const;
+  [[nodiscard]] Result<Duration> simulated_latency(const HostedGpulet& gpulet, const Batch& batch);
+  void answer(const HeldBatch& batch, BatchResult result, Now now);
+  void answer_all_unavailable(HostedGpulet& gpulet, const Status& why, Now now);
+
+  const BackendCoreOptions options_;
+  std::vector<SimulatedDevice> simulated_;  // beside options_.devices
+  std::map<GpuletId, HostedGpulet> gpulets_;
+  std::map<std::string, std::string> files_;  // stored, by SHA-256
+  std::set<std::string> asked_for_;           // files asked of the present frontend
+
+  bool connected_ = false;
+  bool dropping_ = false;  // told the shell to close the connection
+  bool shutting_down_ = false;
+  Time connected_at_{};
+  Time last_heard_{};
+  Time next_heartbeat_ = kNever;
+  std::optional<Duration> heartbeat_every_;  // from the frontend's Welcome
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,122 @@
+// What the backend's core is told, and what it wants done. Plain values. The shell (backend room)
+// turns sockets, processes and timers into events, and carries out effects in their order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/core/request.h"
+#include "gpulet/core/share.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::serve {
+
+// ---- events
+// --------------------------------------------------------------------------------------------------
+
+struct FrontendConnected {};
+struct FrontendLost {};
+
+// The frontend asks for a gpulet. `stored`: the files, by SHA-256, of those of its models that the
+// store has.
+struct GpuletAsked {
+  CreateGpulet create;
+  std::map<std::string, std::string> stored;
+};
+
+// A whole batch is here. `placed`: its input lies in memory of the gpulet's proxy; where no piece
+// of it was free, the input is elsewhere and the batch will be refused.
+struct BatchArrived {
+  Batch batch;
+  Time arrived{};  // its first byte
+  bool placed = false;
+};
+
+struct ModelStored {
+  std::string sha256;
+  std::string file;
+};
+struct ModelFailed {  // the frontend does not have it, or what came was not it
+  std::string sha256;
+  Status status;
+};
+
+// Answers of the shell to StartGpulet and to what follows. Every StartGpulet is answered by one
+// ProxyEnded in the end, after which nothing more is heard of that process.
+struct ProxyStarted {
+  GpuletId gpulet;
+};
+struct ProxyLoaded {
+  GpuletId gpulet;
+  Status status;
+};
+struct ShareActive {
+  GpuletId gpulet;
+  Status status;
+};
+struct ProxyRan {
+  GpuletId gpulet;
+  BatchRan ran;
+  Bytes outputs;
+};
+struct ProxyEnded {
+  GpuletId gpulet;
+  Status reason;  // how the process ended, or why it could not be made
+};
+
+struct TimePassed {};  // next_wakeup() has come
+struct ShutDown {};    // take nothing more, finish, end
+
+using BackendEvent =
+    std::variant<FrontendConnected, FrontendLost, Welcome, Heartbeat, GpuletAsked, RetireGpulet,
+                 BatchArrived, ModelStored, ModelFailed, ProxyStarted, ProxyLoaded, ShareActive,
+                 ProxyRan, ProxyEnded, TimePassed, ShutDown>;
+
+// ---- effects
+// -------------------------------------------------------------------------------------------------
+
+struct TellFrontend {
+  BackendMessage message;
+};
+struct DropFrontend {  // close the connection; FrontendLost follows
+  Status reason;
+};
+
+// Grant the share, start a process for it, let it load.
+struct StartGpulet {
+  GpuletId gpulet;
+  std::uint32_t device = 0;
+  Share size;
+  LoadModels models;
+  std::size_t input_capacity = 0;  // of one batch
+  std::size_t output_capacity = 0;
+};
+struct ActivateShare {
+  GpuletId gpulet;
+};
+struct RunOnProxy {
+  GpuletId gpulet;
+  RunBatch batch;  // the shell fills in the places of input and output
+  Bytes input;
+};
+struct FinishProxy {  // let it end once it has run what it was given
+  GpuletId gpulet;
+};
+struct KillProxy {
+  GpuletId gpulet;
+  Status reason;
+};
+
+using BackendEffect = std::variant<TellFrontend, DropFrontend, StartGpulet, ActivateShare,
+                                   RunOnProxy, FinishProxy, KillProxy>;
+using BackendEffects = std::vector<BackendEffect>;
+
+}  // namespace gpulet::serve

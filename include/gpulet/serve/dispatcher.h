@@ -1,0 +1,199 @@
+// Dispatcher: queues of requests, the gpulets that serve them, and the batches in flight. Decides
+// which batch leaves when (batching/decide.h) and sees to it that every request gets exactly one
+// answer, whatever happens to gpulets.
+//
+// Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
+// is transferred), and each result makes room again. Pure: time comes in, batches and answers go
+// out. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "gpulet/batching/allowance.h"
+#include "gpulet/batching/request_queue.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/core/request.h"
+#include "gpulet/observe/histogram.h"
+#include "gpulet/serve/served_model.h"
+
+namespace gpulet::serve {
+
+// Index into the models that the Dispatcher was made with.
+using ModelIndex = std::size_t;
+
+inline constexpr std::size_t kBatchesInFlight = 2;
+// A request whose batch died under it so often is not tried again: it may be what kills the
+// proxies.
+inline constexpr std::uint32_t kMaxAttempts = 3;
+
+// One model's place on a gpulet. execution[n-1]: the expected duration of a batch of n.
+struct LaneSpec {
+  ModelIndex model = 0;
+  std::vector<Duration> execution;
+};
+
+struct Route {
+  GpuletId gpulet;
+  BackendId backend;
+  Duration duty_cycle{};
+  std::vector<LaneSpec> lanes;
+};
+
+// One answer for one request.
+struct Answer {
+  Request request;
+  ModelIndex model = 0;
+  Status status;
+  std::vector<Bytes> outputs;
+};
+
+struct BatchToSend {
+  BackendId backend;
+  Batch batch;
+};
+
+struct DispatchOutput {
+  std::vector<BatchToSend> batches;
+  std::vector<Answer> answers;
+};
+
+struct ModelCounters {
+  std::uint64_t offered = 0;
+  std::uint64_t served = 0;   // answered with a result
+  std::uint64_t late = 0;     // of these, after the deadline
+  std::uint64_t dropped = 0;  // too_late, overloaded
+  std::uint64_t failed = 0;   // every other error
+};
+
+class Dispatcher {
+ public:
+  // Batches are numbered from `first_batch` on: numbers of an earlier run of the frontend must not
+  // come again.
+  Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
+             BatchId first_batch);
+
+  // ---- what gpulets there are
+  // --------------------------------------------------------------------------------
+
+  // Puts the routes in force in one step. Gpulets without a route any more take no new batch and
+  // finish what they hold; `ready` of gpulets that had a route before is kept, new ones start as
+  // ready.
+  void set_routes(const std::vector<Route>& routes, Time now);
+  // Whether a gpulet takes batches (its proxy may be restarting).
+  void set_ready(GpuletId gpulet, bool ready, Time now);
+  // The gpulet is no more. What it held goes back to the queues, or is answered where it cannot.
+  void remove(GpuletId gpulet, Time now, DispatchOutput& out);
+
+  // Some gpulet has a lane for it; and one that takes batches now.
+  [[nodiscard]] bool has_lane(ModelIndex model) const { return !queues_[model].gpulets.empty(); }
+  [[nodiscard]] bool has_ready_lane(ModelIndex model) const;
+  [[nodiscard]] std::size_t in_flight(GpuletId gpulet) const;
+
+  // ---- requests
+  // ----------------------------------------------------------------------------------------------
+
+  // Queues it, or answers at once with overloaded.
+  void enqueue(ModelIndex model, Request request, Time now, DispatchOutput& out);
+  // Answers at once with that status, counted as the model's.
+  void refuse(ModelIndex model, Request request, Status status, DispatchOutput& out);
+  void completed(const BatchResult& result, Time now, DispatchOutput& out);
+  // Forgets what waits for a client that went away.
+  void client_gone(ClientId client);
+  // Answers everything that waits with that status (no gpulet will ever serve it).
+  void refuse_waiting(const Status& status, DispatchOutput& out);
+
+  // Lets every batch go that should go by now and drops what cannot be served in time. Call it
+  // after a run of events and when next_wake() has come.
+  void pump(Time now, DispatchOutput& out);
+  // When pump() has something to do without any further event.
+  [[nodiscard]] Time next_wake() const;
+
+  // ---- what is going on
+  // --------------------------------------------------------------------------------------
+
+  [[nodiscard]] const std::vector<ServedModel>& models() const { return models_; }
+  [[nodiscard]] std::size_t queued(ModelIndex model) const {
+    return queues_[model].requests.size();
+  }
+  [[nodiscard]] const ModelCounters& counters(ModelIndex model) const {
+    return queues_[model].counters;
+  }
+  [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
+  // Nothing waits and nothing is in flight.
+  [[nodiscard]] bool idle() const;
+
+  struct GpuletStatistics {
+    std::uint64_t batches = 0;
+    std::uint64_t requests = 0;
+    Duration executed{};
+  };
+  [[nodiscard]] GpuletStatistics statistics(GpuletId gpulet) const;
+
+ private:
+  struct ModelState {
+    batching::RequestQueue requests;
+    std::vector<GpuletId> gpulets;  // with a lane for it, ascending
+    std::size_t room = 0;           // largest batches of the ready ones together
+    ModelCounters counters;
+    observe::RecentHistogram latency{std::chrono::seconds(10)};
+    bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
+  };
+  struct Lane {
+    ModelIndex model = 0;
+    std::vector<Duration> execution;
+    Time turn{};
+  };
+  struct Gpulet {
+    BackendId backend;
+    Duration duty_cycle{};
+    std::vector<Lane> lanes;  // empty: no route any more
+    bool ready = true;
+    std::size_t in_flight = 0;
+    Duration expected{};  // of what it holds, together
+    Time busy_until{};    // when that is done
+    batching::Allowance allowance;
+    GpuletStatistics statistics;
+  };
+  struct InFlight {
+    GpuletId gpulet;
+    ModelIndex model = 0;
+    Duration expected{};
+    Time predicted_end{};
+    std::vector<Request> requests;
+  };
+  using Wake = std::pair<Time, ModelIndex>;
+
+  void touch(ModelIndex model);
+  void touch(const Gpulet& gpulet);
+  void recount_room();
+  void pump_model(ModelIndex model, Time now, DispatchOutput& out);
+  // Lets one batch of the gpulet go if one should; otherwise lowers `wake` to when to ask again.
+  bool pump_gpulet(GpuletId id, Time now, Time& wake, DispatchOutput& out);
+  void dispatch(GpuletId id, Lane& lane, std::uint32_t count, Time now, DispatchOutput& out);
+  void drop_hopeless(ModelIndex model, Time now, DispatchOutput& out);
+  // The earliest deadline that the lane can still meet.
+  [[nodiscard]] Time reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time now) const;
+  [[nodiscard]] bool backlogged(ModelIndex model) const;
+  void put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out);
+  void release(const InFlight& batch, bool executed, Time now);
+  void answer(ModelIndex model, Request request, Status status, std::vector<Bytes> outputs,
+              Time now, DispatchOutput& out);
+
+  std::vector<ServedModel> models_;
+  std::uint32_t max_queue_;
+  std::vector<ModelState> queues_;  // beside models_
+  std::map<GpuletId, Gpulet> gpulets_;
+  std::unordered_map<BatchId, InFlight> in_flight_;
+  std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
+  std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
+  std::vector<ModelIndex> touched_;
+  BatchId next_batch_;
+};
+
+}  // namespace gpulet::serve

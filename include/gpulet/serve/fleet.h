@@ -1,0 +1,70 @@
+// Fleet: the backends that are connected, their devices, and the gpulets that exist on them, as
+// last heard. Pure; one thread at a time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/ids.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/schedule/cluster.h"
+#include "gpulet/schedule/reconcile.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::serve {
+
+struct FleetGpulet {
+  BackendId backend;
+  schedule::DeviceKey device;
+  Share size;
+  std::vector<schedule::LoadedModel> models;
+  GpuletState state = GpuletState::preparing;
+  Status status;
+  bool retiring = false;  // told to finish and end
+};
+
+struct FleetBackend {
+  std::string node;  // empty until its Hello came
+  std::vector<DeviceOffer> devices;
+  Time last_heard{};
+};
+
+class Fleet {
+ public:
+  void heard(BackendId backend, Time now);
+
+  // Takes in the backend with what it offers and the gpulets that run there. Fails (invalid) where
+  // another backend is connected under the same node name.
+  [[nodiscard]] Status join(BackendId backend, const Hello& hello, Time now);
+  // Forgets the backend; returns the gpulets that went with it, ascending.
+  std::vector<GpuletId> leave(BackendId backend);
+  // Backends from which nothing was heard since `time`.
+  [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
+
+  // A gpulet was asked for on that device. REQUIRES: the device's backend is here.
+  void created(GpuletId id, const schedule::DeviceKey& device, Share size,
+               std::vector<schedule::LoadedModel> models);
+  void retiring(GpuletId id);
+  // Takes in what a backend says of one. Returns false where the gpulet is unknown or another
+  // backend's.
+  bool report(BackendId backend, const GpuletReport& report);
+
+  [[nodiscard]] const FleetGpulet* find(GpuletId id) const;
+  [[nodiscard]] std::optional<BackendId> backend_of(const schedule::DeviceKey& device) const;
+  [[nodiscard]] const std::map<BackendId, FleetBackend>& backends() const { return backends_; }
+  [[nodiscard]] const std::map<GpuletId, FleetGpulet>& gpulets() const { return gpulets_; }
+
+  // All devices on offer, by key.
+  [[nodiscard]] schedule::Cluster cluster() const;
+  // The gpulets that a plan may go on using: those that serve, or will again without our doing.
+  [[nodiscard]] std::vector<schedule::RunningGpulet> running() const;
+
+ private:
+  std::map<BackendId, FleetBackend> backends_;
+  std::map<GpuletId, FleetGpulet> gpulets_;
+};
+
+}  // namespace gpulet::serve

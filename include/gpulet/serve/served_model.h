@@ -1,0 +1,34 @@
+// A model as the frontend serves it: its configuration, its file's hash, and the sizes of its
+// tensors. Immutable.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/status.h"
+#include "gpulet/core/tensor.h"
+#include "gpulet/core/time.h"
+
+namespace gpulet::serve {
+
+struct ServedModel {
+  std::string name;
+  std::string sha256;  // of its file
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  double slo_ms = 0;
+  double configured_rate = 0;  // requests per second that the first plan expects
+  std::uint32_t max_batch = 32;
+
+  // Filled by with_sizes().
+  std::vector<std::size_t> input_sizes;   // bytes of each input of one request
+  std::vector<std::size_t> output_sizes;  // bytes of each output of one request
+  std::size_t input_bytes = 0;            // all inputs of one request
+};
+
+// Computes the sizes. Fails (invalid) naming the tensor whose size cannot be.
+[[nodiscard]] Result<ServedModel> with_sizes(ServedModel model);
+
+}  // namespace gpulet::serve

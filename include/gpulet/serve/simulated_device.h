@@ -1,0 +1,51 @@
+// SimulatedDevice: how long a batch takes on a device that is not there. L(b, p) of the device
+// type's profile times the slowdown by what runs in the device's other gpulets at that moment.
+// Pure; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gpulet/core/share.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/profile/profile.h"
+
+namespace gpulet::serve {
+
+struct SimulatedBatch {
+  std::string model;
+  std::uint32_t count = 0;
+  Share size;
+
+  friend auto operator<=>(const SimulatedBatch&, const SimulatedBatch&) = default;
+};
+
+class SimulatedDevice {
+ public:
+  // `profiles` may be null: then nothing can be answered.
+  SimulatedDevice(std::string type, std::shared_ptr<const profile::ProfileSet> profiles);
+
+  // Whether a gpulet of that size can run batches of `max_batch` of the model. Fails with invalid,
+  // naming what the profile lacks.
+  [[nodiscard]] Status can_run(const std::string& model, std::uint32_t count, Share size) const;
+
+  // With several neighbours their excesses add up: pairs are all that was measured. Fails as
+  // can_run.
+  [[nodiscard]] Result<Duration> latency(const SimulatedBatch& batch,
+                                         const std::vector<SimulatedBatch>& beside);
+
+ private:
+  [[nodiscard]] const profile::Profile* profile() const;
+  [[nodiscard]] double slowdown(const SimulatedBatch& batch, const SimulatedBatch& other);
+
+  const std::string type_;
+  const std::shared_ptr<const profile::ProfileSet> profiles_;
+  std::map<std::tuple<SimulatedBatch, SimulatedBatch>, double> slowdowns_;  // looked up once
+};
+
+}  // namespace gpulet::serve

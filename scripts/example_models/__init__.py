@@ -1,0 +1,1 @@
+"""The networks behind scripts/export_models.py."""

@@ -1,0 +1,305 @@
+#include "gpulet/backend/daemon.h"
+
+#include <spdlog/spdlog.h>
+
+#include <deque>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "backend/gpulet_processes.h"
+#include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/connector.h"
+#include "gpulet/serve/backend_core.h"
+
+namespace gpulet::backend {
+namespace {
+
+namespace asio = net::asio;
+
+std::string_view name_of(serve::GpuletState state) {
+  switch (state) {
+    case serve::GpuletState::preparing:
+      return "preparing";
+    case serve::GpuletState::ready:
+      return "ready";
+    case serve::GpuletState::restarting:
+      return "restarting";
+    case serve::GpuletState::failed:
+      return "failed";
+    case serve::GpuletState::gone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+void log(const serve::GpuletReport& report) {
+  const auto name = name_of(report.state);
+  if (report.status.ok()) {
+    spdlog::info("gpulet {}: {}", report.id.value, name);
+  } else {
+    spdlog::warn("gpulet {}: {}: {}", report.id.value, name, report.status.to_string());
+  }
+}
+
+Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+
+serve::BackendCoreOptions core_options(const Setup& setup) {
+  serve::BackendCoreOptions options;
+  options.node = setup.config.node;
+  for (const auto& device : setup.devices) options.devices.push_back(device.offer);
+  options.profiles = setup.profiles;
+  return options;
+}
+
+}  // namespace
+
+class BackendDaemon::Impl : private net::ConnectionHandler {
+ public:
+  Impl(asio::io_context& io, Setup setup, CoreObserver observer)
+      : core_(core_options(setup)),
+        observer_(std::move(observer)),
+        frontend_(config::to_string(setup.config.frontend)),
+        store_(std::move(setup.store)),
+        buffers_(net::BufferPoolOptions()),
+        connector_(io.get_executor(), setup.config.frontend.host, setup.config.frontend.port,
+                   net::ConnectorOptions()),
+        timer_(io),
+        processes_(io.get_executor(), std::move(setup.devices),
+                   [this](serve::BackendEvent event) { happen(std::move(event)); }) {}
+
+  void connect();
+  void stop(std::function<void()> done);
+  [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
+
+ private:
+  // The connection to the frontend.
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override;
+  void on_closed(const Status& reason) override;
+  void on_connected(net::StreamSocket socket);
+
+  // What the frontend says.
+  void obey(serve::Welcome& command) { happen(command); }
+  void obey(serve::Heartbeat& command) { happen(command); }
+  void obey(serve::RetireGpulet& command) { happen(command); }
+  void obey(serve::CreateGpulet& command);
+  void obey(Batch& command);
+  void obey(serve::ModelPiece& command);
+
+  // The core: every event goes in here, its effects are carried out before the next one.
+  void happen(serve::BackendEvent event);
+  void handle(serve::BackendEvent event);
+  void wake_in_time();
+  void end_when_finished();
+
+  void carry_out(serve::TellFrontend& effect);
+  void carry_out(serve::DropFrontend& effect);
+  void carry_out(serve::StartGpulet& effect) { processes_.start(std::move(effect)); }
+  void carry_out(serve::ActivateShare& effect) { processes_.activate(effect.gpulet); }
+  void carry_out(serve::RunOnProxy& effect) { processes_.run(std::move(effect)); }
+  void carry_out(serve::FinishProxy& effect) { processes_.finish(effect.gpulet); }
+  void carry_out(serve::KillProxy& effect) { processes_.kill(effect.gpulet, effect.reason); }
+
+  serve::BackendCore core_;
+  const CoreObserver observer_;
+  const std::string frontend_;
+  ModelStore store_;
+  net::BufferPool buffers_;
+  net::Connector connector_;
+  std::shared_ptr<net::Connection> connection_;
+  std::optional<Time> batch_began_;  // first byte of the batch that is being received
+  std::deque<serve::BackendEvent> events_;
+  bool handling_ = false;
+  asio::steady_timer timer_;
+  Time timer_set_for_ = kNever;
+  bool stopping_ = false;
+  std::function<void()> on_stopped_;  // not empty: still to be called
+  std::shared_ptr<int> alive_ =
+      std::make_shared<int>(0);  // gone: a timer that fired has nobody to wake
+  GpuletProcesses processes_;    // last: its end makes no more events
+};
+
+// ---- the frontend
+// --------------------------------------------------------------------------------------------
+
+void BackendDaemon::Impl::connect() {
+  connector_.connect_with_retry(
+      [this](net::StreamSocket socket) { on_connected(std::move(socket)); },
+      [this](const Status& failure, Duration pause) {
+        spdlog::warn("frontend {}: {}; trying again in {:.1f} s", frontend_, failure.message(),
+                     to_seconds(pause));
+      });
+}
+
+void BackendDaemon::Impl::on_connected(net::StreamSocket socket) {
+  spdlog::info("frontend {}: connected", frontend_);
+  connection_ = net::Connection::start(std::move(socket), net::ConnectionOptions(), *this);
+  happen(serve::FrontendConnected{});
+}
+
+void BackendDaemon::Impl::on_closed(const Status& reason) {
+  spdlog::warn("frontend {}: {}", frontend_, reason.message());
+  connection_.reset();
+  batch_began_.reset();
+  store_.forget_unfinished();
+  happen(serve::FrontendLost{});
+  if (!stopping_) connect();
+}
+
+// A batch is received straight into memory that its proxy reads.
+Result<MutableBytes> BackendDaemon::Impl::payload_memory(const net::FrameHeader& header,
+                                                         std::span<const std::byte> message) {
+  if (header.type == net::MessageType::batch) {
+    batch_began_ = now();
+    const auto command = net::decode_backend_command(header, message, Bytes());
+    if (!command.ok()) return command.status();
+    const auto gpulet = std::get<Batch>(command.value()).gpulet;
+    if (core_.takes_batches(gpulet)) {
+      auto slot = processes_.take_slot(gpulet, header.payload_bytes);
+      if (slot) return std::move(*slot);
+    }
+  }
+  return buffers_.take(header.payload_bytes);
+}
+
+void BackendDaemon::Impl::on_frame(const net::FrameHeader& header,
+                                   std::span<const std::byte> message, MutableBytes payload) {
+  auto command = net::decode_backend_command(header, message, payload.freeze());
+  if (!command.ok()) {
+    connection_->close(command.status());
+    return;
+  }
+  std::visit([this](auto& kind) { obey(kind); }, command.value());
+}
+
+void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {
+  serve::GpuletAsked asked{std::move(command), {}};
+  for (const auto& model : asked.create.models) {
+    const auto file = store_.find(model.sha256);
+    if (file) asked.stored.emplace(model.sha256, file->string());
+  }
+  happen(std::move(asked));
+}
+
+void BackendDaemon::Impl::obey(Batch& command) {
+  serve::BatchArrived arrived;
+  arrived.arrived = std::exchange(batch_began_, std::nullopt).value_or(now());
+  arrived.placed =
+      !command.inputs.empty() && processes_.holds(command.gpulet, command.inputs.front());
+  arrived.batch = std::move(command);
+  happen(std::move(arrived));
+}
+
+void BackendDaemon::Impl::obey(serve::ModelPiece& command) {
+  happen(serve::Heartbeat{});  // a long file is as good a sign of life
+  auto taken = store_.take(command);
+  if (!taken.ok()) {
+    spdlog::error("model store: {}", taken.status().to_string());
+    happen(serve::ModelFailed{std::move(command.sha256), taken.status()});
+  } else if (taken.value()) {
+    spdlog::info("model store: {}", taken.value()->string());
+    happen(serve::ModelStored{std::move(command.sha256), taken.value()->string()});
+  }
+}
+
+// ---- the core
+// ------------------------------------------------------------------------------------------------
+
+// Carrying out an effect may make events: they wait for the rest of the effects.
+void BackendDaemon::Impl::happen(serve::BackendEvent event) {
+  events_.push_back(std::move(event));
+  if (handling_) return;
+  handling_ = true;
+  while (!events_.empty()) {
+    auto next = std::move(events_.front());
+    events_.pop_front();
+    handle(std::move(next));
+  }
+  handling_ = false;
+  wake_in_time();
+  end_when_finished();
+}
+
+void BackendDaemon::Impl::handle(serve::BackendEvent event) {
+  serve::BackendEffects effects;
+  const auto time = now();
+  if (observer_ == nullptr) {
+    core_.on(std::move(event), time, effects);
+  } else {
+    core_.on(event, time, effects);
+    observer_(event, time, effects);
+  }
+  for (auto& effect : effects) {
+    std::visit([this](auto& kind) { carry_out(kind); }, effect);
+  }
+}
+
+void BackendDaemon::Impl::carry_out(serve::TellFrontend& effect) {
+  if (const auto* report = std::get_if<serve::GpuletReport>(&effect.message)) log(*report);
+  if (connection_ != nullptr) connection_->send(net::encode(effect.message));
+}
+
+void BackendDaemon::Impl::carry_out(serve::DropFrontend& effect) {
+  if (connection_ != nullptr) connection_->close(effect.reason);
+}
+
+void BackendDaemon::Impl::wake_in_time() {
+  const auto next = core_.next_wakeup();
+  if (next >= timer_set_for_ && timer_set_for_ > now())
+    return;  // it will wake early enough, and look again
+  timer_set_for_ = next;
+  if (next == kNever) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(std::chrono::steady_clock::time_point(next.time_since_epoch()));
+  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
+    if (error || alive.expired()) return;
+    timer_set_for_ = kNever;
+    happen(serve::TimePassed{});
+  });
+}
+
+// ---- the end
+// -------------------------------------------------------------------------------------------------
+
+void BackendDaemon::Impl::stop(std::function<void()> done) {
+  if (stopping_) return;
+  stopping_ = true;
+  on_stopped_ = std::move(done);
+  connector_.close();
+  happen(serve::ShutDown{});
+}
+
+void BackendDaemon::Impl::end_when_finished() {
+  if (!stopping_ || !core_.finished()) return;
+  if (connection_ != nullptr) {
+    connection_->close_after_sending();  // comes back here once closed
+    return;
+  }
+  timer_.cancel();
+  timer_set_for_ = kNever;
+  // Posted: it may destroy this.
+  if (on_stopped_ != nullptr)
+    asio::post(timer_.get_executor(), std::exchange(on_stopped_, nullptr));
+}
+
+BackendDaemon::BackendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BackendDaemon::~BackendDaemon() = default;
+
+std::unique_ptr<BackendDaemon> BackendDaemon::start(asio::io_context& io, Setup setup,
+                                                    CoreObserver observer) {
+  auto impl = std::make_unique<Impl>(io, std::move(setup), std::move(observer));
+  impl->connect();
+  return std::unique_ptr<BackendDaemon>(new BackendDaemon(std::move(impl)));
+}
+
+std::vector<pid_t> BackendDaemon::proxies() const { return impl_->proxies(); }
+void BackendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }
+
+}  // namespace gpulet::backend

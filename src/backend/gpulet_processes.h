@@ -1,0 +1,66 @@
+// GpuletProcesses: carries out what the core wants done with gpulets. For each, a share of its
+// device and a proxy process under it. What becomes of them is told as the core's events.
+//
+// Single-strand type on the executor given. Events of a call come through `tell` after the call has
+// returned, never from within it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gpulet/backend/proxy_process.h"
+#include "gpulet/backend/setup.h"
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/serve/backend_events.h"
+
+namespace gpulet::backend {
+
+class GpuletProcesses {
+ public:
+  using Tell = std::function<void(serve::BackendEvent)>;
+
+  GpuletProcesses(const net::asio::any_io_executor& executor, std::vector<HostedDevice> devices,
+                  Tell tell);
+  ~GpuletProcesses();
+  GpuletProcesses(const GpuletProcesses&) = delete;
+  GpuletProcesses& operator=(const GpuletProcesses&) = delete;
+
+  void start(serve::StartGpulet order);
+  void activate(GpuletId gpulet);
+  void run(serve::RunOnProxy order);
+  void finish(GpuletId gpulet);
+  void kill(GpuletId gpulet, const Status& reason);
+
+  // Memory of the gpulet's proxy for a batch; empty where there is none.
+  [[nodiscard]] std::optional<MutableBytes> take_slot(GpuletId gpulet, std::size_t bytes);
+  [[nodiscard]] bool holds(GpuletId gpulet, const Bytes& input) const;
+  [[nodiscard]] std::vector<pid_t> processes() const;
+
+ private:
+  struct Running {
+    std::uint32_t device = 0;
+    std::unique_ptr<ProxyProcess> process;
+  };
+
+  // Fails where there is no process; then nothing is left of the attempt but the grant.
+  [[nodiscard]] Status start_process(const serve::StartGpulet& order);
+  [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet);
+  void ended(GpuletId gpulet, const Status& reason);
+  void tell_later(serve::BackendEvent event);
+
+  const net::asio::any_io_executor executor_;
+  std::vector<HostedDevice> devices_;
+  const Tell tell_;
+  std::map<GpuletId, Running> running_;
+  std::shared_ptr<int> alive_ =
+      std::make_shared<int>(0);  // gone: posted events have nobody to tell
+};
+
+}  // namespace gpulet::backend

@@ -1,0 +1,91 @@
+// gpulet-backend: the daemon of one node.
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "gpulet/backend/daemon.h"
+#include "gpulet/config/daemon_config.h"
+
+namespace {
+
+using namespace gpulet;
+
+struct Arguments {
+  std::string config;
+  std::string frontend;
+  std::string node;
+};
+
+int complain(const Status& status, int code) {
+  std::cerr << "gpulet-backend: " << status.message() << "\n";
+  return code;
+}
+
+Result<config::BackendConfig> read_config(const Arguments& arguments) {
+  auto config = config::load_backend(arguments.config);
+  if (!config.ok()) return config;
+  if (!arguments.node.empty()) config.value().node = arguments.node;
+  if (!arguments.frontend.empty()) {
+    const auto frontend = config::parse_endpoint(arguments.frontend);
+    if (!frontend.ok()) return frontend.status().within("--frontend");
+    config.value().frontend = frontend.value();
+  }
+  return config;
+}
+
+int run(const Arguments& arguments) {
+  const auto config = read_config(arguments);
+  if (!config.ok()) return complain(config.status(), 2);
+  auto setup = backend::make_setup(config.value());
+  if (!setup.ok()) return complain(setup.status(), 2);
+  for (const auto& device : setup.value().devices) {
+    spdlog::info("device {} ({}): {}", device.offer.device.key.device, device.offer.device.type,
+                 device.offer.mechanism);
+  }
+
+  net::asio::io_context io(1);
+  const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
+  auto signals = std::make_unique<net::asio::signal_set>(io, SIGTERM, SIGINT);
+  signals->async_wait([&](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    spdlog::info("signal {}: stopping", signal);
+    daemon->stop([&] {
+      signals.reset();
+      io.stop();
+    });
+  });
+  io.run();
+  spdlog::info("stopped");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "gpulet-backend: the devices of one node; connects to the frontend and serves the gpulets it "
+      "asks for");
+  Arguments arguments;
+  app.add_option("--config", arguments.config, "backend.json")->required();
+  app.add_option("--frontend", arguments.frontend,
+                 "HOST:PORT of the frontend, in place of the file's");
+  app.add_option("--node", arguments.node, "this node's name, in place of the file's");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("backend"));
+  try {
+    return run(arguments);
+  } catch (const std::exception& error) {
+    return complain({StatusCode::internal, error.what()}, 1);
+  }
+}

@@ -1,0 +1,181 @@
+#include "gpulet/backend/model_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "backend/file_descriptor.h"
+#include "gpulet/core/sha256.h"
+
+namespace gpulet::backend {
+namespace {
+
+constexpr std::size_t kShaDigits = 64;
+constexpr std::string_view kUnfinishedSuffix = ".part";
+
+// A name from the wire becomes a path: only what can be a SHA-256 may.
+bool is_sha256(std::string_view text) {
+  return text.size() == kShaDigits && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+Status disk_failure(const std::string& doing, const std::filesystem::path& file) {
+  return {StatusCode::unavailable,
+          "cannot " + doing + " " + file.string() + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+// A file being received. Its destruction removes it, unless it was finished.
+class ModelStore::Unfinished {
+ public:
+  static Result<std::unique_ptr<Unfinished>> create(std::filesystem::path file,
+                                                    std::uint64_t total_bytes) {
+    for (;;) {
+      FileDescriptor descriptor(
+          ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+      // The lock tells other backends that the writer lives; it goes with the descriptor.
+      if (!descriptor.valid() || ::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
+        return disk_failure("write", file);
+      }
+      struct stat status {};
+      if (::fstat(descriptor.get(), &status) != 0) return disk_failure("write", file);
+      if (status.st_nlink == 0) continue;  // cleared away between the two calls
+      return std::unique_ptr<Unfinished>(
+          new Unfinished(std::move(file), std::move(descriptor), total_bytes));
+    }
+  }
+  ~Unfinished() {
+    if (descriptor_.valid()) ::unlink(file_.c_str());
+  }
+  Unfinished(const Unfinished&) = delete;
+  Unfinished& operator=(const Unfinished&) = delete;
+
+  [[nodiscard]] bool whole() const { return received_ == total_bytes_; }
+
+  [[nodiscard]] Status append(const serve::ModelPiece& piece) {
+    if (piece.offset != received_ || piece.total_bytes != total_bytes_ ||
+        piece.data.size() > total_bytes_ - received_ || piece.data.empty()) {
+      return {StatusCode::malformed, "a piece of model file " + piece.sha256 + " at " +
+                                         std::to_string(piece.offset) + " came where " +
+                                         std::to_string(received_) + " was due"};
+    }
+    auto rest = piece.data.view();
+    while (!rest.empty()) {
+      const auto written = ::write(descriptor_.get(), rest.data(), rest.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return disk_failure("write", file_);
+      rest = rest.subspan(static_cast<std::size_t>(written));
+    }
+    hash_.update(piece.data.view());
+    received_ += piece.data.size();
+    return {};
+  }
+
+  // Gives it its name. REQUIRES: whole().
+  [[nodiscard]] Status finish(const std::string& sha256, const std::filesystem::path& name) {
+    const auto actual = hash_.finish();
+    if (actual != sha256) {
+      return {StatusCode::invalid,
+              "what came as model file " + sha256 + " has the SHA-256 " + actual};
+    }
+    // A crash of the machine must not leave the name without the bytes.
+    if (::fsync(descriptor_.get()) != 0) return disk_failure("write", file_);
+    if (::rename(file_.c_str(), name.c_str()) != 0) return disk_failure("rename to", name);
+    descriptor_.reset();
+    return {};
+  }
+
+ private:
+  Unfinished(std::filesystem::path file, FileDescriptor descriptor, std::uint64_t total_bytes)
+      : file_(std::move(file)), descriptor_(std::move(descriptor)), total_bytes_(total_bytes) {}
+
+  const std::filesystem::path file_;
+  FileDescriptor descriptor_;
+  const std::uint64_t total_bytes_;
+  std::uint64_t received_ = 0;
+  Sha256 hash_;
+};
+
+Result<ModelStore> ModelStore::open(const std::filesystem::path& directory) {
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(directory, error);
+  if (!error) std::filesystem::create_directories(absolute, error);
+  if (error || ::access(absolute.c_str(), W_OK | X_OK) != 0) {
+    const auto why = error ? error.message() : std::string(std::strerror(errno));
+    return Status(StatusCode::unavailable, "the model store " + directory.string() +
+                                               " cannot be written: " + why +
+                                               "; correct \"model_store\"");
+  }
+  ModelStore store(absolute);
+  store.remove_abandoned();
+  return store;
+}
+
+ModelStore::ModelStore(std::filesystem::path directory) : directory_(std::move(directory)) {}
+ModelStore::~ModelStore() = default;
+ModelStore::ModelStore(ModelStore&&) noexcept = default;
+ModelStore& ModelStore::operator=(ModelStore&&) noexcept = default;
+
+void ModelStore::remove_abandoned() const {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() != kUnfinishedSuffix) continue;
+    const FileDescriptor descriptor(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
+    const bool abandoned = descriptor.valid() && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0;
+    if (abandoned) ::unlink(entry->path().c_str());
+  }
+}
+
+std::optional<std::filesystem::path> ModelStore::find(std::string_view sha256) const {
+  if (!is_sha256(sha256)) return std::nullopt;
+  auto file = directory_ / (std::string(sha256) + ".pt");
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) return std::nullopt;
+  return file;
+}
+
+Result<std::optional<std::filesystem::path>> ModelStore::take(const serve::ModelPiece& piece) {
+  using Done = std::optional<std::filesystem::path>;
+  if (!is_sha256(piece.sha256)) {
+    return Status(StatusCode::malformed,
+                  "\"" + piece.sha256 + "\" is no SHA-256 in lower-case hex");
+  }
+  if (piece.total_bytes == 0) {
+    unfinished_.erase(piece.sha256);
+    return Status(StatusCode::not_found, "the frontend does not have model file " + piece.sha256);
+  }
+  if (piece.offset == 0) {
+    unfinished_.erase(piece.sha256);
+    auto begun = Unfinished::create(directory_ / (piece.sha256 + "." + std::to_string(::getpid()) +
+                                                  std::string(kUnfinishedSuffix)),
+                                    piece.total_bytes);
+    if (!begun.ok()) return begun.status();
+    unfinished_.emplace(piece.sha256, std::move(begun).value());
+  }
+  const auto found = unfinished_.find(piece.sha256);
+  if (found == unfinished_.end())
+    return Done();  // the rest of a file that failed, or that nobody waits for
+  auto& file = *found->second;
+  auto status = file.append(piece);
+  if (status.ok() && !file.whole()) return Done();
+  const auto name = directory_ / (piece.sha256 + ".pt");
+  if (status.ok()) status = file.finish(piece.sha256, name);
+  unfinished_.erase(found);
+  if (!status.ok()) return status;
+  return Done(name);
+}
+
+void ModelStore::forget_unfinished() { unfinished_.clear(); }
+
+}  // namespace gpulet::backend

@@ -1,0 +1,283 @@
+#include "gpulet/backend/proxy_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "backend/file_descriptor.h"
+#include "backend/slot_memory.h"
+#include "backend/spawn.h"
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+
+namespace gpulet::backend {
+namespace {
+
+namespace asio = net::asio;
+using boost::system::error_code;
+
+// The other side of a closed channel must end, and the channel of an ended process must close,
+// within this time: what takes longer has a descendant that holds on to it.
+constexpr Duration kGrace = std::chrono::seconds(2);
+
+Status system_failure(const std::string& what) {
+  return {StatusCode::unavailable, what + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+// The process has ended for the owner when both are true: it was reaped, and its channel was read
+// to the end.
+class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
+                           private net::ConnectionHandler {
+ public:
+  Impl(const asio::any_io_executor& executor, std::shared_ptr<SlotMemory> memory, pid_t process,
+       ProxyCallbacks callbacks)
+      : memory_(std::move(memory)),
+        process_(process),
+        callbacks_(std::move(callbacks)),
+        exit_watch_(executor),
+        deadline_(executor) {}
+  ~Impl() override { end_now(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] Status watch(FileDescriptor channel);
+  [[nodiscard]] pid_t process() const { return process_; }
+  [[nodiscard]] SlotMemory& memory() { return *memory_; }
+  void send(serve::ProxyCommand command) {
+    if (connection_ != nullptr) connection_->send(net::encode(command));
+  }
+  void run(serve::RunBatch batch, Bytes input);
+  void stop(Duration deadline);
+  void kill(Status reason);
+  // The owner is going: no more callbacks, no process.
+  void end_now();
+
+ private:
+  struct InFlight {
+    BatchId id;
+    Bytes input;
+  };
+
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override;
+  void on_closed(const Status& reason) override;
+
+  void on_message(serve::ProxyReady& ready);
+  void on_message(serve::BatchRan& ran);
+  void wait_for_exit();
+  void reap();
+  void tell_exit_when_over();
+  void after(Duration delay, void (Impl::*then)());
+  void kill_late();
+  void close_late();
+
+  const std::shared_ptr<SlotMemory> memory_;
+  const pid_t process_;
+  ProxyCallbacks callbacks_;
+  asio::posix::stream_descriptor exit_watch_;  // a pidfd: readable once the process has ended
+  asio::steady_timer deadline_;
+  std::shared_ptr<net::Connection> connection_;
+  std::deque<InFlight> in_flight_;  // in the order sent, which is the order of the answers
+  Status killed_for_;               // not ok: why
+  Status ended_;                    // how, once reaped_
+  bool reaped_ = false;
+  bool channel_closed_ = false;
+};
+
+Status ProxyProcess::Impl::watch(FileDescriptor channel) {
+  FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, process_, 0)));
+  if (!pidfd.valid()) return system_failure("cannot watch process " + std::to_string(process_));
+  exit_watch_.assign(pidfd.release());
+  wait_for_exit();
+
+  asio::local::stream_protocol::socket socket(exit_watch_.get_executor());
+  socket.assign(asio::local::stream_protocol(), channel.release());
+  connection_ =
+      net::Connection::start(net::StreamSocket(std::move(socket)), net::ConnectionOptions(), *this);
+  return {};
+}
+
+void ProxyProcess::Impl::wait_for_exit() {
+  exit_watch_.async_wait(asio::posix::stream_descriptor::wait_read,
+                         [weak = weak_from_this()](const error_code& error) {
+                           const auto self = weak.lock();
+                           if (self != nullptr && !error) self->reap();
+                         });
+}
+
+void ProxyProcess::Impl::reap() {
+  int status = 0;
+  if (reaped_ || ::waitpid(process_, &status, WNOHANG) != process_) return;
+  reaped_ = true;
+  ended_ = describe_end(process_, status);
+  if (!channel_closed_) after(kGrace, &Impl::close_late);
+  tell_exit_when_over();
+}
+
+void ProxyProcess::Impl::on_closed(const Status& reason) {
+  channel_closed_ = true;
+  connection_.reset();
+  if (!reaped_) {
+    // Closed or broken (cancelled, unavailable): it is ending, and how will be known in a moment.
+    const auto code = reason.code();
+    if (code == StatusCode::cancelled || code == StatusCode::unavailable) {
+      after(kGrace, &Impl::kill_late);
+    } else {
+      kill(reason.within("channel of process " + std::to_string(process_)));
+    }
+  }
+  tell_exit_when_over();
+}
+
+void ProxyProcess::Impl::tell_exit_when_over() {
+  if (!reaped_ || !channel_closed_) return;
+  deadline_.cancel();
+  const auto on_exit = std::exchange(callbacks_.on_exit, nullptr);
+  if (on_exit != nullptr) on_exit(killed_for_.ok() ? ended_ : killed_for_);
+}
+
+void ProxyProcess::Impl::after(Duration delay, void (Impl::*then)()) {
+  deadline_.expires_after(delay);
+  deadline_.async_wait([weak = weak_from_this(), then](const error_code& error) {
+    const auto self = weak.lock();
+    if (self != nullptr && !error) (self.get()->*then)();
+  });
+}
+
+void ProxyProcess::Impl::kill_late() {
+  kill({StatusCode::timeout, "process " + std::to_string(process_) + " did not end in time"});
+}
+
+void ProxyProcess::Impl::close_late() {
+  if (connection_ != nullptr) {
+    connection_->close({StatusCode::timeout, "the channel of an ended process stayed open"});
+  }
+}
+
+Result<MutableBytes> ProxyProcess::Impl::payload_memory(const net::FrameHeader& header,
+                                                        std::span<const std::byte> /*message*/) {
+  return Status(StatusCode::malformed,
+                "a proxy sends no payload; had " + std::to_string(header.payload_bytes) + " bytes");
+}
+
+void ProxyProcess::Impl::on_frame(const net::FrameHeader& header,
+                                  std::span<const std::byte> message, MutableBytes /*payload*/) {
+  auto decoded = net::decode_proxy_message(header, message);
+  if (!decoded.ok()) {
+    kill(decoded.status());
+    return;
+  }
+  const auto alive = shared_from_this();  // the callback may drop the owner
+  std::visit([this](auto& kind) { on_message(kind); }, decoded.value());
+}
+
+void ProxyProcess::Impl::on_message(serve::ProxyReady& ready) {
+  if (callbacks_.on_ready != nullptr) callbacks_.on_ready(std::move(ready));
+}
+
+void ProxyProcess::Impl::on_message(serve::BatchRan& ran) {
+  const auto name = "process " + std::to_string(process_);
+  if (in_flight_.empty() || in_flight_.front().id != ran.id) {
+    kill({StatusCode::malformed,
+          name + " answered batch " + std::to_string(ran.id.value) + " out of turn"});
+    return;
+  }
+  const auto input = std::move(in_flight_.front().input);
+  in_flight_.pop_front();
+  if (ran.output_bytes > memory_->slot_of(input)->output_capacity) {
+    kill({StatusCode::malformed, name + " tells of " + std::to_string(ran.output_bytes) +
+                                     " output bytes, more than it had room for"});
+    return;
+  }
+  auto outputs = ran.status.ok() ? memory_->outputs_beside(input, ran.output_bytes) : Bytes();
+  if (callbacks_.on_ran != nullptr) callbacks_.on_ran(std::move(ran), std::move(outputs));
+}
+
+void ProxyProcess::Impl::run(serve::RunBatch batch, Bytes input) {
+  const auto slot = memory_->slot_of(input).value();
+  batch.input_offset = slot.input_offset;
+  batch.input_bytes = input.size();
+  batch.output_offset = slot.output_offset;
+  batch.output_capacity = slot.output_capacity;
+  in_flight_.push_back({batch.id, std::move(input)});
+  send(std::move(batch));
+}
+
+void ProxyProcess::Impl::stop(Duration deadline) {
+  send(serve::StopProxy{});
+  if (!reaped_) after(deadline, &Impl::kill_late);
+}
+
+void ProxyProcess::Impl::kill(Status reason) {
+  if (reaped_) return;
+  if (killed_for_.ok()) killed_for_ = std::move(reason);
+  ::kill(process_, SIGKILL);  // not reaped yet: the id is still its own
+}
+
+void ProxyProcess::Impl::end_now() {
+  callbacks_ = {};
+  connection_.reset();
+  error_code ignored;
+  exit_watch_.close(ignored);
+  deadline_.cancel();
+  if (reaped_) return;
+  ::kill(process_, SIGKILL);
+  ::waitpid(process_, nullptr, 0);
+  reaped_ = true;
+}
+
+Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_executor& executor,
+                                                          const ProxyOptions& options,
+                                                          ProxyCallbacks callbacks) {
+  auto memory = SlotMemory::create(options.slots, options.input_capacity, options.output_capacity);
+  if (!memory.ok()) return memory.status();
+  std::array<int, 2> ends{-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return system_failure("cannot make a socket pair");
+  }
+  FileDescriptor ours(ends[0]);
+  const FileDescriptor theirs(ends[1]);
+  const auto process = spawn({options.program,
+                              {"--control-fd", "3", "--memory-fd", "4", "--memory-bytes",
+                               std::to_string(memory.value()->size())},
+                              options.environment,
+                              {theirs.get(), memory.value()->fd()}});
+  if (!process.ok()) return process.status();
+  memory.value()->close_fd();
+  auto impl = std::make_shared<Impl>(executor, std::move(memory).value(), process.value(),
+                                     std::move(callbacks));
+  auto watched = impl->watch(std::move(ours));
+  if (!watched.ok()) return watched;
+  return std::unique_ptr<ProxyProcess>(new ProxyProcess(std::move(impl)));
+}
+
+ProxyProcess::ProxyProcess(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProxyProcess::~ProxyProcess() { impl_->end_now(); }
+
+pid_t ProxyProcess::pid() const { return impl_->process(); }
+void ProxyProcess::load(serve::LoadModels models) { impl_->send(std::move(models)); }
+std::optional<MutableBytes> ProxyProcess::take_slot(std::size_t bytes) {
+  return impl_->memory().take(bytes);
+}
+bool ProxyProcess::holds(const Bytes& input) const {
+  return impl_->memory().slot_of(input).has_value();
+}
+void ProxyProcess::run(serve::RunBatch batch, Bytes input) {
+  impl_->run(std::move(batch), std::move(input));
+}
+void ProxyProcess::stop(Duration deadline) { impl_->stop(deadline); }
+void ProxyProcess::kill(Status reason) { impl_->kill(std::move(reason)); }
+
+}  // namespace gpulet::backend

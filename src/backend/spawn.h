@@ -1,0 +1,30 @@
+// Starting a proxy program and describing its end.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/status.h"
+
+namespace gpulet::backend {
+
+struct SpawnOptions {
+  std::filesystem::path program;
+  std::vector<std::string> arguments;              // without the program's name
+  std::map<std::string, std::string> environment;  // on top of this process's own
+  std::vector<int> descriptors;  // become 3, 4, ...; every other one above 2 is closed
+};
+
+// Signals are at their defaults in the child and none is blocked; it leads a process group of its
+// own. Fails with not_found or unavailable, naming the program.
+[[nodiscard]] Result<pid_t> spawn(const SpawnOptions& options);
+
+// What waitpid said: ok for exit code 0, else unavailable "was killed by signal 9 (Killed)" and the
+// like.
+[[nodiscard]] Status describe_end(pid_t process, int wait_status);
+
+}  // namespace gpulet::backend

@@ -1,0 +1,54 @@
+#include "gpulet/batching/request_queue.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace gpulet::batching {
+
+void RequestQueue::push(Request request) {
+  if (requests_.empty() || requests_.back().deadline <= request.deadline) {
+    requests_.push_back(std::move(request));
+    return;
+  }
+  const auto place = std::upper_bound(
+      requests_.begin(), requests_.end(), request.deadline,
+      [](Time deadline, const Request& waiting) { return deadline < waiting.deadline; });
+  requests_.insert(place, std::move(request));
+}
+
+RequestQueue::Iterator RequestQueue::due_from(Time time) const {
+  if (requests_.empty() || requests_.front().deadline >= time) return requests_.begin();
+  return std::lower_bound(
+      requests_.begin(), requests_.end(), time,
+      [](const Request& waiting, Time earliest) { return waiting.deadline < earliest; });
+}
+
+std::size_t RequestQueue::count_due_from(Time time) const {
+  return static_cast<std::size_t>(std::distance(due_from(time), requests_.end()));
+}
+
+Time RequestQueue::first_deadline_from(Time time) const { return due_from(time)->deadline; }
+
+std::vector<Request> RequestQueue::take(std::size_t first, std::size_t count) {
+  const auto begin = requests_.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto end = begin + static_cast<std::ptrdiff_t>(std::min(count, requests_.size() - first));
+  std::vector<Request> taken(std::make_move_iterator(begin), std::make_move_iterator(end));
+  requests_.erase(begin, end);
+  return taken;
+}
+
+std::vector<Request> RequestQueue::take_due_from(Time time, std::size_t count) {
+  return take(requests_.size() - count_due_from(time), count);
+}
+
+std::vector<Request> RequestQueue::take_due_before(Time time) {
+  return take(0, requests_.size() - count_due_from(time));
+}
+
+std::size_t RequestQueue::remove_client(ClientId client) {
+  return std::erase_if(requests_,
+                       [client](const Request& request) { return request.client == client; });
+}
+
+}  // namespace gpulet::batching

@@ -1,0 +1,171 @@
+#include "gpulet/config/csv.h"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "config/loading.h"
+#include "config/wording.h"
+#include "gpulet/config/json.h"
+
+namespace gpulet::config {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+std::string joined_names(const std::vector<std::string>& names) {
+  return joined(std::vector<std::string_view>(names.begin(), names.end()));
+}
+
+}  // namespace
+
+Result<CsvReader> CsvReader::read_file(const std::filesystem::path& file) {
+  Result<std::string> text = read_text(file);
+  if (!text.ok()) return text.status();
+  return parse(std::move(text).value(), file.string());
+}
+
+Result<CsvReader> CsvReader::parse(std::string text, std::string file_name) {
+  CsvReader reader(std::move(text), std::move(file_name));
+  if (reader.text_.starts_with(kByteOrderMark)) reader.position_ = kByteOrderMark.size();
+  if (!reader.split_next_line()) {
+    reader.fail("the file is empty", "write a first line with the names of the columns");
+    return reader.status_;
+  }
+  reader.columns_ = std::exchange(reader.fields_, {});
+  std::vector<std::string> sorted = reader.columns_;
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end()) {
+    reader.fail("the column " + in_quotes(*twice) + " is named twice", "keep one of them");
+    return reader.status_;
+  }
+  return reader;
+}
+
+void CsvReader::fail(std::string_view what, std::string_view mend) {
+  if (!status_.ok()) return;
+  std::string message =
+      file_name_ + ": line " + std::to_string(std::max<std::size_t>(line_, 1)) + ": ";
+  message.append(what).append("; ").append(mend);
+  status_ = Status(StatusCode::invalid, std::move(message));
+}
+
+void CsvReader::fail_field(std::size_t column, std::string_view expected) {
+  const std::string& value = fields_[column];
+  fail(columns_[column] + (value.empty() ? " is empty" : " is " + in_quotes(value)),
+       "write " + std::string(expected) + ", or take the line out");
+}
+
+std::vector<std::size_t> CsvReader::require_columns(std::initializer_list<std::string_view> names) {
+  std::vector<std::size_t> positions;
+  for (const std::string_view wanted : names) {
+    const std::optional<std::size_t> found = find_column(wanted);
+    if (!found) {
+      fail("the column " + in_quotes(wanted) + " is missing",
+           "add it to the first line, which names " + joined_names(columns_));
+    }
+    positions.push_back(found.value_or(0));
+  }
+  return positions;
+}
+
+std::optional<std::size_t> CsvReader::find_column(std::string_view name) const {
+  const auto found = std::find(columns_.begin(), columns_.end(), name);
+  if (found == columns_.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - columns_.begin());
+}
+
+bool CsvReader::next() {
+  if (!status_.ok() || !split_next_line()) return false;
+  if (fields_.size() != columns_.size()) {
+    fail("the line has " + std::to_string(fields_.size()) + " fields",
+         "give it " + std::to_string(columns_.size()) + ": " + joined_names(columns_));
+  }
+  return status_.ok();
+}
+
+bool CsvReader::split_next_line() {
+  while (position_ < text_.size()) {
+    const std::size_t end = std::min(text_.find('\n', position_), text_.size());
+    const std::string_view line =
+        trimmed(std::string_view(text_).substr(position_, end - position_));
+    position_ = end + 1;
+    ++line_;
+    if (!line.empty()) return split(line);
+  }
+  return false;
+}
+
+bool CsvReader::split(std::string_view line) {
+  fields_.clear();
+  std::size_t at = 0;
+  while (true) {
+    at = std::min(line.find_first_not_of(" \t", at), line.size());
+    if (at < line.size() && line[at] == '"') {
+      std::string field;
+      for (++at; at < line.size(); ++at) {
+        if (line[at] == '"') {
+          if (at + 1 == line.size() || line[at + 1] != '"') break;
+          ++at;
+        }
+        field += line[at];
+      }
+      if (at == line.size()) {
+        fail("a quoted field does not end on its line", "close the quote");
+        return false;
+      }
+      fields_.push_back(std::move(field));
+      at = std::min(line.find_first_not_of(" \t", at + 1), line.size());
+      if (at < line.size() && line[at] != ',') {
+        fail("text follows a closing quote", "put a comma between the fields");
+        return false;
+      }
+    } else {
+      const std::size_t comma = std::min(line.find(',', at), line.size());
+      fields_.emplace_back(trimmed(line.substr(at, comma - at)));
+      at = comma;
+    }
+    if (at == line.size()) return true;
+    ++at;  // the comma
+  }
+}
+
+bool CsvReader::empty(std::size_t column) const { return fields_[column].empty(); }
+
+std::string CsvReader::name(std::size_t column) {
+  if (!is_name(fields_[column])) fail_field(column, "a name of letters, digits, '.', '_' and '-'");
+  return fields_[column];
+}
+
+double CsvReader::number(std::size_t column, const NumberRange& range) {
+  const std::string& field = fields_[column];
+  double value = 0;
+  const auto read = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (read.ec != std::errc() || read.ptr != field.data() + field.size() || !range.holds(value)) {
+    fail_field(column, range.describe());
+    return 0;
+  }
+  return value;
+}
+
+std::uint32_t CsvReader::count(std::size_t column, std::uint32_t least, std::uint32_t most) {
+  const std::string& field = fields_[column];
+  std::uint32_t value = 0;
+  const auto read = std::from_chars(field.data(), field.data() + field.size(), value);
+  if (read.ec != std::errc() || read.ptr != field.data() + field.size() || value < least ||
+      value > most) {
+    fail_field(column,
+               "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+    return 0;
+  }
+  return value;
+}
+
+}  // namespace gpulet::config

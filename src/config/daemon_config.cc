@@ -1,0 +1,148 @@
+#include "gpulet/config/daemon_config.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "config/devices.h"
+#include "config/loading.h"
+#include "config/wording.h"
+
+namespace gpulet::config {
+namespace {
+
+constexpr std::uint32_t kLargestCount = 1U << 30U;
+constexpr double kLongestSeconds = 86400;
+constexpr std::string_view kEndpointMend =
+    "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
+
+std::optional<Endpoint> split_endpoint(std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  std::string_view host = text.substr(0, colon);
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  if (bracketed) host = host.substr(1, host.size() - 2);
+  const std::string_view forbidden =
+      bracketed ? "[] \t" : ":[] \t";  // an unbracketed ':' is part of an IPv6 address
+  if (host.empty() || host.find_first_of(forbidden) != std::string_view::npos) return std::nullopt;
+  const std::string_view digits = text.substr(colon + 1);
+  Endpoint endpoint{std::string(host), 0};
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), endpoint.port);
+  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size()) return std::nullopt;
+  return endpoint;
+}
+
+Endpoint read_endpoint(const JsonCursor& cursor) {
+  const std::string text = cursor.text("host:port in quotes, for example \"127.0.0.1:7000\"");
+  const std::optional<Endpoint> endpoint = split_endpoint(text);
+  if (!endpoint) cursor.fail(in_quotes(text) + " is not an endpoint", kEndpointMend);
+  return endpoint.value_or(Endpoint{});
+}
+
+Duration read_seconds(const JsonCursor& cursor) {
+  return from_seconds(cursor.number({.least = 0, .most = kLongestSeconds, .above_least = true}));
+}
+
+void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
+  cursor.allow_keys({"max_queue", "max_connections", "max_payload_bytes"});
+  if (const auto queue = cursor.find("max_queue"))
+    config.max_queue = queue->count(1, kLargestCount);
+  if (const auto most = cursor.find("max_connections"))
+    config.max_connections = most->count(1, kLargestCount);
+  if (const auto bytes = cursor.find("max_payload_bytes"))
+    config.max_payload_bytes = bytes->count(1, kLargestCount);
+}
+
+FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
+  root.allow_keys({"listen", "backend_listen", "models", "profiles", "policy", "margin", "period_s",
+                   "drain_timeout_s", "limits"});
+  FrontendConfig config;
+  if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
+  if (const auto listen = root.find("backend_listen"))
+    config.backend_listen = read_endpoint(*listen);
+  config.models = resolve(file, root.required("models").text("the path of the models file"));
+  config.profiles =
+      resolve(file, root.required("profiles").text("the path of the folder of profiles"));
+  if (const auto policy = root.find("policy")) config.policy = policy->name();
+  if (const auto margin = root.find("margin")) config.margin = margin->number(between(1, 10));
+  if (const auto period = root.find("period_s")) config.period = read_seconds(*period);
+  if (const auto drain = root.find("drain_timeout_s")) config.drain_timeout = read_seconds(*drain);
+  if (const auto limits = root.find("limits")) read_limits(*limits, config);
+  if (config.listen == config.backend_listen && config.listen.port != 0) {
+    root.fail("clients and backends share the endpoint " + to_string(config.listen),
+              "give \"listen\" and \"backend_listen\" different ports");
+  }
+  return config;
+}
+
+// A daemon needs more of its devices than a plan does.
+void check_devices(const JsonCursor& root, const BackendConfig& config) {
+  if (!root.status().ok()) return;
+  const std::vector<JsonCursor> places = root.required("devices").elements("a list of devices");
+  for (std::size_t i = 0; i < config.devices.size(); ++i) {
+    const DeviceConfig& device = config.devices[i];
+    // Without a list, the one CPU device of a node has all the cores there are.
+    if (device.partitioning == "cpu_quota" && device.cores.empty() && config.devices.size() > 1) {
+      places[i].fail("a device partitioned by cpu_quota stands beside others and has no cores",
+                     "add \"cores\", for example \"cores\":[0]");
+    }
+    if (device.partitioning == "simulated" && config.profiles.empty()) {
+      places[i].fail("a simulated device answers from the profile " + in_quotes(device.type) +
+                         ", and this file names no profiles",
+                     "add \"profiles\", the folder that holds it, at the top level");
+    }
+  }
+}
+
+BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
+  root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "devices"});
+  BackendConfig config;
+  config.node = root.required("node").name();
+  if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
+  config.model_store =
+      resolve(file, root.required("model_store").text("the path of the folder to keep models in"));
+  if (const auto profiles = root.find("profiles")) {
+    config.profiles = resolve(file, profiles->text("the path of the folder of profiles"));
+  }
+  if (const auto proxy = root.find("proxy")) {
+    config.proxy = resolve(file, proxy->text("the path of the gpulet-proxy program"));
+  }
+  config.devices = read_devices(root.required("devices"));
+  check_devices(root, config);
+  return config;
+}
+
+}  // namespace
+
+Result<Endpoint> parse_endpoint(const std::string& text) {
+  std::optional<Endpoint> endpoint = split_endpoint(text);
+  if (endpoint) return *std::move(endpoint);
+  return Status(StatusCode::invalid,
+                in_quotes(text) + " is not an endpoint; " + std::string(kEndpointMend));
+}
+
+std::string to_string(const Endpoint& endpoint) {
+  const bool needs_brackets = endpoint.host.find(':') != std::string::npos;
+  const std::string host = needs_brackets ? '[' + endpoint.host + ']' : endpoint.host;
+  return host + ':' + std::to_string(endpoint.port);
+}
+
+Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file) {
+  return parse_document(text, file,
+                        [&file](const JsonCursor& root) { return read_frontend(root, file); });
+}
+
+Result<BackendConfig> parse_backend(std::string_view text, const std::filesystem::path& file) {
+  return parse_document(text, file,
+                        [&file](const JsonCursor& root) { return read_backend(root, file); });
+}
+
+Result<FrontendConfig> load_frontend(const std::filesystem::path& file) {
+  return load_file(file, parse_frontend);
+}
+
+Result<BackendConfig> load_backend(const std::filesystem::path& file) {
+  return load_file(file, parse_backend);
+}
+
+}  // namespace gpulet::config

@@ -1,0 +1,92 @@
+#include "gpulet/config/model_config.h"
+
+#include "config/loading.h"
+#include "config/wording.h"
+
+namespace gpulet::config {
+namespace {
+
+constexpr std::uint32_t kLargestBatch = 1024;
+constexpr std::int64_t kLargestDimension = 1 << 30;
+constexpr std::size_t kMostDimensions = 8;
+constexpr std::size_t kMostTensors = 64;
+
+DataType read_type(const JsonCursor& cursor) {
+  static constexpr DataType kTypes[] = {
+      DataType::boolean, DataType::uint8, DataType::int8, DataType::int16, DataType::int32,
+      DataType::int64,   DataType::fp16,  DataType::bf16, DataType::fp32,  DataType::fp64};
+  std::vector<std::string_view> names;
+  for (const DataType type : kTypes) names.push_back(to_string(type));
+  return kTypes[cursor.choice(names)];
+}
+
+TensorSpec read_tensor(const JsonCursor& cursor) {
+  cursor.allow_keys({"name", "type", "shape"});
+  TensorSpec tensor;
+  tensor.name = cursor.required("name").text("the tensor's name in quotes");
+  tensor.type = read_type(cursor.required("type"));
+  const JsonCursor shape = cursor.required("shape");
+  for (const JsonCursor& dimension : shape.elements(
+           "the dimensions of one request's tensor, at most 8: [3,224,224]", 0, kMostDimensions)) {
+    tensor.shape.push_back(dimension.integer(1, kLargestDimension));
+  }
+  if (cursor.status().ok() && !byte_size(tensor).ok()) {
+    shape.fail(to_string(tensor) + " has more bytes than can be counted",
+               "write smaller dimensions");
+  }
+  return tensor;
+}
+
+std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least) {
+  std::vector<TensorSpec> tensors;
+  UniqueNames names("tensor");
+  for (const JsonCursor& element :
+       cursor.elements(R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])", least,
+                       kMostTensors)) {
+    tensors.push_back(read_tensor(element));
+    names.add(tensors.back().name, element.required("name"));
+  }
+  if (cursor.status().ok() && !byte_size(tensors).ok()) {
+    cursor.fail("the tensors together have more bytes than can be counted",
+                "write smaller dimensions");
+  }
+  return tensors;
+}
+
+ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& file) {
+  cursor.allow_keys(
+      {"name", "file", "inputs", "outputs", "slo_ms", "rate", "max_batch", "memory_mb"});
+  ModelConfig model;
+  model.name = cursor.required("name").name();
+  model.file =
+      resolve(file, cursor.required("file").text("the path of the model's TorchScript file"));
+  model.inputs = read_tensors(cursor.required("inputs"), 1);
+  model.outputs = read_tensors(cursor.required("outputs"), 1);
+  model.slo_ms = cursor.required("slo_ms").number(above(0));
+  if (const auto rate = cursor.find("rate")) model.rate = rate->number(at_least(0));
+  if (const auto batch = cursor.find("max_batch")) model.max_batch = batch->count(1, kLargestBatch);
+  if (const auto memory = cursor.find("memory_mb")) model.memory_mb = memory->number(above(0));
+  return model;
+}
+
+}  // namespace
+
+Result<std::vector<ModelConfig>> parse_models(std::string_view text,
+                                              const std::filesystem::path& file) {
+  return parse_document(text, file, [&file](const JsonCursor& root) {
+    root.allow_keys({"models"});
+    std::vector<ModelConfig> models;
+    UniqueNames names("model");
+    for (const JsonCursor& element : root.required("models").elements("a list of models", 1)) {
+      models.push_back(read_model(element, file));
+      names.add(models.back().name, element.required("name"));
+    }
+    return models;
+  });
+}
+
+Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file) {
+  return load_file(file, parse_models);
+}
+
+}  // namespace gpulet::config

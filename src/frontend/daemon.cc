@@ -1,0 +1,336 @@
+#include "gpulet/frontend/daemon.h"
+
+#include <spdlog/spdlog.h>
+
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/listener.h"
+#include "gpulet/serve/planning.h"
+#include "sessions.h"
+#include "status_json.h"
+
+namespace gpulet::frontend {
+namespace {
+
+namespace asio = net::asio;
+
+Time steady_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+
+net::ConnectionOptions client_options(const config::FrontendConfig& config) {
+  net::ConnectionOptions options;
+  options.limits.max_message_bytes = 64U << 10U;
+  options.limits.max_payload_bytes = config.max_payload_bytes;
+  return options;
+}
+
+net::ConnectionOptions backend_options() {
+  net::ConnectionOptions options;
+  options.max_queued_bytes = 1024U << 20U;
+  return options;
+}
+
+net::ListenerOptions listener_options(std::size_t max_connections) {
+  net::ListenerOptions options;
+  options.max_connections = max_connections;
+  return options;
+}
+
+constexpr std::size_t kMaxBackends = 4096;
+// While model files are on their way, their next pieces are queued so often.
+constexpr auto kModelPumpPeriod = std::chrono::milliseconds(2);
+
+}  // namespace
+
+serve::FrontendOptions core_options(const Setup& setup) {
+  serve::FrontendOptions options;
+  options.run = setup.run;
+  options.policy = setup.config.policy;
+  options.margin = setup.config.margin;
+  options.period = setup.config.period;
+  options.max_queue_per_model = setup.config.max_queue;
+  return options;
+}
+
+class FrontendDaemon::Impl {
+ public:
+  Impl(asio::io_context& io, Setup setup, CoreObserver observer)
+      : io_(io),
+        setup_(std::move(setup)),
+        observer_(std::move(observer)),
+        started_(steady_now()),
+        core_(core_options(setup_), setup_.models, setup_.profiles, started_),
+        wake_(io),
+        drain_deadline_(io),
+        model_pump_(io),
+        buffers_(net::BufferPoolOptions{}) {}
+
+  ~Impl() { planner_.join(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Status listen() {
+    auto clients = net::Listener::listen(
+        io_.get_executor(), setup_.config.listen.host, setup_.config.listen.port,
+        listener_options(setup_.config.max_connections),
+        [this](net::StreamSocket socket, net::ConnectionSlot slot) {
+          accept_client(std::move(socket), std::move(slot));
+        });
+    if (!clients.ok()) return clients.status();
+    auto backends = net::Listener::listen(
+        io_.get_executor(), setup_.config.backend_listen.host, setup_.config.backend_listen.port,
+        listener_options(kMaxBackends), [this](net::StreamSocket socket, net::ConnectionSlot slot) {
+          accept_backend(std::move(socket), std::move(slot));
+        });
+    if (!backends.ok()) return backends.status();
+    client_listener_ = std::move(clients).value();
+    backend_listener_ = std::move(backends).value();
+    arm_wake();
+    return {};
+  }
+
+  const net::Listener& clients() const { return *client_listener_; }
+  const net::Listener& backends() const { return *backend_listener_; }
+  serve::FrontendStatus status() const { return core_.status(steady_now()); }
+  Time started_at() const { return started_; }
+
+  void stop(std::function<void()> done) {
+    if (stopping_) return;
+    stopping_ = true;
+    on_stopped_ = std::move(done);
+    client_listener_->close();
+    backend_listener_->close();
+    drain_deadline_.expires_after(setup_.config.drain_timeout);
+    drain_deadline_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      spdlog::warn("the drain timeout has passed with requests in flight");
+      finish_stop();
+    });
+    deliver(serve::Drain{});
+  }
+
+ private:
+  // ---- the core ----
+
+  void deliver(serve::FrontendEvent event) {
+    if (stopped_) return;
+    run_core(std::move(event));
+    if (settle_posted_) return;
+    settle_posted_ = true;
+    asio::post(io_, [this] {
+      settle_posted_ = false;
+      if (stopped_) return;
+      run_core(serve::Settle{});
+      arm_wake();
+    });
+  }
+
+  void run_core(serve::FrontendEvent event) {
+    const Time now = steady_now();
+    effects_.clear();
+    if (observer_) {
+      const serve::FrontendEvent seen = event;
+      core_.on(std::move(event), now, effects_);
+      observer_(seen, now, effects_);
+    } else {
+      core_.on(std::move(event), now, effects_);
+    }
+    for (serve::FrontendEffect& effect : effects_) {
+      std::visit([this](auto& one) { carry_out(one); }, effect);
+    }
+  }
+
+  void arm_wake() {
+    const Time wake = core_.next_wake();
+    if (wake == armed_for_) return;
+    armed_for_ = wake;
+    wake_.expires_at(std::chrono::steady_clock::time_point(wake.time_since_epoch()));
+    wake_.async_wait([this](const boost::system::error_code& error) {
+      if (error) return;
+      armed_for_ = kNever;
+      run_core(serve::Settle{});
+      arm_wake();
+    });
+  }
+
+  // ---- effects ----
+
+  void carry_out(serve::ReplyToClient& effect) {
+    const auto found = client_sessions_.find(effect.client);
+    if (found != client_sessions_.end())
+      found->second->send(serve::FrontendReply(std::move(effect.reply)));
+  }
+
+  void carry_out(serve::TellBackend& effect) {
+    const auto found = backend_sessions_.find(effect.backend);
+    if (found != backend_sessions_.end()) found->second->send(effect.command);
+  }
+
+  void carry_out(serve::SendModelFile& effect) {
+    const auto found = backend_sessions_.find(effect.backend);
+    if (found == backend_sessions_.end()) return;
+    const auto file = setup_.model_files.find(effect.sha256);
+    if (file == setup_.model_files.end()) {
+      found->second->models().add_missing(effect.sha256);
+    } else {
+      spdlog::info("sending {} to a backend", file->second.filename().string());
+      found->second->models().add(effect.sha256, file->second);
+    }
+    pump_models();
+  }
+
+  void carry_out(serve::DropBackend& effect) {
+    const auto found = backend_sessions_.find(effect.backend);
+    if (found == backend_sessions_.end()) return;
+    found->second->close(effect.reason);
+    forget(backend_sessions_, effect.backend);
+  }
+
+  void carry_out(serve::MakePlan& effect) {
+    asio::post(planner_, [this, request = std::move(effect)] {
+      serve::PlanMade made = serve::make_plan(request, *setup_.policy, setup_.profiles);
+      asio::post(io_, [this, made = std::move(made)]() mutable { deliver(std::move(made)); });
+    });
+  }
+
+  static void carry_out(const serve::Note& effect) {
+    if (effect.warning) {
+      spdlog::warn("{}", effect.text);
+    } else {
+      spdlog::info("{}", effect.text);
+    }
+  }
+
+  void carry_out(const serve::Drained&) {
+    asio::post(io_, [this] { finish_stop(); });
+  }
+
+  void pump_models() {
+    bool busy = false;
+    for (auto& [id, session] : backend_sessions_) {
+      session->pump_models();
+      busy = busy || session->models().busy();
+    }
+    if (!busy || model_pump_armed_) return;
+    model_pump_armed_ = true;
+    model_pump_.expires_after(kModelPumpPeriod);
+    model_pump_.async_wait([this](const boost::system::error_code& error) {
+      model_pump_armed_ = false;
+      if (!error) pump_models();
+    });
+  }
+
+  void finish_stop() {
+    if (stopped_) return;
+    stopped_ = true;
+    drain_deadline_.cancel();
+    wake_.cancel();
+    for (auto& [id, session] : client_sessions_) session->close_after_sending();
+    for (auto& [id, session] : backend_sessions_)
+      session->close({StatusCode::cancelled, "the frontend stops"});
+    // The replies that are queued leave before the process does.
+    asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
+  }
+
+  // ---- sessions ----
+
+  template <typename Sessions, typename Id>
+  void forget(Sessions& sessions, Id id) {
+    const auto found = sessions.find(id);
+    if (found == sessions.end()) return;
+    // The session may be on the stack: it ends in a turn of its own.
+    asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
+    sessions.erase(found);
+  }
+
+  void accept_client(net::StreamSocket socket, net::ConnectionSlot slot) {
+    const ClientId id{next_session_++};
+    client_sessions_[id] = std::make_unique<ClientSession>(
+        std::move(socket), std::move(slot), client_options(setup_.config), buffers_,
+        ClientSession::Callbacks{
+            [this, id](serve::ClientMessage message) {
+              std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
+            },
+            [this, id](const Status& reason) {
+              spdlog::debug("a client is gone: {}", reason.to_string());
+              if (!client_sessions_.contains(id)) return;
+              forget(client_sessions_, id);
+              deliver(serve::ClientGone{id});
+            }});
+  }
+
+  void client_said(ClientId id, serve::InferRequest request) {
+    deliver(serve::ClientSaid{id, std::move(request)});
+  }
+  void client_said(ClientId id, const serve::ModelsRequest&) {
+    client_sessions_.at(id)->send(core_.models());
+  }
+  void client_said(ClientId id, const serve::StatusRequest&) {
+    const Time now = steady_now();
+    client_sessions_.at(id)->send(
+        serve::StatusReply{status_json(core_.status(now), started_, now, client_sessions_.size())});
+  }
+
+  void accept_backend(net::StreamSocket socket, net::ConnectionSlot slot) {
+    const BackendId id{next_session_++};
+    backend_sessions_[id] = std::make_unique<BackendSession>(
+        std::move(socket), std::move(slot), backend_options(), buffers_,
+        BackendSession::Callbacks{[this, id](serve::BackendMessage message) {
+                                    if (backend_sessions_.contains(id))
+                                      deliver(serve::BackendSaid{id, std::move(message)});
+                                  },
+                                  [this, id](const Status& reason) {
+                                    if (!backend_sessions_.contains(id)) return;
+                                    forget(backend_sessions_, id);
+                                    deliver(serve::BackendGone{id, reason});
+                                  }});
+  }
+
+  asio::io_context& io_;
+  Setup setup_;
+  CoreObserver observer_;
+  Time started_;
+  serve::FrontendCore core_;
+  serve::FrontendEffects effects_;
+  bool settle_posted_ = false;
+
+  asio::steady_timer wake_;
+  Time armed_for_ = kNever;
+  asio::steady_timer drain_deadline_;
+  asio::steady_timer model_pump_;
+  bool model_pump_armed_ = false;
+  bool stopping_ = false;
+  bool stopped_ = false;
+  std::function<void()> on_stopped_;
+
+  net::BufferPool buffers_;
+  std::uint64_t next_session_ = 1;
+  std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
+  std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;
+  std::unique_ptr<net::Listener> client_listener_;
+  std::unique_ptr<net::Listener> backend_listener_;
+  asio::thread_pool planner_{1};  // last: joined before anything it uses goes
+};
+
+FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+FrontendDaemon::~FrontendDaemon() = default;
+
+Result<std::unique_ptr<FrontendDaemon>> FrontendDaemon::start(asio::io_context& io, Setup setup,
+                                                              CoreObserver observer) {
+  auto impl = std::make_unique<Impl>(io, std::move(setup), std::move(observer));
+  if (const Status status = impl->listen(); !status.ok()) return status;
+  return std::unique_ptr<FrontendDaemon>(new FrontendDaemon(std::move(impl)));
+}
+
+std::string FrontendDaemon::client_address() const { return impl_->clients().local_address(); }
+std::string FrontendDaemon::backend_address() const { return impl_->backends().local_address(); }
+std::uint16_t FrontendDaemon::client_port() const { return impl_->clients().port(); }
+std::uint16_t FrontendDaemon::backend_port() const { return impl_->backends().port(); }
+serve::FrontendStatus FrontendDaemon::status() const { return impl_->status(); }
+Time FrontendDaemon::started_at() const { return impl_->started_at(); }
+void FrontendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,92 @@
+// gpulet-frontend: the daemon that clients talk to.
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+#include <random>
+
+#include "gpulet/frontend/daemon.h"
+
+namespace {
+
+using namespace gpulet;
+
+struct Arguments {
+  std::string config;
+  std::string listen;
+  std::string backend_listen;
+};
+
+int complain(const Status& status, int code) {
+  std::cerr << "gpulet-frontend: " << status.message() << "\n";
+  return code;
+}
+
+Status override_endpoint(const std::string& text, config::Endpoint& endpoint) {
+  if (text.empty()) return {};
+  const Result<config::Endpoint> parsed = config::parse_endpoint(text);
+  if (parsed.ok()) endpoint = parsed.value();
+  return parsed.status();
+}
+
+std::uint64_t draw_run() {
+  std::random_device device;
+  return 1 + device() % ((1U << 23U) - 1);
+}
+
+int run_daemon(const Arguments& arguments) {
+  Result<config::FrontendConfig> config = config::load_frontend(arguments.config);
+  if (!config.ok()) return complain(config.status(), 2);
+  for (const auto& [text, endpoint] :
+       {std::pair(arguments.listen, &config.value().listen),
+        std::pair(arguments.backend_listen, &config.value().backend_listen)}) {
+    if (const Status status = override_endpoint(text, *endpoint); !status.ok())
+      return complain(status, 2);
+  }
+  Result<frontend::Setup> setup = frontend::make_setup(config.value(), draw_run());
+  if (!setup.ok()) return complain(setup.status(), 2);
+
+  net::asio::io_context io(1);
+  Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
+      frontend::FrontendDaemon::start(io, std::move(setup).value());
+  if (!daemon.ok()) return complain(daemon.status(), 1);
+  spdlog::info("clients: {}  backends: {}", daemon.value()->client_address(),
+               daemon.value()->backend_address());
+
+  // The work guard ends with stop(): what is queued then is still sent, bounded by the write
+  // timeouts.
+  auto signals = std::make_unique<net::asio::signal_set>(io, SIGTERM, SIGINT);
+  signals->async_wait([&](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    spdlog::info("signal {}: stopping", signal);
+    daemon.value()->stop([&signals] { signals.reset(); });
+  });
+  io.run();
+  spdlog::info("stopped");
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "gpulet-frontend: admission, batching and scheduling; clients and backends connect to it");
+  Arguments arguments;
+  app.add_option("--config", arguments.config, "frontend.json")->required();
+  app.add_option("--listen", arguments.listen, "HOST:PORT for clients, in place of the file's");
+  app.add_option("--backend-listen", arguments.backend_listen,
+                 "HOST:PORT for backends, in place of the file's");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  spdlog::set_default_logger(spdlog::stderr_logger_mt("frontend"));
+  try {
+    return run_daemon(arguments);
+  } catch (const std::exception& error) {
+    return complain({StatusCode::internal, error.what()}, 1);
+  }
+}

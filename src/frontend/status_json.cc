@@ -1,0 +1,134 @@
+#include "status_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace gpulet::frontend {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string_view state_of(const serve::GpuletStatus& gpulet) {
+  if (gpulet.gpulet.retiring) return "retiring";
+  switch (gpulet.gpulet.state) {
+    case serve::GpuletState::preparing:
+      return "preparing";
+    case serve::GpuletState::ready:
+      return "ready";
+    case serve::GpuletState::restarting:
+      return "restarting";
+    case serve::GpuletState::failed:
+      return "failed";
+    case serve::GpuletState::gone:
+      return "gone";
+  }
+  return "unknown";
+}
+
+Json models_of(const serve::FrontendStatus& status, const serve::GpuletStatus& gpulet) {
+  Json models = Json::array();
+  if (!gpulet.planned) {  // prepared, or on its way out: its models without a part of the plan in
+                          // force
+    for (const schedule::LoadedModel& model : gpulet.gpulet.models) {
+      models.push_back(
+          {{"name", model.name}, {"rate", 0.0}, {"batch", 0}, {"latency_ms", 0.0}, {"queued", 0}});
+    }
+    return models;
+  }
+  for (const schedule::Assignment& assignment : gpulet.planned->assignments) {
+    const auto found =
+        std::find_if(status.models.begin(), status.models.end(),
+                     [&](const serve::ModelStatus& one) { return one.name == assignment.model; });
+    models.push_back({{"name", assignment.model},
+                      {"rate", assignment.rate},
+                      {"batch", assignment.batch},
+                      {"latency_ms", assignment.latency_ms},
+                      {"queued", found == status.models.end() ? 0 : found->queued}});
+  }
+  return models;
+}
+
+Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& gpulet) {
+  const auto& statistics = gpulet.statistics;
+  const double mean_batch = statistics.batches == 0 ? 0
+                                                    : static_cast<double>(statistics.requests) /
+                                                          static_cast<double>(statistics.batches);
+  return {{"id", gpulet.id.value},
+          {"size", gpulet.gpulet.size.percent},
+          {"state", state_of(gpulet)},
+          {"status", gpulet.gpulet.status.message()},
+          {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
+          {"in_flight", gpulet.in_flight},
+          {"batches", statistics.batches},
+          {"mean_batch", mean_batch},
+          {"busy", gpulet.busy},
+          {"models", models_of(status, gpulet)}};
+}
+
+Json node_of(const serve::FrontendStatus& status, BackendId id,
+             const serve::FleetBackend& backend) {
+  Json devices = Json::array();
+  for (const serve::DeviceOffer& offer : backend.devices) {
+    Json gpulets = Json::array();
+    for (const serve::GpuletStatus& gpulet : status.gpulets) {
+      if (gpulet.gpulet.backend == id && gpulet.gpulet.device == offer.device.key) {
+        gpulets.push_back(gpulet_of(status, gpulet));
+      }
+    }
+    devices.push_back({{"device", offer.device.key.device},
+                       {"type", offer.device.type},
+                       {"partitioning", offer.device.partitioning},
+                       {"mechanism", offer.mechanism},
+                       {"memory_mb", offer.device.memory_mb},
+                       {"gpulets", std::move(gpulets)}});
+  }
+  return {{"name", backend.node}, {"devices", std::move(devices)}};
+}
+
+Json model_of(const serve::ModelStatus& model) {
+  const serve::ModelCounters& counters = model.counters;
+  return {{"name", model.name},
+          {"slo_ms", model.slo_ms},
+          {"rate_seen", model.rate_seen},
+          {"rate_planned", model.rate_planned},
+          {"rate_unserved", model.rate_unserved},
+          {"reason", model.reason},
+          {"queued", model.queued},
+          {"offered", counters.offered},
+          {"served", counters.served},
+          {"late", counters.late},
+          {"dropped", counters.dropped},
+          {"failed", counters.failed},
+          {"p50_ms", model.p50_ms},
+          {"p99_ms", model.p99_ms}};
+}
+
+}  // namespace
+
+std::string status_json(const serve::FrontendStatus& status, Time started, Time now,
+                        std::size_t clients) {
+  Json document;
+  document["frontend"] = {{"state", status.state},
+                          {"uptime_s", to_seconds(now - started)},
+                          {"policy", status.policy},
+                          {"epoch", status.epoch.value},
+                          {"clients", clients},
+                          {"reorganising", status.reorganising},
+                          {"schedulable", status.schedulable}};
+  document["nodes"] = Json::array();
+  for (const auto& [id, backend] : status.backends) {
+    if (!backend.node.empty()) document["nodes"].push_back(node_of(status, id, backend));
+  }
+  std::sort(document["nodes"].begin(), document["nodes"].end(),
+            [](const Json& a, const Json& b) { return a["name"] < b["name"]; });
+  document["models"] = Json::array();
+  for (const serve::ModelStatus& model : status.models)
+    document["models"].push_back(model_of(model));
+  document["events"] = Json::array();
+  for (const auto& [time, text] : status.events) {
+    document["events"].push_back({{"at_s", to_seconds(time - started)}, {"text", text}});
+  }
+  return document.dump();
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,40 @@
+#include "gpulet/load/arrivals.h"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace gpulet::load {
+
+std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view model) {
+  // FNV-1a: the same on every platform, which std::hash is not. Random's own seeding mixes the
+  // rest.
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char character : model) {
+    hash ^= static_cast<unsigned char>(character);
+    hash *= 0x100000001b3ULL;
+  }
+  return Random(run_seed).next() ^ hash;
+}
+
+ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed)
+    : kind_(kind), rate_(rate), random_(seed) {
+  if (kind == config::Arrivals::closed)
+    throw std::invalid_argument("a closed loop has no arrival schedule");
+  if (!(rate > 0) || !std::isfinite(rate)) {
+    throw std::invalid_argument("an arrival process needs a rate above 0; was " +
+                                std::to_string(rate));
+  }
+  phase_s_ = random_.uniform() / rate_;
+}
+
+Time ArrivalProcess::next() {
+  if (kind_ == config::Arrivals::uniform) {
+    const double at_s = phase_s_ + static_cast<double>(arrivals_++) / rate_;
+    return Time(from_seconds(at_s));
+  }
+  last_s_ += random_.exponential(1 / rate_);
+  return Time(from_seconds(last_s_));
+}
+
+}  // namespace gpulet::load

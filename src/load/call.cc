@@ -1,0 +1,105 @@
+#include "gpulet/load/call.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/connector.h"
+
+namespace gpulet::load {
+namespace {
+
+namespace asio = net::asio;
+
+class Call : public net::ConnectionHandler {
+ public:
+  Call(const config::Endpoint& target, const serve::ClientMessage& question)
+      : target_(config::to_string(target)),
+        question_(question),
+        timer_(context_),
+        connector_(context_.get_executor(), target.host, target.port, net::ConnectorOptions{}) {}
+
+  Result<serve::FrontendReply> run(Duration timeout) {
+    timer_.expires_after(timeout);
+    timer_.async_wait([this, timeout](boost::system::error_code error) {
+      if (error) return;
+      const auto milliseconds = timeout / std::chrono::milliseconds(1);
+      finish(
+          Status(StatusCode::timeout, "no answer within " + std::to_string(milliseconds) + " ms"));
+    });
+    connector_.connect([this](Result<net::StreamSocket> socket) {
+      if (!socket.ok()) return finish(socket.status());
+      connection_ =
+          net::Connection::start(std::move(socket).value(), net::ConnectionOptions{}, *this);
+      connection_->send(net::encode(question_));
+    });
+    while (!answer_) context_.run_one();
+    return answer_->ok() ? std::move(*answer_)
+                         : Result<serve::FrontendReply>(answer_->status().within(target_));
+  }
+
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> /*message*/) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
+    const std::span<std::byte> view(*memory);
+    return MutableBytes(std::move(memory), view);
+  }
+
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    finish(net::decode_frontend_reply(header, message, payload.freeze()));
+  }
+
+  void on_closed(const Status& reason) override {
+    const StatusCode code =
+        reason.code() == StatusCode::cancelled ? StatusCode::unavailable : reason.code();
+    finish(Status(code, "the connection ended before the answer: " + reason.message()));
+  }
+
+ private:
+  void finish(Result<serve::FrontendReply> answer) {
+    if (!answer_) answer_ = std::move(answer);
+  }
+
+  std::string target_;
+  const serve::ClientMessage& question_;
+  asio::io_context context_{1};
+  asio::steady_timer timer_;
+  net::Connector connector_;
+  std::shared_ptr<net::Connection> connection_;
+  std::optional<Result<serve::FrontendReply>> answer_;
+};
+
+Status unexpected(const config::Endpoint& target) {
+  return {StatusCode::malformed,
+          config::to_string(target) + ": answered something else than what was asked"};
+}
+
+}  // namespace
+
+Result<serve::FrontendReply> call(const config::Endpoint& target,
+                                  const serve::ClientMessage& question, Duration timeout) {
+  return Call(target, question).run(timeout);
+}
+
+Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& target,
+                                                   Duration timeout) {
+  Result<serve::FrontendReply> reply = call(target, serve::ModelsRequest{}, timeout);
+  if (!reply.ok()) return reply.status();
+  auto* const models = std::get_if<serve::ModelsReply>(&reply.value());
+  if (models == nullptr) return unexpected(target);
+  return std::move(models->models);
+}
+
+Result<std::string> fetch_status(const config::Endpoint& target, Duration timeout) {
+  Result<serve::FrontendReply> reply = call(target, serve::StatusRequest{}, timeout);
+  if (!reply.ok()) return reply.status();
+  auto* const status = std::get_if<serve::StatusReply>(&reply.value());
+  if (status == nullptr) return unexpected(target);
+  return std::move(status->json);
+}
+
+}  // namespace gpulet::load

@@ -1,0 +1,312 @@
+#include "gpulet/load/client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/connector.h"
+
+namespace gpulet::load {
+namespace {
+
+namespace asio = net::asio;
+using boost::system::error_code;
+using std::chrono::steady_clock;
+
+// Requests sent in one go before the answers that have arrived are looked at again.
+constexpr int kSendsInOneGo = 64;
+
+class LinkOwner {
+ public:
+  virtual ~LinkOwner() = default;
+  virtual void on_reply(serve::InferReply reply) = 0;
+  virtual void on_link_lost(const std::unordered_set<std::uint64_t>& lost,
+                            const Status& reason) = 0;
+};
+
+// One connection, opened again when it is lost, and the requests that wait for answers on it.
+class Link : public net::ConnectionHandler {
+ public:
+  Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options)
+      : owner_(owner),
+        connector_(context.get_executor(), options.target.host, options.target.port,
+                   {.timeout = options.connect_timeout,
+                    .first_pause = kReconnectPause,
+                    .longest_pause = kReconnectPause}) {}
+
+  // One attempt.
+  void open(std::function<void(const Status&)> done) {
+    connector_.connect([this, done = std::move(done)](Result<net::StreamSocket> socket) {
+      if (socket.ok()) start(std::move(socket).value());
+      done(socket.status());
+    });
+  }
+
+  [[nodiscard]] bool is_open() const { return connection_ != nullptr; }
+
+  void send(std::uint64_t tag, net::OutgoingFrame frame) {
+    waiting_.insert(tag);
+    connection_->send(std::move(frame));
+  }
+
+  // Answers are judged and forgotten inside on_frame: one buffer serves them all.
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> /*message*/) override {
+    if (!buffer_ || buffer_.use_count() > 1) buffer_ = std::make_shared<std::vector<std::byte>>();
+    buffer_->resize(std::max<std::size_t>(buffer_->size(), header.payload_bytes));
+    return MutableBytes(buffer_, std::span(*buffer_).first(header.payload_bytes));
+  }
+
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    Result<serve::FrontendReply> reply =
+        net::decode_frontend_reply(header, message, payload.freeze());
+    if (!reply.ok()) return connection_->close(reply.status());
+    auto* const infer = std::get_if<serve::InferReply>(&reply.value());
+    if (infer == nullptr) {
+      return connection_->close(
+          Status(StatusCode::malformed, "the target answered something that was not asked"));
+    }
+    waiting_.erase(infer->tag);
+    owner_.on_reply(std::move(*infer));
+  }
+
+  void on_closed(const Status& reason) override {
+    connection_.reset();
+    connector_.connect_with_retry([this](net::StreamSocket socket) { start(std::move(socket)); },
+                                  [](const Status& /*status*/, Duration /*pause*/) {});
+    owner_.on_link_lost(std::exchange(waiting_, {}), reason);
+  }
+
+ private:
+  void start(net::StreamSocket socket) {
+    net::ConnectionOptions options;
+    // Inputs are shared with the pool, so a queue costs little memory; the generator bounds it by
+    // requests.
+    options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
+    connection_ = net::Connection::start(std::move(socket), options, *this);
+  }
+
+  LinkOwner& owner_;
+  net::Connector connector_;
+  std::shared_ptr<net::Connection> connection_;  // empty while closed
+  std::shared_ptr<std::vector<std::byte>> buffer_;
+  std::unordered_set<std::uint64_t> waiting_;  // tags
+};
+
+class LoadRun : public LinkOwner {
+ public:
+  LoadRun(const std::vector<PreparedModel>& models, const LoadOptions& options)
+      : models_(models),
+        options_(options),
+        generator_(loads_of(models), options.generator, options.on_settled),
+        send_timer_(context_),
+        progress_timer_(context_),
+        deadline_timer_(context_) {
+    for (std::uint32_t i = 0; i < std::max(options.connections, 1U); ++i) {
+      links_.push_back(std::make_unique<Link>(*this, context_, options_));
+    }
+  }
+
+  Result<LoadReport> run() {
+    if (const Status status = open_all(); !status.ok()) return status;
+    phase_ = Phase::running;
+    started_ = steady_clock::now();
+    send_due();
+    report_progress_later();
+    wait_for_the_end();
+    run_until([this] { return phase_ == Phase::over; });
+    return LoadReport{.models = generator_.rows(),
+                      .sender_lag = generator_.sender_lag(),
+                      .elapsed = ended_.time_since_epoch(),
+                      .outstanding_limit_hit = generator_.outstanding_limit_hit(),
+                      .connections_lost = connections_lost_,
+                      .unexpected_replies = unexpected_replies_};
+  }
+
+  void on_reply(serve::InferReply reply) override {
+    const Time now = time();
+    const std::optional<DueRequest> request = generator_.under_way(reply.tag);
+    if (!request) {
+      ++unexpected_replies_;
+      return;
+    }
+    Generator::Answer answer{.status = reply.status,
+                             .batch_size = reply.batch_size,
+                             .queued = reply.queued,
+                             .executed = reply.executed,
+                             .correct = judge(*request, reply)};
+    generator_.answered(reply.tag, answer, now);
+    send_due();
+  }
+
+  void on_link_lost(const std::unordered_set<std::uint64_t>& lost, const Status& reason) override {
+    ++connections_lost_;
+    if (phase_ != Phase::running) return;
+    const Time now = time();
+    for (const std::uint64_t tag : lost) {
+      generator_.failed(
+          tag, Status(StatusCode::unavailable, "the connection was lost: " + reason.message()),
+          true, now);
+    }
+    send_due();
+  }
+
+ private:
+  enum class Phase { opening, running, over };
+
+  static std::vector<ModelLoad> loads_of(const std::vector<PreparedModel>& models) {
+    std::vector<ModelLoad> loads;
+    for (const PreparedModel& model : models) loads.push_back(model.load);
+    return loads;
+  }
+
+  [[nodiscard]] Time time() const { return Time(steady_clock::now() - started_); }
+  [[nodiscard]] steady_clock::time_point on_clock(Time time) const {
+    return started_ + time.time_since_epoch();
+  }
+
+  Status open_all() {
+    Status failure;
+    for (const auto& link : links_) {
+      link->open([this, &failure](const Status& status) {
+        if (failure.ok()) failure = status;
+        ++attempts_done_;
+      });
+    }
+    run_until([this] { return attempts_done_ == links_.size(); });
+    return failure;
+  }
+
+  // Not context_.run(), which ends only when every connection and every attempt to open one has.
+  template <typename Condition>
+  void run_until(Condition condition) {
+    while (!condition()) context_.run_one();
+  }
+
+  std::optional<bool> judge(const DueRequest& request, const serve::InferReply& reply) const {
+    const std::vector<std::int64_t>& labels = models_[request.model].pool.labels;
+    if (labels.empty() || !reply.status.ok()) return std::nullopt;
+    if (reply.outputs.empty() || reply.payload.empty()) return false;
+    return arg_max(reply.outputs.front().type, reply.payload.front()) == labels[request.input];
+  }
+
+  // Sends everything that is due, and sets the timer for what is due next.
+  void send_due() {
+    if (phase_ != Phase::running) return;
+    for (int sent = 0; sent < kSendsInOneGo; ++sent) {
+      const std::optional<DueRequest> request = generator_.next(time());
+      if (!request) return wait_for_due();
+      send(*request);
+    }
+    if (std::exchange(send_posted_, true)) return;
+    asio::post(context_, [this] {
+      send_posted_ = false;
+      send_due();
+    });
+  }
+
+  void wait_for_due() {
+    if (generator_.finished()) return stop();
+    const Time due = generator_.next_due();
+    if (due == timer_set_for_) return;
+    timer_set_for_ = due;
+    if (due == kNever) {
+      send_timer_.cancel();
+      return;
+    }
+    send_timer_.expires_at(on_clock(due));
+    send_timer_.async_wait([this](error_code error) {
+      if (error) return;
+      timer_set_for_ = kNever;
+      send_due();
+    });
+  }
+
+  void send(const DueRequest& request) {
+    Link* const link = next_open_link();
+    if (link == nullptr) {
+      Status status(StatusCode::unavailable, "not sent: no connection to the target was open");
+      generator_.failed(request.tag, std::move(status), false, time());
+      return;
+    }
+    const PreparedModel& model = models_[request.model];
+    serve::InferRequest message{.tag = request.tag,
+                                .model = model.load.name,
+                                .timeout = model.timeout,
+                                .inputs = model.inputs,
+                                .payload = model.pool.requests[request.input]};
+    link->send(request.tag, net::encode(serve::ClientMessage(std::move(message))));
+  }
+
+  Link* next_open_link() {
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      Link* const link = links_[next_link_++ % links_.size()].get();
+      if (link->is_open()) return link;
+    }
+    return nullptr;
+  }
+
+  void report_progress_later() {
+    if (!options_.on_progress) return;
+    progress_timer_.expires_after(kProgressPeriod);
+    progress_timer_.async_wait([this](error_code error) {
+      if (error || phase_ != Phase::running) return;
+      if (!options_.on_progress(generator_.progress(), time().time_since_epoch())) {
+        generator_.end_sending(time());
+        wait_for_the_end();
+        if (generator_.finished()) return stop();
+      }
+      report_progress_later();
+    });
+  }
+
+  // A server that answers nothing must not hold the run for ever.
+  void wait_for_the_end() {
+    Duration slo_max{};
+    for (const PreparedModel& model : models_) slo_max = std::max(slo_max, model.load.slo);
+    deadline_timer_.expires_at(on_clock(generator_.end()) + slo_max + options_.last_answer_grace);
+    deadline_timer_.async_wait([this](error_code error) {
+      if (error) return;
+      generator_.give_up(time());
+      stop();
+    });
+  }
+
+  void stop() {
+    if (std::exchange(phase_, Phase::over) == Phase::running) ended_ = time();
+  }
+
+  const std::vector<PreparedModel>& models_;
+  const LoadOptions& options_;
+  Generator generator_;
+  asio::io_context context_{1};
+  asio::steady_timer send_timer_;
+  asio::steady_timer progress_timer_;
+  asio::steady_timer deadline_timer_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::size_t next_link_ = 0;
+  std::size_t attempts_done_ = 0;
+  steady_clock::time_point started_;
+  Time ended_{};
+  Time timer_set_for_ = kNever;
+  bool send_posted_ = false;
+  Phase phase_ = Phase::opening;
+  std::uint64_t connections_lost_ = 0;
+  std::uint64_t unexpected_replies_ = 0;
+};
+
+}  // namespace
+
+Result<LoadReport> run_load(const std::vector<PreparedModel>& models, const LoadOptions& options) {
+  return LoadRun(models, options).run();
+}
+
+}  // namespace gpulet::load

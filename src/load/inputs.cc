@@ -1,0 +1,205 @@
+#include "gpulet/load/inputs.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <span>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "gpulet/core/random.h"
+
+namespace gpulet::load {
+namespace {
+
+// Random inputs of one model together: enough variety, without a pool that leaves the processor's
+// caches cold.
+constexpr std::size_t kPoolBytes = 8U << 20U;
+constexpr std::size_t kMaxPoolRequests = 64;
+
+template <typename Number>
+void append(std::vector<std::byte>& bytes, Number value) {
+  const std::size_t at = bytes.size();
+  bytes.resize(at + sizeof(value));
+  std::memcpy(bytes.data() + at, &value, sizeof(value));
+}
+
+void append_random(std::vector<std::byte>& bytes, DataType type, Random& random) {
+  switch (type) {
+    case DataType::boolean:
+      return append(bytes, static_cast<std::uint8_t>(random.below(2)));
+    case DataType::uint8:
+      return append(bytes, static_cast<std::uint8_t>(random.below(256)));
+    case DataType::int8:
+      return append(bytes, static_cast<std::int8_t>(random.below(128)));
+    case DataType::int16:
+      return append(bytes, static_cast<std::int16_t>(random.below(1000)));
+    case DataType::int32:
+      return append(bytes, static_cast<std::int32_t>(random.below(1000)));
+    case DataType::int64:
+      return append(bytes, static_cast<std::int64_t>(random.below(1000)));
+    case DataType::fp16:  // exponent of 0.5, random mantissa of 10 bits
+      return append(bytes, static_cast<std::uint16_t>(0x3800U | random.below(1U << 10U)));
+    case DataType::bf16:  // exponent of 0.5, random mantissa of 7 bits
+      return append(bytes, static_cast<std::uint16_t>(0x3F00U | random.below(1U << 7U)));
+    case DataType::fp32:  // 24 bits, so that rounding to float cannot give 1
+      return append(bytes, static_cast<float>(random.next() >> 40U) * 0x1.0p-24F);
+    case DataType::fp64:
+      return append(bytes, random.uniform());
+  }
+}
+
+// A server says what its models take: a size that no frame could carry is not believed.
+constexpr std::size_t kMaxRequestBytes = 1U << 30U;
+
+Result<std::size_t> request_size(const std::vector<TensorSpec>& inputs) {
+  Result<std::size_t> bytes = byte_size(inputs);
+  if (bytes.ok() && (bytes.value() == 0 || bytes.value() > kMaxRequestBytes)) {
+    return Status(StatusCode::invalid,
+                  "a request of the model must have 1 to " + std::to_string(kMaxRequestBytes) +
+                      " bytes; the server declares " + std::to_string(bytes.value()));
+  }
+  return bytes;
+}
+
+Result<std::vector<std::byte>> read_whole(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) {
+    return Status(StatusCode::not_found, file.string() + ": is not a file; check the path");
+  }
+  std::vector<std::byte> bytes(std::filesystem::file_size(file, error));
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (error || !stream) {
+    return Status(StatusCode::invalid, file.string() + ": cannot be read; check its permissions");
+  }
+  return bytes;
+}
+
+Result<std::vector<std::int64_t>> read_labels(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  if (!stream)
+    return Status(StatusCode::not_found,
+                  file.string() + ": cannot be opened for reading; check the path");
+  std::vector<std::int64_t> labels;
+  std::string line;
+  for (std::size_t number = 1; std::getline(stream, line); ++number) {
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
+    std::int64_t label = 0;
+    const char* const end = line.data() + line.size();
+    const auto [stopped, error] = std::from_chars(line.data(), end, label);
+    if (error != std::errc() || stopped != end) {
+      return Status(StatusCode::invalid, file.string() + ":" + std::to_string(number) +
+                                             ": expected one integer on every line; was \"" + line +
+                                             "\"");
+    }
+    labels.push_back(label);
+  }
+  return labels;
+}
+
+// Half precision as an integer that orders as the numbers do: the sign bit turns the order around.
+std::int32_t ordered_half(std::uint16_t bits) {
+  const auto magnitude = static_cast<std::int32_t>(bits & 0x7FFFU);
+  return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
+}
+
+template <typename Number, typename Key = std::identity>
+std::optional<std::int64_t> arg_max_of(std::span<const std::byte> bytes, Key key = {}) {
+  const std::size_t count = bytes.size() / sizeof(Number);
+  if (count == 0) return std::nullopt;
+  std::size_t best = 0;
+  auto best_key = decltype(key(Number{})){};
+  for (std::size_t i = 0; i < count; ++i) {
+    Number value{};
+    std::memcpy(&value, bytes.data() + i * sizeof(Number), sizeof(Number));
+    if (i == 0 || key(value) > best_key) {
+      best = i;
+      best_key = key(value);
+    }
+  }
+  return static_cast<std::int64_t>(best);
+}
+
+}  // namespace
+
+Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs, std::uint64_t seed) {
+  const Result<std::size_t> request_bytes = request_size(inputs);
+  if (!request_bytes.ok()) return request_bytes.status();
+  const std::size_t count =
+      std::clamp<std::size_t>(kPoolBytes / request_bytes.value(), 1, kMaxPoolRequests);
+  Random random(seed);
+  InputPool pool;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::byte> bytes;
+    bytes.reserve(request_bytes.value());
+    for (const TensorSpec& input : inputs) {
+      const std::size_t end = bytes.size() + byte_size(input).value();
+      while (bytes.size() < end) append_random(bytes, input.type, random);
+    }
+    pool.requests.push_back(Bytes::own(std::move(bytes)));
+  }
+  return pool;
+}
+
+Result<InputPool> read_inputs(const config::WorkloadInput& input,
+                              const std::vector<TensorSpec>& inputs) {
+  const Result<std::size_t> request_bytes = request_size(inputs);
+  if (!request_bytes.ok()) return request_bytes.status();
+  Result<std::vector<std::byte>> content = read_whole(input.file);
+  if (!content.ok()) return content.status();
+  const std::size_t size = content.value().size();
+  const std::size_t step = request_bytes.value();
+  if (size == 0 || size % step != 0) {
+    return Status(StatusCode::invalid, input.file.string() + ": must hold whole requests of " +
+                                           std::to_string(step) +
+                                           " bytes each, as the model declares; holds " +
+                                           std::to_string(size) + " bytes");
+  }
+  InputPool pool;
+  const Bytes all = Bytes::own(std::move(content).value());
+  for (std::size_t at = 0; at < size; at += step) pool.requests.push_back(all.slice(at, step));
+  if (!input.labels) return pool;
+
+  Result<std::vector<std::int64_t>> labels = read_labels(*input.labels);
+  if (!labels.ok()) return labels.status();
+  if (labels.value().size() != pool.requests.size()) {
+    return Status(StatusCode::invalid,
+                  input.labels->string() + ": needs one label per request of " +
+                      input.file.string() + "; holds " + std::to_string(labels.value().size()) +
+                      " labels for " + std::to_string(pool.requests.size()) + " requests");
+  }
+  pool.labels = std::move(labels).value();
+  return pool;
+}
+
+std::optional<std::int64_t> arg_max(DataType type, const Bytes& tensor) {
+  switch (type) {
+    case DataType::boolean:
+      return std::nullopt;
+    case DataType::uint8:
+      return arg_max_of<std::uint8_t>(tensor.view());
+    case DataType::int8:
+      return arg_max_of<std::int8_t>(tensor.view());
+    case DataType::int16:
+      return arg_max_of<std::int16_t>(tensor.view());
+    case DataType::int32:
+      return arg_max_of<std::int32_t>(tensor.view());
+    case DataType::int64:
+      return arg_max_of<std::int64_t>(tensor.view());
+    case DataType::fp16:
+    case DataType::bf16:
+      return arg_max_of<std::uint16_t>(tensor.view(), ordered_half);
+    case DataType::fp32:
+      return arg_max_of<float>(tensor.view());
+    case DataType::fp64:
+      return arg_max_of<double>(tensor.view());
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpulet::load

@@ -1,0 +1,304 @@
+// Between backend and frontend.
+#include <utility>
+
+#include "gpulet/net/codec/codec.h"
+#include "net/codec/wire.h"
+
+namespace gpulet::net {
+namespace {
+
+using serve::BackendCommand;
+using serve::BackendMessage;
+
+void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
+  to->set_id(report.id.value);
+  to->set_device(report.device);
+  to->set_size(static_cast<std::uint32_t>(report.size.percent));
+  for (const schedule::LoadedModel& model : report.models) {
+    wire::LoadedModel* const loaded = to->add_models();
+    loaded->set_name(model.name);
+    loaded->set_max_batch(model.max_batch);
+  }
+  to->set_state(static_cast<std::uint32_t>(report.state));
+  net::to_wire(report.status, to->mutable_status());
+}
+
+void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
+  const schedule::Device& device = offer.device;
+  to->set_index(device.key.device);
+  to->set_type(device.type);
+  to->set_partitioning(device.partitioning);
+  for (const Share size : device.sizes) to->add_sizes(static_cast<std::uint32_t>(size.percent));
+  to->set_max_partitions(device.max_partitions);
+  to->set_memory_mb(device.memory_mb);
+  to->set_mechanism(offer.mechanism);
+}
+
+OutgoingFrame encode_one(const serve::Hello& hello) {
+  wire::Hello message;
+  message.set_node(hello.node);
+  for (const serve::DeviceOffer& offer : hello.devices) to_wire(offer, message.add_devices());
+  for (const serve::GpuletReport& report : hello.gpulets) to_wire(report, message.add_gpulets());
+  return make_frame(MessageType::hello, message, {});
+}
+
+OutgoingFrame encode_one(const serve::GpuletReport& report) {
+  wire::GpuletReport message;
+  to_wire(report, &message);
+  return make_frame(MessageType::gpulet_report, message, {});
+}
+
+OutgoingFrame encode_one(const BatchResult& result) {
+  auto& message = reused<wire::BatchResult>();
+  message.set_id(result.id.value);
+  if (!result.status.ok()) net::to_wire(result.status, message.mutable_status());
+  message.set_queued_us(to_microseconds(result.queued));
+  message.set_executed_us(to_microseconds(result.executed));
+  return make_frame(MessageType::batch_result, message, {result.outputs});
+}
+
+OutgoingFrame encode_one(const serve::ModelWanted& wanted) {
+  wire::ModelWanted message;
+  message.set_sha256(wanted.sha256);
+  return make_frame(MessageType::model_wanted, message, {});
+}
+
+OutgoingFrame encode_one(const serve::Heartbeat&) {
+  return make_frame(MessageType::heartbeat, wire::Heartbeat(), {});
+}
+
+OutgoingFrame encode_one(const serve::Welcome& welcome) {
+  wire::Welcome message;
+  message.set_heartbeat_us(to_microseconds(welcome.heartbeat_every));
+  return make_frame(MessageType::welcome, message, {});
+}
+
+OutgoingFrame encode_one(const serve::CreateGpulet& create) {
+  wire::CreateGpulet message;
+  message.set_id(create.id.value);
+  message.set_device(create.device);
+  message.set_size(static_cast<std::uint32_t>(create.size.percent));
+  for (const serve::ModelToServe& model : create.models) {
+    wire::ModelToServe* const to = message.add_models();
+    to->set_name(model.name);
+    to->set_sha256(model.sha256);
+    net::to_wire(model.inputs, to->mutable_inputs());
+    net::to_wire(model.outputs, to->mutable_outputs());
+    to->set_max_batch(model.max_batch);
+  }
+  return make_frame(MessageType::create_gpulet, message, {});
+}
+
+OutgoingFrame encode_one(const serve::RetireGpulet& retire) {
+  wire::RetireGpulet message;
+  message.set_id(retire.id.value);
+  return make_frame(MessageType::retire_gpulet, message, {});
+}
+
+OutgoingFrame encode_one(const Batch& batch) {
+  auto& message = reused<wire::Batch>();
+  message.set_id(batch.id.value);
+  message.set_gpulet(batch.gpulet.value);
+  message.set_model(batch.model);
+  message.set_count(batch.count);
+  message.set_start_within_us(to_microseconds(batch.start_within));
+  message.set_expected_us(to_microseconds(batch.expected_duration));
+  return make_frame(MessageType::batch, message, batch.inputs);
+}
+
+OutgoingFrame encode_one(const serve::ModelPiece& piece) {
+  wire::ModelPiece message;
+  message.set_sha256(piece.sha256);
+  message.set_offset(piece.offset);
+  message.set_total_bytes(piece.total_bytes);
+  return make_frame(MessageType::model_piece, message, {piece.data});
+}
+
+serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& fields) {
+  serve::GpuletReport report;
+  report.id = {message.id()};
+  report.device = message.device();
+  report.size = fields.share(message.size(), 0);  // a report on a gpulet that the backend does not know has none
+  if (fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) {
+    for (const wire::LoadedModel& model : message.models()) {
+      report.models.push_back({fields.name(model.name(), "models.name"),
+                               fields.batch(model.max_batch(), "models.max_batch", 0)});
+    }
+  }
+  constexpr auto kFirst = static_cast<std::uint32_t>(serve::GpuletState::preparing);
+  constexpr auto kLast = static_cast<std::uint32_t>(serve::GpuletState::gone);
+  if (message.state() < kFirst || message.state() > kLast) {
+    fields.fail("state", "no gpulet is in state " + std::to_string(message.state()));
+  } else {
+    report.state = static_cast<serve::GpuletState>(message.state());
+  }
+  report.status = fields.status(message.status());
+  return report;
+}
+
+serve::DeviceOffer read_device(const wire::Device& message, const std::string& node, FieldReader& fields) {
+  serve::DeviceOffer offer;
+  offer.device.key = {node, message.index()};
+  offer.device.type = fields.name(message.type(), "devices.type");
+  offer.device.partitioning = fields.name(message.partitioning(), "devices.partitioning");
+  constexpr std::size_t kPercents = 100;
+  if (fields.count(static_cast<std::size_t>(message.sizes_size()), kPercents, "devices.sizes")) {
+    for (const std::uint32_t size : message.sizes()) offer.device.sizes.push_back(fields.share(size, 1));
+  }
+  offer.device.max_partitions = message.max_partitions();
+  offer.device.memory_mb = fields.amount(message.memory_mb(), "devices.memory_mb");
+  offer.mechanism = fields.name(message.mechanism(), "devices.mechanism");
+  return offer;
+}
+
+BackendMessage read_hello(const wire::Hello& message, FieldReader& fields) {
+  serve::Hello hello;
+  hello.node = fields.name(message.node(), "node");
+  if (fields.count(static_cast<std::size_t>(message.devices_size()), kMaxDevices, "devices")) {
+    for (const wire::Device& device : message.devices()) {
+      hello.devices.push_back(read_device(device, hello.node, fields));
+    }
+  }
+  if (fields.count(static_cast<std::size_t>(message.gpulets_size()), kMaxGpulets, "gpulets")) {
+    for (const wire::GpuletReport& report : message.gpulets()) hello.gpulets.push_back(read_report(report, fields));
+  }
+  return hello;
+}
+
+BackendMessage read_batch_result(const wire::BatchResult& message, FieldReader& fields, Bytes payload) {
+  BatchResult result;
+  result.id = {message.id()};
+  result.status = fields.status(message.status());
+  result.queued = fields.duration(message.queued_us(), "queued_us");
+  result.executed = fields.duration(message.executed_us(), "executed_us");
+  result.outputs = std::move(payload);
+  return result;
+}
+
+BackendCommand read_create(const wire::CreateGpulet& message, FieldReader& fields) {
+  serve::CreateGpulet create;
+  create.id = {message.id()};
+  create.device = message.device();
+  create.size = fields.share(message.size(), 1);
+  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) return create;
+  for (const wire::ModelToServe& model : message.models()) {
+    create.models.push_back({fields.name(model.name(), "models.name"), fields.sha256(model.sha256()),
+                             fields.tensors(model.inputs(), "models.inputs"),
+                             fields.tensors(model.outputs(), "models.outputs"),
+                             fields.batch(model.max_batch(), "models.max_batch", 1)});
+  }
+  return create;
+}
+
+BackendCommand read_batch(const wire::Batch& message, FieldReader& fields, Bytes payload) {
+  Batch batch;
+  batch.id = {message.id()};
+  batch.gpulet = {message.gpulet()};
+  batch.model = fields.name(message.model(), "model");
+  batch.count = fields.batch(message.count(), "count", 1);
+  batch.start_within = fields.duration(message.start_within_us(), "start_within_us");
+  batch.expected_duration = fields.duration(message.expected_us(), "expected_us");
+  batch.inputs.push_back(std::move(payload));
+  return batch;
+}
+
+BackendCommand read_piece(const wire::ModelPiece& message, FieldReader& fields, Bytes payload) {
+  serve::ModelPiece piece{fields.sha256(message.sha256()), message.offset(), message.total_bytes(),
+                          std::move(payload)};
+  if (piece.offset > piece.total_bytes || piece.data.size() > piece.total_bytes - piece.offset) {
+    fields.fail("payload", std::to_string(piece.data.size()) + " bytes from " + std::to_string(piece.offset) +
+                               " on do not lie within the file's " + std::to_string(piece.total_bytes));
+  }
+  return piece;
+}
+
+}  // namespace
+
+OutgoingFrame encode(const BackendMessage& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+OutgoingFrame encode(const BackendCommand& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+Result<BackendMessage> decode_backend_message(const FrameHeader& header, std::span<const std::byte> message,
+                                              Bytes payload) {
+  switch (header.type) {
+    case MessageType::hello:
+      return decode_as<BackendMessage, wire::Hello>(header.type, message,
+                                                    [&](const wire::Hello& hello, FieldReader& fields) {
+                                                      fields.no_payload(payload);
+                                                      return read_hello(hello, fields);
+                                                    });
+    case MessageType::gpulet_report:
+      return decode_as<BackendMessage, wire::GpuletReport>(
+          header.type, message, [&](const wire::GpuletReport& report, FieldReader& fields) -> BackendMessage {
+            fields.no_payload(payload);
+            return read_report(report, fields);
+          });
+    case MessageType::batch_result:
+      return decode_often<BackendMessage, wire::BatchResult>(
+          header.type, message, [&](const wire::BatchResult& result, FieldReader& fields) {
+            return read_batch_result(result, fields, std::move(payload));
+          });
+    case MessageType::model_wanted:
+      return decode_as<BackendMessage, wire::ModelWanted>(
+          header.type, message, [&](const wire::ModelWanted& wanted, FieldReader& fields) -> BackendMessage {
+            fields.no_payload(payload);
+            return serve::ModelWanted{fields.sha256(wanted.sha256())};
+          });
+    case MessageType::heartbeat:
+      return decode_as<BackendMessage, wire::Heartbeat>(
+          header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendMessage {
+            fields.no_payload(payload);
+            return serve::Heartbeat{};
+          });
+    default:
+      return not_expected(header.type, "a backend");
+  }
+}
+
+Result<BackendCommand> decode_backend_command(const FrameHeader& header, std::span<const std::byte> message,
+                                              Bytes payload) {
+  switch (header.type) {
+    case MessageType::welcome:
+      return decode_as<BackendCommand, wire::Welcome>(
+          header.type, message, [&](const wire::Welcome& welcome, FieldReader& fields) -> BackendCommand {
+            fields.no_payload(payload);
+            return serve::Welcome{fields.duration(welcome.heartbeat_us(), "heartbeat_us")};
+          });
+    case MessageType::create_gpulet:
+      return decode_as<BackendCommand, wire::CreateGpulet>(
+          header.type, message, [&](const wire::CreateGpulet& create, FieldReader& fields) {
+            fields.no_payload(payload);
+            return read_create(create, fields);
+          });
+    case MessageType::retire_gpulet:
+      return decode_as<BackendCommand, wire::RetireGpulet>(
+          header.type, message, [&](const wire::RetireGpulet& retire, FieldReader& fields) -> BackendCommand {
+            fields.no_payload(payload);
+            return serve::RetireGpulet{{retire.id()}};
+          });
+    case MessageType::batch:
+      return decode_often<BackendCommand, wire::Batch>(
+          header.type, message, [&](const wire::Batch& batch, FieldReader& fields) {
+            return read_batch(batch, fields, std::move(payload));
+          });
+    case MessageType::model_piece:
+      return decode_as<BackendCommand, wire::ModelPiece>(
+          header.type, message, [&](const wire::ModelPiece& piece, FieldReader& fields) {
+            return read_piece(piece, fields, std::move(payload));
+          });
+    case MessageType::heartbeat:
+      return decode_as<BackendCommand, wire::Heartbeat>(
+          header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendCommand {
+            fields.no_payload(payload);
+            return serve::Heartbeat{};
+          });
+    default:
+      return not_expected(header.type, "a frontend");
+  }
+}
+
+}  // namespace gpulet::net

@@ -1,0 +1,173 @@
+// Between client and frontend.
+#include <utility>
+
+#include "gpulet/net/codec/codec.h"
+#include "net/codec/wire.h"
+
+namespace gpulet::net {
+namespace {
+
+using serve::ClientMessage;
+using serve::FrontendReply;
+
+OutgoingFrame encode_one(const serve::InferRequest& request) {
+  auto& message = reused<wire::InferRequest>();
+  message.set_tag(request.tag);
+  message.set_model(request.model);
+  message.set_timeout_us(to_microseconds(request.timeout));
+  to_wire(request.inputs, message.mutable_inputs());
+  return make_frame(MessageType::infer_request, message, {request.payload});
+}
+
+OutgoingFrame encode_one(const serve::ModelsRequest&) {
+  return make_frame(MessageType::models_request, wire::ModelsRequest(), {});
+}
+
+OutgoingFrame encode_one(const serve::StatusRequest&) {
+  return make_frame(MessageType::status_request, wire::StatusRequest(), {});
+}
+
+OutgoingFrame encode_one(const serve::InferReply& reply) {
+  auto& message = reused<wire::InferReply>();
+  message.set_tag(reply.tag);
+  if (!reply.status.ok()) to_wire(reply.status, message.mutable_status());
+  to_wire(reply.outputs, message.mutable_outputs());
+  message.set_queued_us(to_microseconds(reply.queued));
+  message.set_executed_us(to_microseconds(reply.executed));
+  message.set_batch_size(reply.batch_size);
+  return make_frame(MessageType::infer_reply, message, reply.payload);
+}
+
+OutgoingFrame encode_one(const serve::ModelsReply& reply) {
+  wire::ModelsReply message;
+  for (const serve::ModelInfo& model : reply.models) {
+    wire::ModelInfo* const to = message.add_models();
+    to->set_name(model.name);
+    to_wire(model.inputs, to->mutable_inputs());
+    to_wire(model.outputs, to->mutable_outputs());
+    to->set_slo_ms(model.slo_ms);
+    to->set_max_batch(model.max_batch);
+  }
+  return make_frame(MessageType::models_reply, message, {});
+}
+
+OutgoingFrame encode_one(const serve::StatusReply& reply) {
+  wire::StatusReply message;
+  message.set_json(reply.json);
+  return make_frame(MessageType::status_reply, message, {});
+}
+
+ClientMessage read_infer_request(const wire::InferRequest& message, FieldReader& fields, Bytes payload) {
+  serve::InferRequest request;
+  request.tag = message.tag();
+  request.model = fields.name(message.model(), "model");
+  request.timeout = fields.duration(message.timeout_us(), "timeout_us");
+  request.inputs = fields.unchecked_tensors(message.inputs(), "inputs");
+  request.payload = std::move(payload);
+  return request;
+}
+
+// The payload is the outputs one after another: each is a view into it.
+std::vector<Bytes> split(const Bytes& payload, const std::vector<TensorSpec>& outputs, FieldReader& fields) {
+  std::vector<Bytes> pieces;
+  const Result<std::size_t> total = byte_size(outputs);
+  if (!total.ok() || total.value() != payload.size()) {
+    fields.fail("payload", std::to_string(payload.size()) + " bytes do not hold the outputs that it declares");
+    return pieces;
+  }
+  pieces.reserve(outputs.size());
+  std::size_t offset = 0;
+  for (const TensorSpec& output : outputs) {
+    const std::size_t bytes = byte_size(output).value();
+    pieces.push_back(payload.slice(offset, bytes));
+    offset += bytes;
+  }
+  return pieces;
+}
+
+FrontendReply read_infer_reply(const wire::InferReply& message, FieldReader& fields, const Bytes& payload) {
+  serve::InferReply reply;
+  reply.tag = message.tag();
+  reply.status = fields.status(message.status());
+  reply.outputs = fields.tensors(message.outputs(), "outputs");
+  reply.queued = fields.duration(message.queued_us(), "queued_us");
+  reply.executed = fields.duration(message.executed_us(), "executed_us");
+  reply.batch_size = fields.batch(message.batch_size(), "batch_size", 0);
+  if (fields.ok()) reply.payload = split(payload, reply.outputs, fields);
+  return reply;
+}
+
+FrontendReply read_models_reply(const wire::ModelsReply& message, FieldReader& fields) {
+  serve::ModelsReply reply;
+  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) return reply;
+  for (const wire::ModelInfo& model : message.models()) {
+    reply.models.push_back({fields.name(model.name(), "models.name"),
+                            fields.tensors(model.inputs(), "models.inputs"),
+                            fields.tensors(model.outputs(), "models.outputs"),
+                            fields.amount(model.slo_ms(), "models.slo_ms"),
+                            fields.batch(model.max_batch(), "models.max_batch", 0)});
+  }
+  return reply;
+}
+
+}  // namespace
+
+OutgoingFrame encode(const ClientMessage& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+OutgoingFrame encode(const FrontendReply& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+Result<ClientMessage> decode_client_message(const FrameHeader& header, std::span<const std::byte> message,
+                                            Bytes payload) {
+  switch (header.type) {
+    case MessageType::infer_request:
+      return decode_often<ClientMessage, wire::InferRequest>(
+          header.type, message, [&](const wire::InferRequest& request, FieldReader& fields) {
+            return read_infer_request(request, fields, std::move(payload));
+          });
+    case MessageType::models_request:
+      return decode_as<ClientMessage, wire::ModelsRequest>(
+          header.type, message, [&](const wire::ModelsRequest&, FieldReader& fields) -> ClientMessage {
+            fields.no_payload(payload);
+            return serve::ModelsRequest{};
+          });
+    case MessageType::status_request:
+      return decode_as<ClientMessage, wire::StatusRequest>(
+          header.type, message, [&](const wire::StatusRequest&, FieldReader& fields) -> ClientMessage {
+            fields.no_payload(payload);
+            return serve::StatusRequest{};
+          });
+    default:
+      return not_expected(header.type, "a client");
+  }
+}
+
+Result<FrontendReply> decode_frontend_reply(const FrameHeader& header, std::span<const std::byte> message,
+                                            Bytes payload) {
+  switch (header.type) {
+    case MessageType::infer_reply:
+      return decode_often<FrontendReply, wire::InferReply>(
+          header.type, message, [&](const wire::InferReply& reply, FieldReader& fields) {
+            return read_infer_reply(reply, fields, payload);
+          });
+    case MessageType::models_reply:
+      return decode_as<FrontendReply, wire::ModelsReply>(
+          header.type, message, [&](const wire::ModelsReply& reply, FieldReader& fields) {
+            fields.no_payload(payload);
+            return read_models_reply(reply, fields);
+          });
+    case MessageType::status_reply:
+      return decode_as<FrontendReply, wire::StatusReply>(
+          header.type, message, [&](const wire::StatusReply& reply, FieldReader& fields) -> FrontendReply {
+            fields.no_payload(payload);
+            return serve::StatusReply{reply.json()};
+          });
+    default:
+      return not_expected(header.type, "a frontend");
+  }
+}
+
+}  // namespace gpulet::net

@@ -1,0 +1,139 @@
+// Between backend and proxy. Tensors are in shared memory: none of these frames has a payload.
+#include <limits>
+#include <utility>
+
+#include "gpulet/net/codec/codec.h"
+#include "net/codec/wire.h"
+
+namespace gpulet::net {
+namespace {
+
+using serve::ProxyCommand;
+using serve::ProxyMessage;
+
+OutgoingFrame encode_one(const serve::LoadModels& load) {
+  wire::LoadModels message;
+  for (const serve::LoadModel& model : load.models) {
+    wire::LoadModel* const to = message.add_models();
+    to->set_name(model.name);
+    to->set_file(model.file);
+    to_wire(model.inputs, to->mutable_inputs());
+    to_wire(model.outputs, to->mutable_outputs());
+    to->set_max_batch(model.max_batch);
+  }
+  return make_frame(MessageType::load_models, message, {});
+}
+
+OutgoingFrame encode_one(const serve::RunBatch& run) {
+  auto& message = reused<wire::RunBatch>();
+  message.set_id(run.id.value);
+  message.set_model(run.model);
+  message.set_count(run.count);
+  message.set_input_offset(run.input_offset);
+  message.set_input_bytes(run.input_bytes);
+  message.set_output_offset(run.output_offset);
+  message.set_output_capacity(run.output_capacity);
+  message.set_start_within_us(to_microseconds(run.start_within));
+  message.set_simulated_latency_us(to_microseconds(run.simulated_latency));
+  return make_frame(MessageType::run_batch, message, {});
+}
+
+OutgoingFrame encode_one(const serve::StopProxy&) {
+  return make_frame(MessageType::stop_proxy, wire::StopProxy(), {});
+}
+
+OutgoingFrame encode_one(const serve::ProxyReady& ready) {
+  wire::ProxyReady message;
+  to_wire(ready.status, message.mutable_status());
+  message.set_memory_bytes(ready.memory_bytes);
+  return make_frame(MessageType::proxy_ready, message, {});
+}
+
+OutgoingFrame encode_one(const serve::BatchRan& ran) {
+  auto& message = reused<wire::BatchRan>();
+  message.set_id(ran.id.value);
+  if (!ran.status.ok()) to_wire(ran.status, message.mutable_status());
+  message.set_output_bytes(ran.output_bytes);
+  message.set_queued_us(to_microseconds(ran.queued));
+  message.set_executed_us(to_microseconds(ran.executed));
+  return make_frame(MessageType::batch_ran, message, {});
+}
+
+ProxyCommand read_load(const wire::LoadModels& message, FieldReader& fields) {
+  serve::LoadModels load;
+  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) return load;
+  for (const wire::LoadModel& model : message.models()) {
+    load.models.push_back({fields.name(model.name(), "models.name"),
+                           fields.text(model.file(), "models.file", kMaxPathBytes),
+                           fields.tensors(model.inputs(), "models.inputs"),
+                           fields.tensors(model.outputs(), "models.outputs"),
+                           fields.batch(model.max_batch(), "models.max_batch", 1)});
+  }
+  return load;
+}
+
+ProxyCommand read_run(const wire::RunBatch& message, FieldReader& fields) {
+  serve::RunBatch run;
+  run.id = {message.id()};
+  run.model = fields.name(message.model(), "model");
+  run.count = fields.batch(message.count(), "count", 1);
+  run.input_offset = message.input_offset();
+  run.input_bytes = message.input_bytes();
+  run.output_offset = message.output_offset();
+  run.output_capacity = message.output_capacity();
+  run.start_within = fields.duration(message.start_within_us(), "start_within_us");
+  run.simulated_latency = fields.duration(message.simulated_latency_us(), "simulated_latency_us");
+  // The proxy compares ends with its memory: they must not wrap.
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  if (run.input_bytes > kMax - run.input_offset) fields.fail("input_bytes", "its end does not fit 64 bits");
+  if (run.output_capacity > kMax - run.output_offset) fields.fail("output_capacity", "its end does not fit 64 bits");
+  return run;
+}
+
+}  // namespace
+
+OutgoingFrame encode(const ProxyCommand& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+OutgoingFrame encode(const ProxyMessage& message) {
+  return std::visit([](const auto& one) { return encode_one(one); }, message);
+}
+
+Result<ProxyCommand> decode_proxy_command(const FrameHeader& header, std::span<const std::byte> message) {
+  switch (header.type) {
+    case MessageType::load_models:
+      return decode_as<ProxyCommand, wire::LoadModels>(header.type, message, read_load);
+    case MessageType::run_batch:
+      return decode_often<ProxyCommand, wire::RunBatch>(header.type, message, read_run);
+    case MessageType::stop_proxy:
+      return decode_as<ProxyCommand, wire::StopProxy>(
+          header.type, message,
+          [](const wire::StopProxy&, FieldReader&) -> ProxyCommand { return serve::StopProxy{}; });
+    default:
+      return not_expected(header.type, "a backend");
+  }
+}
+
+Result<ProxyMessage> decode_proxy_message(const FrameHeader& header, std::span<const std::byte> message) {
+  switch (header.type) {
+    case MessageType::proxy_ready:
+      return decode_as<ProxyMessage, wire::ProxyReady>(
+          header.type, message, [](const wire::ProxyReady& ready, FieldReader& fields) -> ProxyMessage {
+            return serve::ProxyReady{fields.status(ready.status()), ready.memory_bytes()};
+          });
+    case MessageType::batch_ran:
+      return decode_often<ProxyMessage, wire::BatchRan>(
+          header.type, message, [](const wire::BatchRan& ran, FieldReader& fields) -> ProxyMessage {
+            return serve::BatchRan{{ran.id()},
+                                   fields.status(ran.status()),
+                                   ran.output_bytes(),
+                                   fields.duration(ran.queued_us(), "queued_us"),
+                                   fields.duration(ran.executed_us(), "executed_us")};
+          });
+    default:
+      return not_expected(header.type, "a proxy");
+  }
+}
+
+}  // namespace gpulet::net

@@ -1,0 +1,350 @@
+#include "gpulet/net/connection.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/net/codec/frame_reader.h"
+#include "net/write_queue.h"
+
+namespace gpulet::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using boost::system::error_code;
+
+constexpr int kMaxFramesPerTurn = 64;
+constexpr int kMaxWritesPerFlush = 16;
+constexpr Duration kLinger = std::chrono::seconds(1);
+
+std::string milliseconds(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) + " ms";
+}
+
+Status network_failure(const std::string& doing, const error_code& error) {
+  return {StatusCode::unavailable, doing + " failed: " + error.message()};
+}
+
+}  // namespace
+
+std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&) { return std::nullopt; }
+
+// Operations in flight share the Impl, so the memory that they use outlives them; after closing they find
+// state_ == closed and do nothing.
+class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
+ public:
+  Impl(StreamSocket socket, const ConnectionOptions& options, ConnectionHandler& handler)
+      : socket_(std::move(socket)),
+        watchdog_(socket_.get_executor()),
+        options_(options),
+        handler_(&handler),
+        reader_(options.limits),
+        last_read_(Clock::now()) {}
+
+  void start();
+  void send(OutgoingFrame frame);
+  void close_after_sending(const Status& reason);
+  void close(const Status& reason);
+  void abandon();
+  [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
+
+ private:
+  // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits for the peer to
+  // close, because closing with unread bytes would make the kernel reset the connection and the last bytes be lost.
+  enum class State { open, sending_last, lingering, closed };
+
+  void receive();
+  void on_received(const error_code& error, std::size_t bytes);
+  void on_peer_closed();
+  void take_frames();
+  [[nodiscard]] bool take_frame();
+  void break_off(const Status& failure);
+
+  void flush();
+  void flush_later();
+  void write();
+  void wait_until_writable();
+  void all_sent();
+
+  void end(const Status& failure);
+  void shut();
+  void watch();
+  void on_watchdog();
+  [[nodiscard]] Clock::time_point next_deadline() const;
+  [[nodiscard]] Clock::time_point read_deadline() const;
+
+  StreamSocket socket_;
+  asio::steady_timer watchdog_;
+  const ConnectionOptions options_;
+  ConnectionHandler* handler_;  // null once the Connection was dropped
+  FrameReader reader_;
+  WriteQueue queue_;
+  std::vector<std::byte> discarded_;
+  State state_ = State::open;
+  Status reason_;                   // why it closes after sending
+  bool in_turn_ = false;            // frames are being handled: flush comes at the end of it
+  bool flush_posted_ = false;
+  bool waits_to_write_ = false;     // the kernel takes no more for now
+  bool peer_sends_no_more_ = false;
+  Clock::time_point last_read_;
+  Clock::time_point last_write_;    // progress, while waits_to_write_
+  Clock::time_point linger_until_;
+  Clock::time_point watched_ = Clock::time_point::max();  // when the watchdog wakes; max: it sleeps
+};
+
+void Connection::Impl::start() {
+  error_code ignored;  // a socket that is broken already says so at its first read
+  socket_.non_blocking(true, ignored);
+  const auto family = socket_.local_endpoint(ignored).protocol().family();
+  if (family == AF_INET || family == AF_INET6) socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  receive();
+  watch();
+}
+
+// ---- reading ----
+
+void Connection::Impl::receive() {
+  auto done = [self = shared_from_this()](const error_code& error, std::size_t bytes) {
+    self->on_received(error, bytes);
+  };
+  if (state_ != State::open) {
+    discarded_.resize(FrameReader::kBufferBytes);
+    socket_.async_read_some(asio::buffer(discarded_), std::move(done));
+    return;
+  }
+  const std::array<std::span<std::byte>, 2> space = reader_.space();
+  const asio::mutable_buffer buffer(space[1].data(), space[1].size());
+  if (space[0].empty()) {
+    socket_.async_read_some(buffer, std::move(done));
+  } else {
+    const asio::mutable_buffer payload(space[0].data(), space[0].size());
+    socket_.async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer}, std::move(done));
+  }
+}
+
+void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
+  if (state_ == State::closed) return;
+  if (error == asio::error::eof) return on_peer_closed();
+  if (error) return end(network_failure("receiving", error));
+  last_read_ = Clock::now();
+  if (state_ != State::open) return receive();
+  reader_.received(bytes);
+  take_frames();
+}
+
+void Connection::Impl::on_peer_closed() {
+  peer_sends_no_more_ = true;
+  if (state_ == State::sending_last) return;  // it may still read
+  if (state_ == State::lingering) return close(reason_);
+  end({StatusCode::cancelled, reader_.inside_frame() ? "the peer closed the connection in the middle of a frame"
+                                                       : "the peer closed the connection"});
+}
+
+void Connection::Impl::take_frames() {
+  if (state_ == State::closed) return;
+  in_turn_ = true;
+  int frames = 0;
+  while (state_ == State::open && frames < kMaxFramesPerTurn && take_frame()) ++frames;
+  in_turn_ = false;
+  flush();
+  if (state_ == State::closed) return;
+  if (state_ == State::open && frames == kMaxFramesPerTurn) {
+    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->take_frames(); });
+    return;
+  }
+  receive();
+  watch();
+}
+
+// False where there is no further frame, or no further use for one.
+bool Connection::Impl::take_frame() {
+  Result<FrameReader::Event> next = reader_.next();
+  if (next.ok() && next.value().kind == FrameReader::Event::Kind::payload_wanted) {
+    Result<MutableBytes> memory = handler_->payload_memory(next.value().header, next.value().message);
+    if (state_ != State::open) return false;
+    Status status = memory.ok() ? reader_.give_payload(std::move(memory).value()) : memory.status();
+    if (!status.ok()) {
+      break_off(status);
+      return false;
+    }
+    next = reader_.next();
+  }
+  if (!next.ok()) {
+    break_off(next.status());
+    return false;
+  }
+  FrameReader::Event& event = next.value();
+  if (event.kind != FrameReader::Event::Kind::frame) return false;
+  handler_->on_frame(event.header, event.message, std::move(event.payload));
+  return true;
+}
+
+void Connection::Impl::break_off(const Status& failure) {
+  std::optional<OutgoingFrame> goodbye = handler_->goodbye(failure);
+  if (state_ != State::open) return;
+  if (!goodbye) return close(failure);
+  send(std::move(*goodbye));
+  close_after_sending(failure);
+}
+
+// ---- writing ----
+
+void Connection::Impl::send(OutgoingFrame frame) {
+  if (state_ != State::open) return;
+  queue_.push(std::move(frame));
+  if (queue_.cost() > options_.max_queued_bytes) {
+    return close({StatusCode::overloaded, "the peer does not read: " + std::to_string(queue_.cost()) +
+                                              " bytes wait for it; at most " +
+                                              std::to_string(options_.max_queued_bytes) + " may"});
+  }
+  if (!in_turn_) flush_later();
+}
+
+// Whoever sends in a turn of another connection may send more in it.
+void Connection::Impl::flush_later() {
+  if (flush_posted_ || waits_to_write_) return;
+  flush_posted_ = true;
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->flush_posted_ = false;
+    self->flush();
+  });
+}
+
+void Connection::Impl::flush() {
+  if (state_ == State::closed || state_ == State::lingering || waits_to_write_) return;
+  if (!queue_.empty()) write();
+  if (queue_.empty() && state_ == State::sending_last) all_sent();
+}
+
+// Tries at once, without a trip through the reactor: the kernel nearly always has room.
+void Connection::Impl::write() {
+  for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
+    const WriteQueue::Pieces pieces = queue_.front();
+    error_code error;
+    const std::size_t bytes = socket_.write_some(pieces, error);
+    if (error == asio::error::would_block || error == asio::error::try_again) return wait_until_writable();
+    if (error) return end(network_failure("sending", error));
+    queue_.written(bytes);
+    if (bytes > 0) last_write_ = Clock::time_point{};
+    if (bytes < pieces.byte_size()) return wait_until_writable();
+  }
+  if (!queue_.empty()) flush_later();
+}
+
+void Connection::Impl::wait_until_writable() {
+  waits_to_write_ = true;
+  if (last_write_ == Clock::time_point{}) last_write_ = Clock::now();
+  socket_.async_wait(StreamSocket::wait_write, [self = shared_from_this()](const error_code& error) {
+    self->waits_to_write_ = false;
+    if (self->state_ == State::closed) return;
+    if (error) return self->end(network_failure("sending", error));
+    self->flush();
+  });
+  watch();
+}
+
+void Connection::Impl::close_after_sending(const Status& reason) {
+  if (state_ != State::open) return;
+  state_ = State::sending_last;
+  reason_ = reason;
+  if (!in_turn_) flush_later();
+}
+
+void Connection::Impl::all_sent() {
+  if (peer_sends_no_more_) return close(reason_);
+  state_ = State::lingering;
+  error_code ignored;  // a peer that is gone makes the read fail, which closes
+  socket_.shutdown(StreamSocket::shutdown_send, ignored);
+  linger_until_ = Clock::now() + std::min(kLinger, options_.write_timeout);
+  watch();
+}
+
+// ---- time ----
+
+Clock::time_point Connection::Impl::read_deadline() const {
+  Clock::time_point deadline = Clock::time_point::max();
+  if (state_ != State::open) return deadline;
+  const bool frame_begun = options_.frame_timeout > Duration::zero() && reader_.inside_frame();
+  if (frame_begun) deadline = last_read_ + options_.frame_timeout;
+  if (options_.read_timeout > Duration::zero()) deadline = std::min(deadline, last_read_ + options_.read_timeout);
+  return deadline;
+}
+
+Clock::time_point Connection::Impl::next_deadline() const {
+  if (state_ == State::lingering) return linger_until_;
+  Clock::time_point deadline = read_deadline();
+  if (waits_to_write_) deadline = std::min(deadline, last_write_ + options_.write_timeout);
+  return deadline;
+}
+
+// Deadlines move with every read and write; the timer does not. It wakes at the one that was next when it was set,
+// and sleeps on where there was progress.
+void Connection::Impl::watch() {
+  const Clock::time_point deadline = next_deadline();
+  if (state_ == State::closed || deadline >= watched_) return;
+  watched_ = deadline;
+  watchdog_.expires_at(deadline);
+  watchdog_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (!error) self->on_watchdog();
+  });
+}
+
+void Connection::Impl::on_watchdog() {
+  watched_ = Clock::time_point::max();
+  if (state_ == State::closed) return;
+  const Clock::time_point now = Clock::now();
+  if (next_deadline() > now) return watch();
+  if (state_ == State::lingering) return close(reason_);
+  if (read_deadline() <= now) {
+    return end({StatusCode::timeout, "nothing came from the peer for " + milliseconds(now - last_read_)});
+  }
+  end({StatusCode::timeout, "the peer did not read for " + milliseconds(now - last_write_)});
+}
+
+// ---- the end ----
+
+void Connection::Impl::close(const Status& reason) {
+  if (state_ == State::closed) return;
+  shut();
+  asio::post(socket_.get_executor(), [self = shared_from_this(), reason] {
+    if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr)) handler->on_closed(reason);
+  });
+}
+
+// What goes wrong while the last bytes are sent does not change why it closes.
+void Connection::Impl::end(const Status& failure) { close(state_ == State::open ? failure : reason_); }
+
+void Connection::Impl::shut() {
+  state_ = State::closed;
+  error_code ignored;
+  socket_.close(ignored);
+  watchdog_.cancel();
+  queue_.clear();
+}
+
+void Connection::Impl::abandon() {
+  handler_ = nullptr;
+  if (state_ != State::closed) shut();
+}
+
+std::shared_ptr<Connection> Connection::start(StreamSocket socket, const ConnectionOptions& options,
+                                              ConnectionHandler& handler) {
+  auto impl = std::make_shared<Impl>(std::move(socket), options, handler);
+  impl->start();
+  return std::shared_ptr<Connection>(new Connection(std::move(impl)));
+}
+
+Connection::Connection(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Connection::~Connection() { impl_->abandon(); }
+
+void Connection::send(OutgoingFrame frame) { impl_->send(std::move(frame)); }
+void Connection::close_after_sending() {
+  impl_->close_after_sending({StatusCode::cancelled, "closed here, after sending what was queued"});
+}
+void Connection::close(const Status& reason) { impl_->close(reason); }
+std::size_t Connection::queued_bytes() const { return impl_->queued_bytes(); }
+
+}  // namespace gpulet::net

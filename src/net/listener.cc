@@ -1,0 +1,135 @@
+#include "gpulet/net/listener.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace gpulet::net {
+namespace {
+
+using asio::ip::tcp;
+using boost::system::error_code;
+
+std::string to_text(const tcp::endpoint& endpoint) {
+  const std::string address = endpoint.address().to_string();
+  return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" + std::to_string(endpoint.port());
+}
+
+}  // namespace
+
+class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
+ public:
+  Impl(const asio::any_io_executor& executor, const ListenerOptions& options, OnSocket on_socket)
+      : acceptor_(executor),
+        pause_timer_(executor),
+        options_(options),
+        on_socket_(std::move(on_socket)),
+        pause_(options.first_pause) {}
+
+  [[nodiscard]] Status open(const tcp::endpoint& endpoint);
+  void accept();
+  void close();
+
+  [[nodiscard]] tcp::endpoint local_endpoint() const { return local_; }
+  [[nodiscard]] std::size_t connections() const { return *open_slots_; }
+  [[nodiscard]] std::uint64_t failed_accepts() const { return failed_accepts_; }
+
+ private:
+  void on_accepted(const error_code& error, tcp::socket socket);
+  void pause();
+  [[nodiscard]] ConnectionSlot take_slot();
+
+  tcp::acceptor acceptor_;
+  asio::steady_timer pause_timer_;
+  const ListenerOptions options_;
+  OnSocket on_socket_;
+  tcp::endpoint local_;
+  // Slots may be given back on any thread and after the listener's end.
+  std::shared_ptr<std::atomic<std::size_t>> open_slots_ = std::make_shared<std::atomic<std::size_t>>(0);
+  std::uint64_t failed_accepts_ = 0;
+  Duration pause_;
+  bool closed_ = false;
+};
+
+Status Listener::Impl::open(const tcp::endpoint& endpoint) {
+  error_code error;
+  acceptor_.open(endpoint.protocol(), error);
+  // A daemon that restarts takes its port again although old connections still linger in the kernel.
+  if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor_.bind(endpoint, error);
+  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) local_ = acceptor_.local_endpoint(error);
+  if (!error) return {};
+  return {StatusCode::unavailable, "cannot listen on " + to_text(endpoint) + ": " + error.message() +
+                                       "; choose another address or port, or stop what uses it"};
+}
+
+void Listener::Impl::accept() {
+  acceptor_.async_accept([self = shared_from_this()](const error_code& error, tcp::socket socket) {
+    self->on_accepted(error, std::move(socket));
+  });
+}
+
+void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
+  if (closed_) return;
+  if (error) {
+    ++failed_accepts_;
+    return pause();
+  }
+  pause_ = options_.first_pause;
+  if (connections() < options_.max_connections) {
+    on_socket_(StreamSocket(std::move(socket)), take_slot());
+    if (closed_) return;
+  } else {
+    error_code ignored;  // closing is all that can be done for it
+    socket.close(ignored);
+  }
+  accept();
+}
+
+// Without descriptors every further accept fails at once: wait until some connection has ended.
+void Listener::Impl::pause() {
+  pause_timer_.expires_after(pause_);
+  pause_ = std::min(2 * pause_, options_.longest_pause);
+  pause_timer_.async_wait([self = shared_from_this()](const error_code& error) {
+    if (!error && !self->closed_) self->accept();
+  });
+}
+
+ConnectionSlot Listener::Impl::take_slot() {
+  ++*open_slots_;
+  return {nullptr, [slots = open_slots_](void*) { --*slots; }};
+}
+
+void Listener::Impl::close() {
+  closed_ = true;
+  error_code ignored;
+  acceptor_.close(ignored);
+  pause_timer_.cancel();
+}
+
+Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& executor, const std::string& host,
+                                                   std::uint16_t port, const ListenerOptions& options,
+                                                   OnSocket on_socket) {
+  error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error) {
+    return Status(StatusCode::invalid, "cannot listen on \"" + host +
+                                           "\": it must be a numeric address, such as 127.0.0.1, 0.0.0.0 or ::");
+  }
+  auto impl = std::make_shared<Impl>(executor, options, std::move(on_socket));
+  if (const Status status = impl->open({address, port}); !status.ok()) return status;
+  impl->accept();
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+Listener::Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Listener::~Listener() { impl_->close(); }
+
+std::uint16_t Listener::port() const { return impl_->local_endpoint().port(); }
+std::string Listener::local_address() const { return to_text(impl_->local_endpoint()); }
+std::size_t Listener::connections() const { return impl_->connections(); }
+std::uint64_t Listener::failed_accepts() const { return impl_->failed_accepts(); }
+void Listener::close() { impl_->close(); }
+
+}  // namespace gpulet::net

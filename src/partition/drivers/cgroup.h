@@ -1,0 +1,79 @@
+// The two versions of Linux control groups, as far as CPU shares need them.
+//
+// Finding out where this process's cgroups are is pure (text of /proc/self/mountinfo and
+// /proc/self/cgroup in); CpuCgroups then makes, sets and removes cgroups by small file writes.
+// Single thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/core/ids.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+
+namespace gpulet::partition {
+
+enum class CgroupVersion : std::uint8_t { v1 = 1, v2 = 2 };
+
+// A directory that stands for the process's own cgroup.
+struct CgroupPlace {
+  CgroupVersion version = CgroupVersion::v2;
+  std::filesystem::path directory;
+
+  friend bool operator==(const CgroupPlace&, const CgroupPlace&) = default;
+};
+
+// Every mounted hierarchy that may hold the cpu controller, v2 first. A v2 place still has to be
+// asked whether it has the controller: on machines with both versions mounted it belongs to one of
+// them.
+[[nodiscard]] std::vector<CgroupPlace> find_cgroup_places(std::string_view mountinfo,
+                                                          std::string_view own_cgroups);
+
+// The backend's process id in "gpulet-<pid>-<gpulet>", or 0 where the name is none of ours.
+[[nodiscard]] pid_t owner_of_cgroup(std::string_view name);
+
+// CPU time per period. The kernel takes no quota below 1 ms, so a small quota gets a longer period.
+struct CpuBandwidth {
+  std::chrono::microseconds quota{};
+  std::chrono::microseconds period{};
+
+  friend bool operator==(const CpuBandwidth&, const CpuBandwidth&) = default;
+};
+// `cores`: how many cores' worth of time, for example 0.2. REQUIRES: cores > 0.
+[[nodiscard]] CpuBandwidth bandwidth_of(double cores);
+
+enum class CpuWeight : std::uint8_t { lowest, normal };
+
+// The gpulets' cgroups below this process's own.
+class CpuCgroups {
+ public:
+  // Makes and removes one cgroup to find out whether it may; then removes what dead backends left.
+  // Fails with unavailable, naming each place that was tried and what it said.
+  [[nodiscard]] static Result<CpuCgroups> open();
+
+  [[nodiscard]] CgroupVersion version() const { return place_.version; }
+
+  [[nodiscard]] Status create(GpuletId gpulet);
+  [[nodiscard]] Status set(GpuletId gpulet, CpuBandwidth bandwidth, CpuWeight weight);
+  [[nodiscard]] Status add(GpuletId gpulet, pid_t process);
+  // False where the kernel still sees a process in it: try again later.
+  [[nodiscard]] bool remove(GpuletId gpulet);
+
+ private:
+  explicit CpuCgroups(CgroupPlace place) : place_(std::move(place)) {}
+
+  [[nodiscard]] Status prepare() const;
+  [[nodiscard]] Status make_directory(const std::filesystem::path& directory) const;
+  void remove_leftovers() const;
+  [[nodiscard]] std::filesystem::path directory_of(GpuletId gpulet) const;
+
+  CgroupPlace place_;
+};
+
+}  // namespace gpulet::partition

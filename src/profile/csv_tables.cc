@@ -1,0 +1,167 @@
+#include "profile/csv_tables.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <tuple>
+
+#include "gpulet/config/csv.h"
+
+namespace gpulet::profile {
+namespace {
+
+using config::CsvReader;
+
+constexpr std::uint32_t kLargestBatch = 1U << 20U;
+
+// Where each cell was given first. A cell may be repeated, with the same value.
+template <typename Cell, typename Value>
+class SeenCells {
+ public:
+  // True where the cell is new. Records an error at the reader's row where it was given another
+  // value.
+  bool add(CsvReader& reader, const Cell& cell, const Value& value) {
+    const auto [entry, fresh] = lines_.try_emplace(cell, std::pair(reader.line(), value));
+    if (!fresh && entry->second.second != value) {
+      reader.fail(
+          "line " + std::to_string(entry->second.first) + " gives other values for the same cell",
+          "keep one of the two lines");
+    }
+    return fresh;
+  }
+
+ private:
+  std::map<Cell, std::pair<std::size_t, Value>> lines_;
+};
+
+std::uint32_t read_batch(CsvReader& reader, std::size_t column) {
+  return reader.count(column, 1, kLargestBatch);
+}
+
+Share read_share(CsvReader& reader, std::size_t column) {
+  return Share{static_cast<int>(reader.count(column, 1, 100))};
+}
+
+std::string cell_text(const std::string& model, std::uint32_t batch, Share share) {
+  return model + ',' + std::to_string(batch) + ',' + std::to_string(share.percent);
+}
+
+}  // namespace
+
+Result<LatencyRows> read_latency(const std::filesystem::path& file) {
+  Result<CsvReader> opened = CsvReader::read_file(file);
+  if (!opened.ok()) return opened.status();
+  CsvReader& reader = opened.value();
+  const auto columns = reader.require_columns({"model", "batch", "partition", "latency_ms"});
+  const auto p99_column = reader.find_column("p99_ms");
+  LatencyRows rows;
+  SeenCells<std::tuple<std::string, std::uint32_t, Share>, double> seen;
+  while (reader.next()) {
+    const std::string model = reader.name(columns[0]);
+    LatencySample sample{.batch = read_batch(reader, columns[1]),
+                         .share = read_share(reader, columns[2]),
+                         .latency_ms = reader.number(columns[3], config::above(0))};
+    if (p99_column && !reader.empty(*p99_column))
+      sample.p99_ms = reader.number(*p99_column, config::above(0));
+    if (seen.add(reader, {model, sample.batch, sample.share}, sample.latency_ms))
+      rows[model].push_back(sample);
+  }
+  if (rows.empty())
+    reader.fail("no row of measurements follows", "measure at least one batch of one model");
+  if (!reader.status().ok()) return reader.status();
+  return rows;
+}
+
+Result<UtilizationRows> read_utilization(const std::filesystem::path& file) {
+  Result<CsvReader> opened = CsvReader::read_file(file);
+  if (!opened.ok()) return opened.status();
+  CsvReader& reader = opened.value();
+  const auto columns =
+      reader.require_columns({"model", "batch", "partition", "l2_util", "dram_util"});
+  UtilizationRows rows;
+  SeenCells<std::tuple<std::string, std::uint32_t, Share>, std::pair<double, double>> seen;
+  while (reader.next()) {
+    const std::string model = reader.name(columns[0]);
+    const Utilization sample{.batch = read_batch(reader, columns[1]),
+                             .share = read_share(reader, columns[2]),
+                             .l2 = reader.number(columns[3], config::between(0, 1)),
+                             .dram = reader.number(columns[4], config::between(0, 1))};
+    if (seen.add(reader, {model, sample.batch, sample.share}, {sample.l2, sample.dram})) {
+      rows[model].push_back(sample);
+    }
+  }
+  if (!reader.status().ok()) return reader.status();
+  return rows;
+}
+
+Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file) {
+  Result<CsvReader> opened = CsvReader::read_file(file);
+  if (!opened.ok()) return opened.status();
+  CsvReader& reader = opened.value();
+  const auto columns = reader.require_columns({"model", "batch", "partition", "other_model",
+                                               "other_batch", "other_partition", "latency_ms"});
+  std::vector<PairSample> pairs;
+  using Cell = std::tuple<std::string, std::uint32_t, Share, std::string, std::uint32_t, Share>;
+  SeenCells<Cell, double> seen;
+  while (reader.next()) {
+    PairSample pair{.model = reader.name(columns[0]),
+                    .batch = read_batch(reader, columns[1]),
+                    .share = read_share(reader, columns[2]),
+                    .other_model = reader.name(columns[3]),
+                    .other_batch = read_batch(reader, columns[4]),
+                    .other_share = read_share(reader, columns[5]),
+                    .latency_ms = reader.number(columns[6], config::above(0))};
+    const int total = pair.share.percent + pair.other_share.percent;
+    if (total > 100) {
+      reader.fail("the two partitions add up to " + std::to_string(total) + " %",
+                  "keep them within 100 %");
+    }
+    const Cell cell{pair.model,       pair.batch,       pair.share,
+                    pair.other_model, pair.other_batch, pair.other_share};
+    if (seen.add(reader, cell, pair.latency_ms)) pairs.push_back(std::move(pair));
+  }
+  if (!reader.status().ok()) return reader.status();
+  return pairs;
+}
+
+std::string latency_text(const Profile& profile) {
+  const bool has_p99 =
+      std::any_of(profile.models.begin(), profile.models.end(), [](const auto& entry) {
+        const auto& samples = entry.second.latency.samples();
+        return std::any_of(samples.begin(), samples.end(),
+                           [](const auto& s) { return s.p99_ms.has_value(); });
+      });
+  std::string text =
+      has_p99 ? "model,batch,partition,latency_ms,p99_ms\n" : "model,batch,partition,latency_ms\n";
+  for (const auto& [name, model] : profile.models) {
+    for (const LatencySample& sample : model.latency.samples()) {
+      text +=
+          cell_text(name, sample.batch, sample.share) + ',' + config::to_text(sample.latency_ms);
+      if (has_p99) text += ',' + (sample.p99_ms ? config::to_text(*sample.p99_ms) : std::string());
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+std::string utilization_text(const Profile& profile) {
+  std::string text = "model,batch,partition,l2_util,dram_util\n";
+  for (const auto& [name, model] : profile.models) {
+    for (const Utilization& sample : model.utilization) {
+      text += cell_text(name, sample.batch, sample.share) + ',' + config::to_text(sample.l2) + ',' +
+              config::to_text(sample.dram) + '\n';
+    }
+  }
+  return text;
+}
+
+std::string interference_text(const Profile& profile) {
+  std::string text = "model,batch,partition,other_model,other_batch,other_partition,latency_ms\n";
+  for (const PairSample& pair : profile.pairs) {
+    text += cell_text(pair.model, pair.batch, pair.share) + ',' +
+            cell_text(pair.other_model, pair.other_batch, pair.other_share) + ',' +
+            config::to_text(pair.latency_ms) + '\n';
+  }
+  return text;
+}
+
+}  // namespace gpulet::profile

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "gpulet/config/json.h"
+#include "gpulet/profile/store.h"
+#include "profile/assemble.h"
+#include "profile/files.h"
+
+namespace gpulet::profile {
+namespace {
+
+using config::JsonCursor;
+
+bool is_file(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+// Fills in what profile.json says about the profile whose tables were read.
+void read_metadata(const JsonCursor& root, const std::string& directory_name, Profile& profile) {
+  root.allow_keys({"format", "name", "provenance", "models"});
+  const JsonCursor format = root.required("format");
+  const std::int64_t version = format.integer(1, 1 << 30);
+  if (version != kFormat) {
+    format.fail(
+        "this program reads format " + std::to_string(kFormat) + ", not " + std::to_string(version),
+        "make the profile again with this version's gpulet");
+  }
+  const JsonCursor name = root.required("name");
+  profile.name = name.name();
+  if (profile.name != directory_name) {
+    name.fail("the profile calls itself \"" + profile.name + "\" in a folder called \"" +
+                  directory_name + '"',
+              "give both the same name");
+  }
+  if (const auto provenance = root.find("provenance")) {
+    for (const auto& [key, value] : provenance->members())
+      profile.provenance[key] = value.text("a text");
+  }
+  const auto models = root.find("models");
+  if (!models) return;
+  for (const auto& [model, cursor] : models->members()) {
+    cursor.allow_keys({"memory_mb"});
+    const auto found = profile.models.find(model);
+    if (found == profile.models.end()) {
+      cursor.fail("the model has no row in latency.csv", "measure it, or take it out here");
+    } else if (const auto memory = cursor.find("memory_mb")) {
+      found->second.memory_mb = memory->number(config::above(0));
+    }
+  }
+}
+
+}  // namespace
+
+Result<Profile> read_profile(const std::filesystem::path& profile_directory) {
+  const Result<JsonCursor> root = JsonCursor::read_file(profile_directory / kMetadataFile);
+  if (!root.ok()) return root.status();
+  CsvSources sources{
+      .latency = profile_directory / kLatencyFile, .utilization = {}, .interference = {}};
+  if (is_file(profile_directory / kUtilizationFile))
+    sources.utilization = profile_directory / kUtilizationFile;
+  if (is_file(profile_directory / kInterferenceFile))
+    sources.interference = profile_directory / kInterferenceFile;
+  std::vector<std::string> left_out;
+  Result<Profile> profile = assemble(sources, left_out);
+  if (!profile.ok()) return profile;
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(profile_directory / "", error).lexically_normal();
+  read_metadata(root.value(), absolute.parent_path().filename().string(), profile.value());
+  if (Status status = root.value().status(); !status.ok()) return status;
+  return profile;
+}
+
+Result<ProfileSet> read_profiles(const std::filesystem::path& directory) {
+  constexpr const char* kMend =
+      "make one with `gpulet profile run` (measures this machine) or `gpulet profile import` (from "
+      "CSV)";
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory, error);
+  if (error) {
+    return Status(StatusCode::not_found, directory.string() + ": cannot be read (" +
+                                             error.message() + "); name a folder of profiles, or " +
+                                             kMend);
+  }
+  std::vector<std::filesystem::path> found;
+  for (const std::filesystem::directory_entry& entry : entries) {
+    const bool hidden =
+        entry.path().filename().string().starts_with('.');  // one that is being written
+    if (!hidden && is_file(entry.path() / kMetadataFile)) found.push_back(entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  ProfileSet profiles;
+  for (const std::filesystem::path& path : found) {
+    Result<Profile> profile = read_profile(path);
+    if (!profile.ok()) return profile.status();
+    std::string name = profile.value().name;
+    profiles.emplace(std::move(name), std::move(profile).value());
+  }
+  if (profiles.empty()) {
+    return Status(StatusCode::not_found, directory.string() + ": holds no profile; " + kMend);
+  }
+  return profiles;
+}
+
+}  // namespace gpulet::profile

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "gpulet/schedule/policy.h"
+
+namespace gpulet::schedule {
+
+// Elastic partitioning; what is chosen and why is at the head of elastic.cc.
+class ElasticPartitioning final : public Policy {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "elastic"; }
+  [[nodiscard]] Plan plan(const PlanInput& input) const override;
+};
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,43 @@
+#include <array>
+#include <string>
+
+#include "gpulet/schedule/policy.h"
+#include "schedule/elastic.h"
+#include "schedule/sbp.h"
+
+namespace gpulet::schedule {
+namespace {
+
+struct Maker {
+  std::string_view name;
+  std::unique_ptr<Policy> (*make)();
+};
+
+template <typename Made>
+std::unique_ptr<Policy> make() {
+  return std::make_unique<Made>();
+}
+
+// By name.
+constexpr std::array kMakers{Maker{"elastic", make<ElasticPartitioning>},
+                             Maker{"sbp", make<SquishyBinPacking>}};
+
+}  // namespace
+
+Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
+  std::string known;
+  for (const Maker& maker : kMakers) {
+    if (maker.name == name) return maker.make();
+    known += (known.empty() ? "" : ", ") + std::string(maker.name);
+  }
+  return Status(StatusCode::not_found,
+                "there is no policy '" + std::string(name) + "': choose one of " + known);
+}
+
+std::vector<std::string_view> policy_names() {
+  std::vector<std::string_view> names;
+  for (const Maker& maker : kMakers) names.push_back(maker.name);
+  return names;
+}
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,135 @@
+#include "schedule/problem.h"
+
+#include <algorithm>
+
+namespace gpulet::schedule {
+namespace {
+
+bool alike(const Device& a, const Device& b) {
+  return a.type == b.type && a.max_partitions == b.max_partitions && a.memory_mb == b.memory_mb &&
+         a.partitioning == b.partitioning && a.sizes == b.sizes;
+}
+
+// The batches at which a table's latency may change its slope: between two of them it is linear.
+void measured_batches(const profile::LatencyTable& table, std::vector<std::uint32_t>* batches) {
+  batches->clear();
+  for (const profile::LatencySample& sample : table.samples()) {
+    batches->push_back(sample.batch);
+  }
+  std::sort(batches->begin(), batches->end());
+  batches->erase(std::unique(batches->begin(), batches->end()), batches->end());
+}
+
+}  // namespace
+
+Problem::Problem(const PlanInput& input) : input_(&input) {
+  models_.reserve(input.demands.size());
+  for (const ModelDemand& demand : input.demands) {
+    if (demand.rate > 0) models_.push_back(&demand);
+  }
+  std::sort(models_.begin(), models_.end(),
+            [](const ModelDemand* a, const ModelDemand* b) { return a->name < b->name; });
+  sort_devices_into_classes();
+  device_budget_ = devices_.size();
+  if (input.options.max_devices) {
+    device_budget_ = std::min<std::size_t>(device_budget_, *input.options.max_devices);
+  }
+  for (std::size_t index = 0; index < classes_.size(); ++index) add_rows(index);
+  // The latencies have moved for the last time.
+  std::size_t first = 0;
+  for (Row& row : rows_) {
+    row.latency_ms = latencies_ms_.data() + first;
+    first += row.largest;
+  }
+}
+
+void Problem::sort_devices_into_classes() {
+  devices_.reserve(input_->cluster.devices.size());
+  for (const Device& device : input_->cluster.devices) devices_.push_back(&device);
+  const auto by_key = [](const Device* a, const Device* b) { return a->key < b->key; };
+  if (!std::is_sorted(devices_.begin(), devices_.end(), by_key)) {
+    std::sort(devices_.begin(), devices_.end(), by_key);
+  }
+  for (std::uint32_t index = 0; index < devices_.size(); ++index) {
+    const Device& device = *devices_[index];
+    auto found = std::find_if(classes_.begin(), classes_.end(), [&](const DeviceClass& known) {
+      return alike(*known.example, device);
+    });
+    if (found == classes_.end()) {
+      DeviceClass added;
+      added.example = &device;
+      added.profile = &input_->profiles->find(device.type)->second;
+      for (const Share size : device.sizes) added.sizes.push_back(size.percent);
+      found = classes_.insert(classes_.end(), std::move(added));
+    }
+    found->devices.push_back(index);
+  }
+}
+
+void Problem::add_rows(std::size_t device_class) {
+  const DeviceClass& added = classes_[device_class];
+  first_row_.push_back(rows_.size());
+  rows_.reserve(rows_.size() + models_.size() * added.sizes.size());
+  std::vector<std::uint32_t> measured;
+  for (const ModelDemand* demand : models_) {
+    ModelOnClass known;
+    known.profile = added.profile->find(demand->name);
+    const std::size_t first = rows_.size();
+    if (known.profile == nullptr) {
+      rows_.resize(first + added.sizes.size());
+    } else {
+      known.memory_mb = known.profile->memory_mb.value_or(0);
+      measured_batches(known.profile->latency, &measured);
+      for (const int percent : added.sizes) {
+        add_row(*demand, known.profile->latency, measured, Share{percent});
+        const std::size_t size = rows_.size() - 1 - first;
+        if (rows_.back().most_rate > rows_[first + known.best_size].most_rate) {
+          known.best_size = static_cast<std::uint32_t>(size);
+        }
+      }
+    }
+    on_class_.push_back(known);
+  }
+}
+
+void Problem::add_row(const ModelDemand& demand, const profile::LatencyTable& table,
+                      const std::vector<std::uint32_t>& knots, Share size) {
+  Row row;
+  const double margin = input_->options.margin;
+  // A quarter of the slack that round.h allows the sum of both halves.
+  const double limit_ms = demand.slo_ms / 2 * (1 + kRoundingSlack / 4);
+  const std::uint32_t last = std::min(demand.max_batch, table.largest_batch(size));
+
+  // Looked up at the measured batches only, and linear between them as the table itself is.
+  double longest_ms = 0;
+  const auto keep = [&](std::uint32_t batch, double measured_ms) {
+    const double latency_ms = longest_ms = std::max(longest_ms, measured_ms);
+    if (!(latency_ms <= limit_ms)) return false;
+    const double rate = batch * 1000.0 / latency_ms;
+    if (rate > row.most_rate) {
+      row.most_rate = rate;
+      row.least_ms = latency_ms / batch;
+    }
+    latencies_ms_.push_back(latency_ms);
+    ++row.largest;
+    return true;
+  };
+  std::uint32_t from = 1;
+  double from_ms = table.latency_ms(1, size).value_or(0) * margin;
+  bool within = last >= 1 && from_ms > 0 && keep(1, from_ms);
+  for (std::size_t knot = 0; within && from < last; ++knot) {
+    const std::uint32_t to = knot < knots.size() ? std::min(knots[knot], last) : last;
+    if (to <= from) continue;
+    const double to_ms = table.latency_ms(to, size).value_or(0) * margin;
+    if (!(to_ms > 0)) break;
+    const double slope = (to_ms - from_ms) / (to - from);
+    for (std::uint32_t batch = from + 1; within && batch <= to; ++batch) {
+      within = keep(batch, batch == to ? to_ms : from_ms + slope * (batch - from));
+    }
+    from = to;
+    from_ms = to_ms;
+  }
+  rows_.push_back(row);
+}
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,106 @@
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "gpulet/schedule/policy.h"
+
+namespace gpulet::schedule {
+namespace {
+
+Status invalid(const std::string& message) { return {StatusCode::invalid, message}; }
+
+std::string name_of(const DeviceKey& key) {
+  return "device " + key.node + "/" + std::to_string(key.device);
+}
+
+bool plain_number(double value) { return std::isfinite(value) && value >= 0; }
+
+Status validate_options(const PlanOptions& options) {
+  if (!std::isfinite(options.margin) || options.margin < 1) {
+    return invalid("margin must be a number of at least 1; was " + std::to_string(options.margin));
+  }
+  return {};
+}
+
+Status validate_sizes(const Device& device) {
+  const std::string where = name_of(device.key);
+  if (device.sizes.empty()) return invalid(where + ": lists no size that a gpulet may have");
+  for (std::size_t index = 0; index < device.sizes.size(); ++index) {
+    const Share size = device.sizes[index];
+    if (!size.valid()) {
+      return invalid(where + ": sizes must be within 1..100; one was " +
+                     std::to_string(size.percent));
+    }
+    if (index > 0 && size <= device.sizes[index - 1]) {
+      return invalid(where + ": sizes must ascend without repeating; " +
+                     std::to_string(size.percent) + " stands after " +
+                     std::to_string(device.sizes[index - 1].percent));
+    }
+  }
+  return {};
+}
+
+Status validate_device(const Device& device, const profile::ProfileSet& profiles) {
+  const std::string where = name_of(device.key);
+  if (device.max_partitions == 0)
+    return invalid(where + ": max_partitions must be at least 1; was 0");
+  if (!plain_number(device.memory_mb)) {
+    return invalid(where + ": memory_mb must be a number of at least 0 (0: not limited); was " +
+                   std::to_string(device.memory_mb));
+  }
+  if (profiles.find(device.type) == profiles.end()) {
+    std::string known;
+    for (const auto& [name, profile] : profiles) known += (known.empty() ? "" : ", ") + name;
+    return invalid(where + ": there is no profile of device type '" + device.type + "'; there is " +
+                   (known.empty() ? "none" : known) +
+                   ": make it with `gpulet profile run` or `profile import`");
+  }
+  return validate_sizes(device);
+}
+
+Status validate_demand(const ModelDemand& demand) {
+  if (demand.name.empty()) return invalid("a demand has no model name");
+  const std::string where = "demand of '" + demand.name + "'";
+  if (!plain_number(demand.rate)) {
+    return invalid(where + ": rate must be a number of at least 0; was " +
+                   std::to_string(demand.rate));
+  }
+  if (!plain_number(demand.slo_ms)) {
+    return invalid(where + ": slo_ms must be a number of at least 0; was " +
+                   std::to_string(demand.slo_ms));
+  }
+  if (demand.max_batch == 0) return invalid(where + ": max_batch must be at least 1; was 0");
+  return {};
+}
+
+}  // namespace
+
+Status validate(const PlanInput& input) {
+  if (input.profiles == nullptr) return invalid("a plan needs profiles; there were none");
+  if (Status status = validate_options(input.options); !status.ok()) return status;
+  std::vector<DeviceKey> keys;
+  keys.reserve(input.cluster.devices.size());
+  for (const Device& device : input.cluster.devices) {
+    if (Status status = validate_device(device, *input.profiles); !status.ok()) return status;
+    keys.push_back(device.key);
+  }
+  std::sort(keys.begin(), keys.end());
+  if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
+    return invalid("the cluster has " + name_of(*twice) +
+                   " twice: number the devices of a node apart");
+  }
+  std::vector<std::string_view> names;
+  names.reserve(input.demands.size());
+  for (const ModelDemand& demand : input.demands) {
+    if (Status status = validate_demand(demand); !status.ok()) return status;
+    names.push_back(demand.name);
+  }
+  std::sort(names.begin(), names.end());
+  if (const auto twice = std::adjacent_find(names.begin(), names.end()); twice != names.end()) {
+    return invalid("the demand names '" + std::string(*twice) +
+                   "' twice: add the rates up into one entry");
+  }
+  return {};
+}
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,262 @@
+// BackendCore: the gpulets' life.
+#include <algorithm>
+#include <utility>
+
+#include "gpulet/serve/backend_core.h"
+
+namespace gpulet::serve {
+namespace {
+
+constexpr int kHangFactor = 10;  // as backend_core.h says
+
+std::string name_of(GpuletId gpulet) { return "gpulet " + std::to_string(gpulet.value); }
+
+}  // namespace
+
+HostedGpulet* BackendCore::find(GpuletId gpulet) {
+  const auto found = gpulets_.find(gpulet);
+  return found == gpulets_.end() ? nullptr : &found->second;
+}
+
+void BackendCore::erase_gone() {
+  std::erase_if(gpulets_,
+                [](const auto& entry) { return entry.second.phase() == GpuletPhase::gone; });
+}
+
+bool BackendCore::is_simulated(std::uint32_t device) const {
+  return options_.devices[device].device.partitioning == "simulated";
+}
+
+void BackendCore::on_event(GpuletAsked& event, Now now) {
+  last_heard_ = now.time;
+  if (const auto* known = find(event.create.id)) {  // asked twice: the answer is how it stands
+    tell(known->report(), now);
+    return;
+  }
+  if (shutting_down_) {
+    report_refused(event.create, {StatusCode::unavailable, "this backend is shutting down"}, now);
+    return;
+  }
+  auto possible = check_device(event.create);
+  auto made =
+      possible.ok() ? HostedGpulet::create(event.create, now.time) : Result<HostedGpulet>(possible);
+  if (!made.ok()) {
+    report_refused(event.create, made.status(), now);
+    return;
+  }
+  for (const auto& model : event.create.models)
+    files_.erase(model.sha256);  // what the store has now, counts
+  files_.insert(event.stored.begin(), event.stored.end());
+  auto& gpulet = gpulets_.emplace(event.create.id, std::move(made).value()).first->second;
+  tell(gpulet.report(), now);
+  if (lacks_files(gpulet)) {
+    want_missing_files(gpulet, now);
+  } else {
+    start(gpulet, now);
+  }
+}
+
+void BackendCore::report_refused(const CreateGpulet& asked, const Status& why, Now now) {
+  GpuletReport report;
+  report.id = asked.id;
+  report.device = asked.device;
+  report.size = asked.size;
+  report.state = GpuletState::failed;
+  report.status = why;
+  tell(std::move(report), now);
+}
+
+Status BackendCore::check_device(const CreateGpulet& asked) const {
+  if (asked.device >= options_.devices.size()) {
+    return {StatusCode::invalid, "node '" + options_.node + "' has " +
+                                     std::to_string(options_.devices.size()) +
+                                     " devices; asked for number " + std::to_string(asked.device)};
+  }
+  if (is_simulated(asked.device)) {
+    for (const auto& model : asked.models) {
+      auto possible = simulated_[asked.device].can_run(model.name, 1, asked.size);
+      if (!possible.ok()) return possible;
+    }
+  }
+  return {};
+}
+
+bool BackendCore::lacks_files(const HostedGpulet& gpulet) const {
+  if (is_simulated(gpulet.device())) return false;  // its proxies compute nothing
+  return std::any_of(gpulet.models().begin(), gpulet.models().end(),
+                     [this](const auto& model) { return !files_.contains(model.sha256); });
+}
+
+void BackendCore::want_missing_files(const HostedGpulet& gpulet, Now now) {
+  for (const auto& model : gpulet.models()) {
+    if (files_.contains(model.sha256) || !connected_) continue;
+    if (asked_for_.insert(model.sha256).second) tell(ModelWanted{model.sha256}, now);
+  }
+}
+
+void BackendCore::on_event(ModelStored& event, Now now) {
+  files_.insert_or_assign(event.sha256, event.file);
+  asked_for_.erase(event.sha256);
+  for (auto& [id, gpulet] : gpulets_) {
+    if (gpulet.phase() == GpuletPhase::fetching && !lacks_files(gpulet)) start(gpulet, now);
+  }
+}
+
+void BackendCore::on_event(ModelFailed& event, Now now) {
+  asked_for_.erase(event.sha256);
+  for (auto& [id, gpulet] : gpulets_) {
+    const auto& models = gpulet.models();
+    const auto of_it = std::find_if(models.begin(), models.end(), [&](const auto& model) {
+      return model.sha256 == event.sha256;
+    });
+    if (gpulet.phase() != GpuletPhase::fetching || of_it == models.end()) continue;
+    gpulet.status = event.status.within("model '" + of_it->name + "'");
+    gpulet.enter(GpuletPhase::failed, now.time);
+    tell(gpulet.report(), now);
+  }
+}
+
+void BackendCore::start(HostedGpulet& gpulet, Now now) {
+  gpulet.enter(GpuletPhase::starting, now.time);
+  gpulet.doomed = {};
+  gpulet.restart_at = kNever;
+  now.effects.push_back(StartGpulet{gpulet.id(), gpulet.device(), gpulet.size(),
+                                    gpulet.loading_order(files_), gpulet.input_capacity(),
+                                    gpulet.output_capacity()});
+}
+
+void BackendCore::on_event(ProxyStarted& event, Now now) {
+  auto* gpulet = find(event.gpulet);
+  if (gpulet != nullptr && gpulet->phase() == GpuletPhase::starting)
+    gpulet->enter(GpuletPhase::loading, now.time);
+}
+
+void BackendCore::on_event(ProxyLoaded& event, Now now) {
+  auto* gpulet = find(event.gpulet);
+  if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->doomed.ok()) return;
+  if (!event.status.ok()) {
+    kill(*gpulet, event.status, now);
+    return;
+  }
+  now.effects.push_back(ActivateShare{event.gpulet});
+}
+
+void BackendCore::on_event(ShareActive& event, Now now) {
+  auto* gpulet = find(event.gpulet);
+  if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->doomed.ok()) return;
+  if (!event.status.ok()) {
+    kill(*gpulet, event.status, now);
+    return;
+  }
+  gpulet->enter(GpuletPhase::ready, now.time);
+  gpulet->load_failures = 0;
+  gpulet->status = {};
+  tell(gpulet->report(), now);
+}
+
+void BackendCore::kill(HostedGpulet& gpulet, Status why, Now now) {
+  now.effects.push_back(KillProxy{gpulet.id(), why});
+  gpulet.doomed = std::move(why);
+}
+
+void BackendCore::on_event(RetireGpulet& event, Now now) {
+  last_heard_ = now.time;
+  if (auto* gpulet = find(event.id)) {
+    retire(*gpulet, now);
+    return;
+  }
+  GpuletReport report;
+  report.id = event.id;
+  report.state = GpuletState::gone;
+  tell(std::move(report), now);
+}
+
+void BackendCore::retire(HostedGpulet& gpulet, Now now) {
+  if (gpulet.phase() == GpuletPhase::retiring) return;
+  if (has_process(gpulet.phase())) {
+    gpulet.enter(GpuletPhase::retiring, now.time);
+    now.effects.push_back(FinishProxy{gpulet.id()});
+    return;
+  }
+  gpulet.enter(GpuletPhase::gone, now.time);
+  gpulet.status = {};
+  tell(gpulet.report(), now);
+}
+
+void BackendCore::on_event(ProxyEnded& event, Now now) {
+  auto* gpulet = find(event.gpulet);
+  if (gpulet == nullptr || !has_process(gpulet->phase())) return;
+  const auto why = gpulet->doomed.ok() ? event.reason : gpulet->doomed;
+  answer_all_unavailable(*gpulet, why, now);
+  if (gpulet->phase() == GpuletPhase::retiring) {
+    gpulet->enter(GpuletPhase::gone, now.time);
+    gpulet->status = {};
+    tell(gpulet->report(), now);
+    return;
+  }
+  give_up_or_restart(*gpulet, why, now);
+}
+
+void BackendCore::give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now) {
+  const bool was_ready = gpulet.phase() == GpuletPhase::ready;
+  if (was_ready && now.time - gpulet.phase_since() >= options_.healthy_after) gpulet.restarts = 0;
+  if (!was_ready) ++gpulet.load_failures;
+  gpulet.status = why.ok() ? Status(StatusCode::unavailable, "its process ended") : why;
+
+  // What is invalid once (a file that is no model, a share the device cannot give) stays so.
+  const bool hopeless =
+      why.code() == StatusCode::invalid || gpulet.load_failures >= options_.load_attempts;
+  if (!was_ready && hopeless) {
+    gpulet.enter(GpuletPhase::failed, now.time);
+  } else {
+    gpulet.enter(GpuletPhase::restarting, now.time);
+    gpulet.restart_at = now.time + restart_delay(gpulet.restarts++);
+  }
+  tell(gpulet.report(), now);
+}
+
+Duration BackendCore::restart_delay(std::uint32_t restarts) const {
+  auto delay = options_.first_restart_delay;
+  for (std::uint32_t i = 0; i < restarts && delay < options_.longest_restart_delay; ++i) delay *= 2;
+  return std::min(delay, options_.longest_restart_delay);
+}
+
+Time BackendCore::next_look(const HostedGpulet& gpulet) const {
+  if (!gpulet.doomed.ok()) return kNever;  // its end will be told
+  switch (gpulet.phase()) {
+    case GpuletPhase::restarting:
+      return gpulet.restart_at;
+    case GpuletPhase::starting:
+    case GpuletPhase::loading:
+      return gpulet.phase_since() + options_.load_timeout;
+    case GpuletPhase::ready:
+    case GpuletPhase::retiring:
+      if (gpulet.held.empty()) return kNever;
+      return gpulet.last_progress + options_.hang_timeout +
+             kHangFactor * gpulet.held.front().expected;
+    case GpuletPhase::fetching:
+    case GpuletPhase::failed:
+    case GpuletPhase::gone:
+      return kNever;
+  }
+  return kNever;
+}
+
+void BackendCore::look_at(HostedGpulet& gpulet, Now now) {
+  if (next_look(gpulet) > now.time) return;
+  if (gpulet.phase() == GpuletPhase::restarting) {
+    start(gpulet, now);
+  } else if (gpulet.held.empty()) {
+    kill(gpulet,
+         {StatusCode::timeout, name_of(gpulet.id()) + " did not load within " +
+                                   std::to_string(to_seconds(options_.load_timeout)) + " s"},
+         now);
+  } else {
+    kill(gpulet,
+         {StatusCode::timeout,
+          name_of(gpulet.id()) + " hung over a batch of '" + gpulet.held.front().model + "'"},
+         now);
+  }
+}
+
+}  // namespace gpulet::serve

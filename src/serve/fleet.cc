@@ -1,0 +1,103 @@
+#include "gpulet/serve/fleet.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace gpulet::serve {
+
+void Fleet::heard(BackendId backend, Time now) { backends_[backend].last_heard = now; }
+
+Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
+  for (const auto& [id, other] : backends_) {
+    if (id != backend && other.node == hello.node) {
+      return {StatusCode::invalid,
+              "a backend with the node name " + hello.node +
+                  " is connected already; give each backend a \"node\" of its own"};
+    }
+  }
+  backends_[backend] = {hello.node, hello.devices, now};
+  for (const GpuletReport& told : hello.gpulets) {
+    if (told.state == GpuletState::gone) continue;  // on its way out, for the frontend before
+    gpulets_[told.id] = {
+        backend, {hello.node, told.device}, told.size, told.models, told.state, told.status, false};
+  }
+  return {};
+}
+
+std::vector<GpuletId> Fleet::leave(BackendId backend) {
+  backends_.erase(backend);
+  std::vector<GpuletId> lost;
+  for (const auto& [id, gpulet] : gpulets_) {
+    if (gpulet.backend == backend) lost.push_back(id);
+  }
+  for (const GpuletId id : lost) gpulets_.erase(id);
+  return lost;
+}
+
+std::vector<BackendId> Fleet::silent_since(Time time) const {
+  std::vector<BackendId> silent;
+  for (const auto& [id, backend] : backends_) {
+    if (backend.last_heard < time) silent.push_back(id);
+  }
+  return silent;
+}
+
+void Fleet::created(GpuletId id, const schedule::DeviceKey& device, Share size,
+                    std::vector<schedule::LoadedModel> models) {
+  gpulets_[id] = {backend_of(device).value(), device, size, std::move(models),
+                  GpuletState::preparing,     {},     false};
+}
+
+void Fleet::retiring(GpuletId id) {
+  const auto found = gpulets_.find(id);
+  if (found != gpulets_.end()) found->second.retiring = true;
+}
+
+bool Fleet::report(BackendId backend, const GpuletReport& report) {
+  const auto found = gpulets_.find(report.id);
+  if (found == gpulets_.end() || found->second.backend != backend) return false;
+  if (report.state == GpuletState::gone) {
+    gpulets_.erase(found);
+    return true;
+  }
+  found->second.state = report.state;
+  found->second.status = report.status;
+  return true;
+}
+
+const FleetGpulet* Fleet::find(GpuletId id) const {
+  const auto found = gpulets_.find(id);
+  return found == gpulets_.end() ? nullptr : &found->second;
+}
+
+std::optional<BackendId> Fleet::backend_of(const schedule::DeviceKey& device) const {
+  for (const auto& [id, backend] : backends_) {
+    if (backend.node != device.node) continue;
+    for (const DeviceOffer& offer : backend.devices) {
+      if (offer.device.key == device) return id;
+    }
+  }
+  return std::nullopt;
+}
+
+schedule::Cluster Fleet::cluster() const {
+  schedule::Cluster cluster;
+  for (const auto& [id, backend] : backends_) {
+    for (const DeviceOffer& offer : backend.devices) cluster.devices.push_back(offer.device);
+  }
+  std::sort(cluster.devices.begin(), cluster.devices.end(),
+            [](const schedule::Device& a, const schedule::Device& b) { return a.key < b.key; });
+  return cluster;
+}
+
+std::vector<schedule::RunningGpulet> Fleet::running() const {
+  std::vector<schedule::RunningGpulet> running;
+  for (const auto& [id, gpulet] : gpulets_) {
+    const bool serves = gpulet.state != GpuletState::failed && gpulet.state != GpuletState::gone;
+    if (serves && !gpulet.retiring)
+      running.push_back({id, gpulet.device, gpulet.size, gpulet.models});
+  }
+  return running;
+}
+
+}  // namespace gpulet::serve

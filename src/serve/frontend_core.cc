@@ -1,0 +1,480 @@
+#include "gpulet/serve/frontend_core.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace gpulet::serve {
+namespace {
+
+constexpr std::size_t kEventsKept = 50;
+// Ids of one run of the frontend start here, so that runs do not meet: 2^40 gpulets and batches
+// each.
+constexpr unsigned kRunShift = 40;
+
+}  // namespace
+
+FrontendCore::FrontendCore(FrontendOptions options, std::vector<ServedModel> models,
+                           const profile::ProfileSet& profiles, Time now)
+    : options_(std::move(options)),
+      profiles_(&profiles),
+      dispatcher_(models, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
+      demands_(models, options_.demands),
+      plan_wanted_(true),
+      last_plan_(now - options_.least_between_plans),
+      period_end_(now + options_.period),
+      next_gpulet_((options_.run << kRunShift) + 1),
+      next_tick_(now + options_.tick) {
+  for (ModelIndex i = 0; i < models.size(); ++i) model_index_.emplace(models[i].name, i);
+  demands_.tick(now);
+}
+
+void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
+  std::visit([&](auto& one) { on_event(std::move(one), now, effects); }, event);
+}
+
+Time FrontendCore::next_wake() const {
+  Time wake = std::min(next_tick_, dispatcher_.next_wake());
+  if (rollout_) wake = std::min(wake, rollout_->deadline());
+  return wake;
+}
+
+// ---- clients
+// -----------------------------------------------------------------------------------------------------
+
+Status FrontendCore::admissible(const InferRequest& request, const ServedModel& model) const {
+  const std::string where = "model " + model.name;
+  if (request.inputs.size() != model.inputs.size()) {
+    return {StatusCode::invalid, where + " takes " + std::to_string(model.inputs.size()) +
+                                     " inputs; the request has " +
+                                     std::to_string(request.inputs.size())};
+  }
+  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
+    const TensorSpec& wanted = model.inputs[i];
+    const TensorSpec& given = request.inputs[i];
+    if (!given.name.empty() && given.name != wanted.name) {
+      return {StatusCode::invalid, where + ": input " + std::to_string(i) + " is named " +
+                                       wanted.name + "; the request calls it " + given.name};
+    }
+    if (given.type != wanted.type || given.shape != wanted.shape) {
+      return {StatusCode::invalid, where + ": input " + wanted.name + " is " + to_string(wanted) +
+                                       "; the request has " + to_string(given)};
+    }
+  }
+  if (request.payload.size() != model.input_bytes) {
+    return {StatusCode::invalid, where + " takes " + std::to_string(model.input_bytes) +
+                                     " bytes of inputs; the request has " +
+                                     std::to_string(request.payload.size())};
+  }
+  if (request.timeout < Duration::zero()) {
+    return {StatusCode::invalid, where + ": the timeout must not be negative"};
+  }
+  return {};
+}
+
+std::string FrontendCore::why_unserved(ModelIndex model) const {
+  if (dispatcher_.has_lane(model) || rollout_ || plan_pending_ || plan_wanted_) return {};
+  const std::string& name = dispatcher_.models()[model].name;
+  if (held_back_.contains(name)) return "its gpulet failed; it is tried again soon";
+  const auto unserved = std::find_if(
+      plan_.unserved.begin(), plan_.unserved.end(),
+      [&name](const schedule::Unserved& candidate) { return candidate.model == name; });
+  return unserved == plan_.unserved.end() ? std::string() : unserved->reason;
+}
+
+void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects) {
+  InferRequest& asked = event.request;
+  const auto found = model_index_.find(asked.model);
+  if (found == model_index_.end()) {
+    InferReply reply;
+    reply.tag = asked.tag;
+    reply.status = {StatusCode::not_found, "model " + asked.model +
+                                               " is not served here; `gpulet models list` shows " +
+                                               std::to_string(model_index_.size()) + " that are"};
+    effects.emplace_back(ReplyToClient{event.client, std::move(reply)});
+    return;
+  }
+  const ModelIndex index = found->second;
+  const ServedModel& model = dispatcher_.models()[index];
+  Request request;
+  request.client = event.client;
+  request.tag = asked.tag;
+  request.deadline =
+      now + (asked.timeout > Duration::zero() ? asked.timeout : from_ms(model.slo_ms));
+  request.trace.arrived = now;
+
+  DispatchOutput output;
+  if (const Status status = admissible(asked, model); !status.ok()) {
+    dispatcher_.refuse(index, std::move(request), status, output);
+  } else if (draining_) {
+    dispatcher_.refuse(index, std::move(request),
+                       {StatusCode::unavailable, "the frontend is shutting down; send to another"},
+                       output);
+  } else if (const std::string reason = why_unserved(index); !reason.empty()) {
+    demands_.arrived(index);
+    dispatcher_.refuse(
+        index, std::move(request),
+        {StatusCode::unavailable, "model " + model.name + " has no place: " + reason}, output);
+  } else {
+    request.input = std::move(asked.payload);
+    demands_.arrived(index);
+    dispatcher_.enqueue(index, std::move(request), now, output);
+    // Nobody serves it and no plan expected it: that is acted on now, not when the rate has been
+    // estimated.
+    if (demands_.rate_planned(index) <= 0) plan_wanted_ = true;
+  }
+  emit(std::move(output), effects);
+}
+
+void FrontendCore::on_event(ClientGone event, Time, FrontendEffects&) {
+  dispatcher_.client_gone(event.client);
+}
+
+// ---- backends
+// ----------------------------------------------------------------------------------------------------
+
+void FrontendCore::on_event(BackendSaid event, Time now, FrontendEffects& effects) {
+  fleet_.heard(event.backend, now);
+  std::visit([&](auto& message) { heard(event.backend, std::move(message), now, effects); },
+             event.message);
+}
+
+void FrontendCore::heard(BackendId backend, Hello message, Time now, FrontendEffects& effects) {
+  if (const Status joined = fleet_.join(backend, message, now); !joined.ok()) {
+    fleet_.leave(backend);
+    effects.emplace_back(DropBackend{backend, joined});
+    note(true, "refused a backend: " + joined.message(), now, effects);
+    return;
+  }
+  effects.emplace_back(TellBackend{backend, Welcome{options_.heartbeat}});
+  note(false,
+       "node " + message.node + " joined with " + std::to_string(message.devices.size()) +
+           " devices and " + std::to_string(message.gpulets.size()) + " gpulets",
+       now, effects);
+  for (const DeviceOffer& offer : message.devices) {
+    if (profiles_->contains(offer.device.type)) continue;
+    note(true,
+         "device " + message.node + "/" + std::to_string(offer.device.key.device) +
+             " is left out: no profile named " + offer.device.type +
+             "; measure one with gpulet profile run",
+         now, effects);
+  }
+  plan_wanted_ = true;
+}
+
+void FrontendCore::heard(BackendId backend, GpuletReport message, Time now,
+                         FrontendEffects& effects) {
+  const FleetGpulet* known = fleet_.find(message.id);
+  if (known == nullptr || known->backend != backend) return;
+  const GpuletState before = known->state;
+  const std::vector<schedule::LoadedModel> models = known->models;
+  const std::string where = known->device.node + "/" + std::to_string(known->device.device);
+  fleet_.report(backend, message);
+
+  switch (message.state) {
+    case GpuletState::ready:
+      dispatcher_.set_ready(message.id, true, now);
+      if (rollout_) rollout_->ready(message.id);
+      if (before == GpuletState::restarting)
+        note(false, "a gpulet on " + where + " serves again", now, effects);
+      break;
+    case GpuletState::preparing:
+      break;
+    case GpuletState::restarting:
+      // What its process held comes back with refusals of its own; the gpulet keeps its place.
+      dispatcher_.set_ready(message.id, false, now);
+      note(true,
+           "a proxy on " + where + " died and is being restarted: " + message.status.message(), now,
+           effects);
+      break;
+    case GpuletState::failed:
+    case GpuletState::gone: {
+      DispatchOutput output;
+      dispatcher_.remove(message.id, now, output);
+      emit(std::move(output), effects);
+      const bool was_wanted =
+          serving_.erase(message.id) > 0 || (rollout_ && rollout_->parts().contains(message.id));
+      if (rollout_) rollout_->lost(message.id);
+      if (message.state == GpuletState::failed) {
+        for (const schedule::LoadedModel& model : models)
+          held_back_[model.name] = now + options_.hold_back;
+        effects.emplace_back(TellBackend{backend, RetireGpulet{message.id}});
+        fleet_.retiring(message.id);
+        note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
+      }
+      plan_wanted_ = plan_wanted_ || was_wanted;
+      break;
+    }
+  }
+}
+
+void FrontendCore::heard(BackendId, BatchResult message, Time now, FrontendEffects& effects) {
+  DispatchOutput output;
+  dispatcher_.completed(message, now, output);
+  emit(std::move(output), effects);
+}
+
+void FrontendCore::heard(BackendId backend, ModelWanted message, Time, FrontendEffects& effects) {
+  effects.emplace_back(SendModelFile{backend, std::move(message.sha256)});
+}
+
+void FrontendCore::heard(BackendId, Heartbeat, Time, FrontendEffects&) {}
+
+void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time now,
+                                FrontendEffects& effects) {
+  const auto found = fleet_.backends().find(backend);
+  if (found == fleet_.backends().end()) return;
+  const std::string node = found->second.node;
+  DispatchOutput output;
+  for (const GpuletId id : fleet_.leave(backend)) {
+    dispatcher_.remove(id, now, output);
+    serving_.erase(id);
+    if (rollout_) rollout_->lost(id);
+  }
+  emit(std::move(output), effects);
+  note(true, "lost node " + node + ": " + reason.message(), now, effects);
+  plan_wanted_ = true;
+}
+
+void FrontendCore::on_event(BackendGone event, Time now, FrontendEffects& effects) {
+  lose_backend(event.backend, event.reason, now, effects);
+}
+
+// ---- time
+// --------------------------------------------------------------------------------------------------------
+
+void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
+  if (now >= next_tick_) tick(now, effects);
+  advance_rollout(now, effects);
+  plan_if_wanted(now, effects);
+  DispatchOutput output;
+  dispatcher_.pump(now, output);
+  emit(std::move(output), effects);
+  if (draining_ && !drained_ && dispatcher_.idle()) {
+    drained_ = true;
+    effects.emplace_back(Drained{});
+  }
+}
+
+void FrontendCore::on_event(Drain, Time now, FrontendEffects& effects) {
+  if (draining_) return;
+  draining_ = true;
+  note(false, "draining: no new requests, answering what is in flight", now, effects);
+}
+
+void FrontendCore::tick(Time now, FrontendEffects& effects) {
+  const Duration since_last = now - (next_tick_ - options_.tick);
+  next_tick_ = now + options_.tick;
+  demands_.tick(now);
+  std::map<GpuletId, Duration> executed;
+  busy_.clear();
+  for (const auto& [id, planned] : serving_) {
+    executed[id] = dispatcher_.statistics(id).executed;
+    busy_[id] =
+        std::min(1.0, to_seconds(executed[id] - executed_at_tick_[id]) / to_seconds(since_last));
+  }
+  executed_at_tick_ = std::move(executed);
+
+  for (const BackendId silent : fleet_.silent_since(now - 4 * options_.heartbeat)) {
+    const Status reason(StatusCode::timeout, "nothing was heard from it for four heartbeats");
+    effects.emplace_back(DropBackend{silent, reason});
+    lose_backend(silent, reason, now, effects);
+  }
+  for (const auto& [id, backend] : fleet_.backends())
+    effects.emplace_back(TellBackend{id, Heartbeat{}});
+
+  if (demands_.above_plan()) plan_wanted_ = true;
+  if (now >= period_end_) {
+    period_end_ = now + options_.period;
+    if (demands_.outside_plan() || !plan_.schedulable() || last_plan_refused_) plan_wanted_ = true;
+  }
+  const std::size_t held =
+      std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
+  if (held > 0) plan_wanted_ = true;
+}
+
+// ---- plans
+// -------------------------------------------------------------------------------------------------------
+
+void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
+  if (!plan_wanted_ || plan_pending_ || rollout_ || draining_) return;
+  if (now - last_plan_ < options_.least_between_plans) return;  // the next tick asks again
+  MakePlan request;
+  request.cluster = fleet_.cluster();
+  std::erase_if(request.cluster.devices, [this](const schedule::Device& device) {
+    return !profiles_->contains(device.type);
+  });
+  if (request.cluster.devices.empty()) return;
+  plan_wanted_ = false;
+  plan_pending_ = true;
+  last_plan_ = now;
+  request.number = ++plan_number_;
+  const std::vector<schedule::ModelDemand> demands = demands_.next();
+  demands_.planned(demands);
+  std::copy_if(
+      demands.begin(), demands.end(), std::back_inserter(request.demands),
+      [this](const schedule::ModelDemand& demand) { return !held_back_.contains(demand.name); });
+  if (!serving_.empty()) request.current = plan_;
+  request.options.margin = options_.margin;
+  effects.emplace_back(std::move(request));
+}
+
+void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) {
+  if (!plan_pending_ || event.number != plan_number_) return;
+  plan_pending_ = false;
+  if (!event.faults.empty()) {
+    last_plan_refused_ = true;
+    note(true,
+         "the plan of policy " + event.plan.policy +
+             " was refused by the checker: " + event.faults.front(),
+         now, effects);
+    return;
+  }
+  // Devices may have gone while the plan was made.
+  const bool possible = std::all_of(event.plan.gpulets.begin(), event.plan.gpulets.end(),
+                                    [this](const schedule::PlannedGpulet& planned) {
+                                      return fleet_.backend_of(planned.device).has_value();
+                                    });
+  if (!possible) {
+    plan_wanted_ = true;
+    return;
+  }
+  last_plan_refused_ = false;
+  schedule::Steps steps = schedule::reconcile(fleet_.running(), event.plan);
+  rollout_.emplace(
+      std::move(event.plan), std::move(steps), [this] { return GpuletId{next_gpulet_++}; },
+      now + options_.preparing_timeout);
+  for (const auto& [id, part] : rollout_->parts()) {
+    const bool waits = !rollout_->is_new(id) && fleet_.find(id)->state == GpuletState::preparing;
+    if (waits) rollout_->await(id);
+  }
+  for (const GpuletId id : rollout_->created()) {
+    const schedule::PlannedGpulet& planned = rollout_->plan().gpulets[rollout_->parts().at(id)];
+    CreateGpulet create{id, planned.device.device, planned.size, {}};
+    std::vector<schedule::LoadedModel> loaded;
+    for (const schedule::Assignment& assignment : planned.assignments) {
+      const ServedModel& model = dispatcher_.models()[model_index_.at(assignment.model)];
+      // Prepared for somewhat larger batches than planned: the next plan may keep it then.
+      std::uint32_t max_batch = 1;
+      while (max_batch < assignment.batch) max_batch *= 2;
+      max_batch = std::max(assignment.batch, std::min(max_batch, model.max_batch));
+      create.models.push_back({model.name, model.sha256, model.inputs, model.outputs, max_batch});
+      loaded.push_back({model.name, max_batch});
+    }
+    std::sort(loaded.begin(), loaded.end());
+    fleet_.created(id, planned.device, planned.size, std::move(loaded));
+    effects.emplace_back(TellBackend{*fleet_.backend_of(planned.device), std::move(create)});
+  }
+  for (const schedule::Unserved& unserved : rollout_->plan().unserved) {
+    note(true, "no place for " + unserved.model + ": " + unserved.reason, now, effects);
+  }
+}
+
+void FrontendCore::advance_rollout(Time now, FrontendEffects& effects) {
+  if (!rollout_) return;
+  if (rollout_->complete(now)) {
+    activate(now, effects);
+    return;
+  }
+  // A model that nobody serves now need not wait for the others' gpulets.
+  bool joined = false;
+  for (const auto& [id, part] : rollout_->parts()) {
+    if (rollout_->awaits(id) || serving_.contains(id)) continue;
+    const schedule::PlannedGpulet& planned = rollout_->plan().gpulets[part];
+    const bool needed = std::any_of(
+        planned.assignments.begin(), planned.assignments.end(), [this](const auto& one) {
+          return !dispatcher_.has_ready_lane(model_index_.at(one.model));
+        });
+    if (!needed) continue;
+    serving_[id] = planned;
+    joined = true;
+  }
+  if (joined) put_routes_in_force(now);
+}
+
+void FrontendCore::activate(Time now, FrontendEffects& effects) {
+  for (const GpuletId id : rollout_->give_up_awaited()) {
+    note(true, "a gpulet was not ready in time and is given up", now, effects);
+    if (const FleetGpulet* gpulet = fleet_.find(id)) {
+      effects.emplace_back(TellBackend{gpulet->backend, RetireGpulet{id}});
+      fleet_.retiring(id);
+    }
+    plan_wanted_ = true;
+  }
+  serving_.clear();
+  for (const auto& [id, part] : rollout_->parts()) serving_[id] = rollout_->plan().gpulets[part];
+  plan_ = rollout_->plan();
+  ++epoch_.value;
+  put_routes_in_force(now);
+  for (const GpuletId id : rollout_->retire()) {
+    const FleetGpulet* gpulet = fleet_.find(id);
+    if (gpulet == nullptr) continue;
+    effects.emplace_back(TellBackend{gpulet->backend, RetireGpulet{id}});
+    fleet_.retiring(id);
+  }
+  note(false,
+       "epoch " + std::to_string(epoch_.value) + " serves: " + std::to_string(serving_.size()) +
+           " gpulets on " + std::to_string(plan_.devices_used()) + " devices",
+       now, effects);
+  rollout_.reset();
+}
+
+Route FrontendCore::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
+  Route route{id, fleet_.find(id)->backend, from_ms(planned.duty_cycle_ms), {}};
+  const std::vector<DeviceOffer>& devices = fleet_.backends().at(route.backend).devices;
+  const auto offer =
+      std::find_if(devices.begin(), devices.end(),
+                   [&planned](const DeviceOffer& one) { return one.device.key == planned.device; });
+  const profile::Profile& measured = profiles_->at(offer->device.type);
+  for (const schedule::Assignment& assignment : planned.assignments) {
+    LaneSpec lane{model_index_.at(assignment.model), {}};
+    const profile::LatencyTable& table = measured.find(assignment.model)->latency;
+    for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
+      // A planned batch has an answer in the table, and so has every smaller one.
+      const double alone_ms = table.latency_ms(count, planned.size).value();
+      lane.execution.push_back(from_ms(alone_ms * assignment.slowdown * options_.margin));
+    }
+    route.lanes.push_back(std::move(lane));
+  }
+  return route;
+}
+
+void FrontendCore::put_routes_in_force(Time now) {
+  std::vector<Route> routes;
+  for (const auto& [id, planned] : serving_) routes.push_back(route_of(id, planned));
+  dispatcher_.set_routes(routes, now);
+  for (const auto& [id, planned] : serving_) {
+    dispatcher_.set_ready(id, fleet_.find(id)->state == GpuletState::ready, now);
+  }
+}
+
+// ---- out
+// ---------------------------------------------------------------------------------------------------------
+
+void FrontendCore::emit(DispatchOutput&& output, FrontendEffects& effects) {
+  for (BatchToSend& one : output.batches) {
+    effects.emplace_back(TellBackend{one.backend, std::move(one.batch)});
+  }
+  for (Answer& one : output.answers) {
+    InferReply reply;
+    reply.tag = one.request.tag;
+    reply.status = std::move(one.status);
+    const RequestTrace& trace = one.request.trace;
+    if (reply.status.ok()) {
+      reply.outputs = dispatcher_.models()[one.model].outputs;
+      reply.queued = trace.dispatched - trace.arrived + trace.queued_at_backend;
+      reply.executed = trace.executed;
+    }
+    reply.payload = std::move(one.outputs);
+    reply.batch_size = trace.batch_size;
+    effects.emplace_back(ReplyToClient{one.request.client, std::move(reply)});
+  }
+}
+
+void FrontendCore::note(bool warning, std::string text, Time now, FrontendEffects& effects) {
+  events_.emplace_back(now, text);
+  if (events_.size() > kEventsKept) events_.pop_front();
+  effects.emplace_back(Note{warning, std::move(text)});
+}
+
+}  // namespace gpulet::serve

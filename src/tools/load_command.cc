@@ -1,0 +1,210 @@
+// gpulet load: sends a workload to a running frontend and measures what comes back.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <csignal>
+#include <ctime>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gpulet/config/workload_config.h"
+#include "gpulet/load/call.h"
+#include "gpulet/load/client.h"
+#include "tools/command.h"
+#include "tools/load_report.h"
+#include "tools/table.h"
+#include "tools/terminal.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr double kLongestSeconds = 1e6;
+constexpr double kLargestScale = 1e6;
+
+struct LoadArguments {
+  std::string target;
+  std::string workload;
+  double seconds = 0;
+  double rate_scale = 1;
+  std::uint64_t seed = 1;
+  std::string csv;
+  std::string report;
+  std::uint32_t connections = 4;
+  std::uint32_t max_outstanding = 4096;
+  bool json = false;
+};
+
+// The first SIGINT or SIGTERM ends the sending, and the table is still printed; the second ends the
+// program.
+class InterruptWatch {
+ public:
+  InterruptWatch() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGINT);
+    sigaddset(&signals_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  }
+  ~InterruptWatch() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  InterruptWatch(const InterruptWatch&) = delete;
+  InterruptWatch& operator=(const InterruptWatch&) = delete;
+
+  [[nodiscard]] bool interrupted() {
+    if (interrupted_) return true;
+    const timespec no_wait{};
+    interrupted_ = sigtimedwait(&signals_, nullptr, &no_wait) > 0;
+    if (interrupted_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    return interrupted_;
+  }
+
+ private:
+  sigset_t signals_{};
+  sigset_t before_{};
+  bool interrupted_ = false;
+};
+
+// One line that is written over every second; nothing where standard error is not a terminal.
+class ProgressLine {
+ public:
+  explicit ProgressLine(double seconds)
+      : seconds_(seconds), shown_(describe_terminal(stderr).interactive) {}
+  ~ProgressLine() {
+    if (shown_) std::cerr << "\r\033[K" << std::flush;
+  }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const load::Progress& progress, Duration elapsed) const {
+    if (!shown_) return;
+    std::cerr << "\r\033[K" << fixed(to_seconds(elapsed), 0) << " s of " << shortest(seconds_, 1)
+              << ": " << progress.offered << " offered, " << progress.served << " served, "
+              << progress.late << " late, " << progress.dropped << " dropped, " << progress.errors
+              << " errors, " << progress.outstanding << " under way" << std::flush;
+  }
+
+ private:
+  double seconds_;
+  bool shown_;
+};
+
+Status check_numbers(const LoadArguments& arguments) {
+  // Written so that NaN, which the command line can spell, fails as well.
+  if (!(arguments.seconds > 0 && arguments.seconds <= kLongestSeconds)) {
+    return {StatusCode::invalid, "--seconds: must be above 0 and at most 1000000; was " +
+                                     shortest(arguments.seconds, 6)};
+  }
+  if (!(arguments.rate_scale > 0 && arguments.rate_scale <= kLargestScale)) {
+    return {StatusCode::invalid, "--rate-scale: must be above 0 and at most 1000000; was " +
+                                     shortest(arguments.rate_scale, 6)};
+  }
+  return {};
+}
+
+int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
+  std::cout << (arguments.json ? load_json(outcome) : load_text(outcome)) << std::flush;
+  if (!arguments.report.empty()) {
+    std::ofstream file(arguments.report, std::ios::trunc);
+    file << load_json(outcome) << std::flush;
+    if (!file) {
+      return run_failed(
+          Status(StatusCode::internal, arguments.report + ": cannot be written; check --report"));
+    }
+  }
+  std::uint64_t offered = 0;
+  std::uint64_t served = 0;
+  for (const load::ModelRow& row : outcome.models) {
+    offered += row.offered;
+    served += row.served;
+  }
+  if (offered == 0 || served > 0) return kSucceeded;
+  return run_failed(
+      Status(StatusCode::unavailable, arguments.target + ": not one request was served"));
+}
+
+int send_load(const LoadArguments& arguments, const config::Endpoint& target,
+              const std::vector<load::PreparedModel>& models) {
+  std::ofstream csv;
+  if (!arguments.csv.empty()) {
+    csv.open(arguments.csv, std::ios::trunc);
+    csv << request_csv_header();
+    if (!csv)
+      return bad_input(
+          Status(StatusCode::invalid, arguments.csv + ": cannot be written; check --csv"));
+  }
+  load::LoadOptions options;
+  options.target = target;
+  options.generator = {.duration = from_seconds(arguments.seconds),
+                       .seed = arguments.seed,
+                       .max_outstanding = arguments.max_outstanding};
+  options.connections = arguments.connections;
+  if (csv.is_open()) {
+    options.on_settled = [&](const load::RequestRecord& record) {
+      csv << request_csv_line(models[record.model].load.name, record);
+    };
+  }
+  InterruptWatch interrupt;
+  std::optional<ProgressLine> line(arguments.seconds);
+  options.on_progress = [&](const load::Progress& progress, Duration elapsed) {
+    line->show(progress, elapsed);
+    return !interrupt.interrupted();
+  };
+  const Result<load::LoadReport> outcome = load::run_load(models, options);
+  line.reset();
+  if (!outcome.ok()) return run_failed(outcome.status());
+  const int code = report(arguments, outcome.value());
+  csv.flush();
+  if (csv.fail())
+    return run_failed(
+        Status(StatusCode::internal, arguments.csv + ": writing failed; is the disk full?"));
+  return code;
+}
+
+int run(const LoadArguments& arguments) {
+  const Result<config::Endpoint> target = config::parse_endpoint(arguments.target);
+  if (!target.ok()) return bad_input(target.status().within("--target"));
+  if (const Status numbers = check_numbers(arguments); !numbers.ok()) return bad_input(numbers);
+  const auto workload = config::load_workload(arguments.workload);
+  if (!workload.ok()) return bad_input(workload.status());
+  const Result<std::vector<serve::ModelInfo>> served = load::fetch_models(target.value());
+  if (!served.ok()) return run_failed(served.status());
+  const Result<std::vector<load::PreparedModel>> models =
+      load::prepare(workload.value(), served.value(), arguments.rate_scale, arguments.seed);
+  if (!models.ok()) return bad_input(models.status().within(arguments.workload));
+  return send_load(arguments, target.value(), models.value());
+}
+
+}  // namespace
+
+void add_load_command(CLI::App& app, Run& chosen) {
+  CLI::App* const command = app.add_subcommand(
+      "load", "send a workload to a running frontend and measure what comes back");
+  const auto arguments = std::make_shared<LoadArguments>();
+  command->add_option("--target", arguments->target, "HOST:PORT of the frontend for clients")
+      ->required();
+  command->add_option("--workload", arguments->workload, "what to send (JSON)")->required();
+  command->add_option("--seconds", arguments->seconds, "how long to send")->required();
+  command->add_option("--rate-scale", arguments->rate_scale, "multiplies every open loop's rate")
+      ->capture_default_str();
+  command->add_option("--seed", arguments->seed, "of arrivals and random inputs")
+      ->capture_default_str();
+  command->add_option("--csv", arguments->csv, "write every request to this file");
+  command->add_option("--report", arguments->report,
+                      "write what --json prints to this file, whatever is printed");
+  command
+      ->add_option("--connections", arguments->connections,
+                   "connections to the target, used in turn")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--max-outstanding", arguments->max_outstanding,
+                   "requests of one model that may wait for answers")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "print one JSON document");
+  command->footer("Ends with 1 if not one request was served.");
+  command->callback([arguments, &chosen] { chosen = [arguments] { return run(*arguments); }; });
+}
+
+}  // namespace gpulet::tools

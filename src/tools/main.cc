@@ -1,0 +1,43 @@
+// gpulet: the command line. See tools/command.h.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <exception>
+#include <iostream>
+
+#include "tools/command.h"
+
+int main(int argc, char** argv) {
+  try {
+    CLI::App app{
+        "gpulet serves many models on shares of few devices, each within its latency objective.",
+        "gpulet"};
+    app.set_version_flag("--version", "gpulet " GPULET_VERSION);
+    app.require_subcommand(1);
+    app.footer("`gpulet COMMAND --help` tells a command's options.");
+
+    gpulet::tools::Run chosen;
+    gpulet::tools::add_config_command(app, chosen);
+    gpulet::tools::add_load_command(app, chosen);
+    gpulet::tools::add_models_command(app, chosen);
+#ifdef GPULET_HAS_PROFILE_COMMAND
+    gpulet::tools::add_profile_command(app, chosen);
+#endif
+#ifdef GPULET_HAS_SCHEDULE_COMMAND
+    gpulet::tools::add_schedule_command(app, chosen);
+#endif
+    gpulet::tools::add_status_command(app, chosen);
+
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      // Help and version are "errors" of CLI11 with code 0; its own codes above 100 mean bad
+      // arguments.
+      return app.exit(error) == 0 ? gpulet::tools::kSucceeded : gpulet::tools::kBadInput;
+    }
+    return chosen();
+  } catch (const std::exception& error) {
+    std::cerr << "gpulet: unexpected failure: " << error.what() << '\n';
+    return gpulet::tools::kRunFailed;
+  }
+}

@@ -1,0 +1,77 @@
+// A proxy process with one model, run one batch at a time to find out how long batches take.
+//
+// Every call blocks until its answer is there. One thread, which must outlive the process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "gpulet/backend/proxy_process.h"
+#include "gpulet/config/model_config.h"
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::tools {
+
+// Turns asynchronous answers into blocking calls, which SIGINT and SIGTERM end.
+class BlockingLoop {
+ public:
+  BlockingLoop();
+
+  [[nodiscard]] net::asio::any_io_executor executor() { return context_.get_executor(); }
+  // Returns once `done` is true. Fails with cancelled after a signal, with timeout after that time;
+  // `what` names in the message what was waited for.
+  [[nodiscard]] Status wait(const std::function<bool()>& done, Duration timeout,
+                            const std::string& what);
+
+ private:
+  net::asio::io_context context_;
+  net::asio::signal_set signals_;
+  bool interrupted_ = false;
+};
+
+class MeasuredProxy {
+ public:
+  // Starts the program with room for batches up to `largest_batch` and that environment.
+  [[nodiscard]] static Result<std::unique_ptr<MeasuredProxy>> start(
+      BlockingLoop& loop, const std::filesystem::path& program,
+      const std::map<std::string, std::string>& environment, const config::ModelConfig& model,
+      std::uint32_t largest_batch);
+
+  [[nodiscard]] pid_t pid() const { return process_->pid(); }
+
+  // Loads and warms the model; the resident memory then, in bytes.
+  [[nodiscard]] Result<std::uint64_t> load();
+  // Runs one batch of random inputs; the time that the proxy measured for it.
+  [[nodiscard]] Result<Duration> run(std::uint32_t batch);
+
+ private:
+  MeasuredProxy(BlockingLoop& loop, const config::ModelConfig& model, std::uint32_t largest_batch,
+                Bytes request)
+      : loop_(loop), model_(model), largest_batch_(largest_batch), request_(std::move(request)) {}
+  // Waits for `done`; the process's end before that is a failure, too.
+  [[nodiscard]] Status wait(const std::function<bool()>& done, Duration timeout,
+                            const std::string& what);
+
+  BlockingLoop& loop_;
+  const config::ModelConfig& model_;
+  const std::uint32_t largest_batch_;
+  const Bytes request_;  // the model's inputs one after another
+  BatchId last_batch_;
+  std::optional<serve::ProxyReady> ready_;
+  std::optional<serve::BatchRan> ran_;
+  std::optional<Status> ended_;
+  std::unique_ptr<backend::ProxyProcess> process_;  // last: its callbacks write to the others
+};
+
+}  // namespace gpulet::tools

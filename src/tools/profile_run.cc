@@ -1,0 +1,233 @@
+#include "tools/profile_run.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+#include "gpulet/core/ids.h"
+#include "gpulet/load/percentile.h"
+#include "gpulet/partition/driver.h"
+#include "gpulet/partition/drivers/cpu_quota.h"
+#include "tools/measured_proxy.h"
+#include "tools/table.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr std::size_t kFewestRuns = 3;
+constexpr std::size_t kMostRuns =
+    10'000;                          // a device that answers at once would never fill its time
+constexpr double kWarmUpPart = 0.1;  // of a cell's time
+constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
+
+using Environment = std::map<std::string, std::string>;
+
+// A share of the device while somebody holds it. A driver knows a gpulet's share from grant() on,
+// so another share is another gpulet.
+class HeldShare {
+ public:
+  // `last`: the id given last, for all shares of the driver.
+  HeldShare(partition::PartitionDriver& driver, GpuletId& last) : driver_(driver), last_(last) {}
+  ~HeldShare() { driver_.release(gpulet_); }
+  HeldShare(const HeldShare&) = delete;
+  HeldShare& operator=(const HeldShare&) = delete;
+
+  // Lets go of the share held before.
+  [[nodiscard]] Result<partition::Grant> grant(Share share) {
+    driver_.release(gpulet_);
+    gpulet_ = GpuletId{++last_.value};
+    return driver_.grant(gpulet_, share);
+  }
+  [[nodiscard]] Status attach(pid_t process) { return driver_.attach(gpulet_, process); }
+  [[nodiscard]] Status activate() { return driver_.activate(gpulet_); }
+
+ private:
+  partition::PartitionDriver& driver_;
+  GpuletId& last_;
+  GpuletId gpulet_;
+};
+
+// The file name of the LibTorch that a process has mapped.
+std::string libtorch_of(pid_t process) {
+  std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    const std::size_t at = line.find("/libtorch_cpu.so");
+    if (at != std::string::npos) return line.substr(at + 1);
+  }
+  return {};
+}
+
+class Sweep {
+ public:
+  Sweep(const ProfileRunOptions& options, partition::PartitionDriver& driver,
+        std::ostream& progress)
+      : options_(options), driver_(driver), progress_(progress) {}
+
+  [[nodiscard]] Result<profile::ModelProfile> measure_model(const config::ModelConfig& model);
+  [[nodiscard]] const std::string& libtorch() const { return libtorch_; }
+
+ private:
+  struct Measured {
+    std::vector<profile::LatencySample> samples;
+    double memory_mb = 0;
+  };
+  // All these sizes, whose processes start with the same environment, in one process.
+  [[nodiscard]] Status measure_sizes(const config::ModelConfig& model,
+                                     const Environment& environment,
+                                     const std::vector<Share>& sizes, Measured& measured);
+  [[nodiscard]] Status measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
+                                    Share size, Measured& measured);
+  // Empty where a batch takes longer than is useful.
+  [[nodiscard]] Result<std::optional<profile::LatencySample>> measure_cell(MeasuredProxy& proxy,
+                                                                           std::uint32_t batch,
+                                                                           Share size,
+                                                                           bool smallest);
+  // Sizes by the environment that the driver gives their processes.
+  [[nodiscard]] Result<std::map<Environment, std::vector<Share>>> group_sizes();
+  [[nodiscard]] std::vector<std::uint32_t> batches_of(const config::ModelConfig& model) const;
+
+  const ProfileRunOptions& options_;
+  partition::PartitionDriver& driver_;
+  std::ostream& progress_;
+  BlockingLoop loop_;
+  GpuletId last_gpulet_;
+  std::string libtorch_;
+};
+
+std::vector<std::uint32_t> Sweep::batches_of(const config::ModelConfig& model) const {
+  std::vector<std::uint32_t> batches{options_.batches.front()};
+  for (const std::uint32_t batch : options_.batches) {
+    if (batch > batches.back() && batch <= model.max_batch) batches.push_back(batch);
+  }
+  return batches;
+}
+
+Result<std::map<Environment, std::vector<Share>>> Sweep::group_sizes() {
+  std::map<Environment, std::vector<Share>> groups;
+  HeldShare share(driver_, last_gpulet_);
+  for (const Share size : options_.sizes) {
+    auto grant = share.grant(size);
+    if (!grant.ok()) return grant.status();
+    groups[grant.value().environment].push_back(size);
+  }
+  // The largest first: what is too slow there need not be tried on less.
+  for (auto& [environment, sizes] : groups) std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  return groups;
+}
+
+Result<profile::ModelProfile> Sweep::measure_model(const config::ModelConfig& model) {
+  auto groups = group_sizes();
+  if (!groups.ok()) return groups.status();
+  Measured measured;
+  for (const auto& [environment, sizes] : groups.value()) {
+    Status status = measure_sizes(model, environment, sizes, measured);
+    if (!status.ok()) return status;
+  }
+  auto table = profile::LatencyTable::create(std::move(measured.samples));
+  if (!table.ok()) return table.status();
+  return profile::ModelProfile{std::move(table).value(), {}, measured.memory_mb};
+}
+
+Status Sweep::measure_sizes(const config::ModelConfig& model, const Environment& environment,
+                            const std::vector<Share>& sizes, Measured& measured) {
+  const std::vector<std::uint32_t> batches = batches_of(model);
+  HeldShare share(driver_, last_gpulet_);  // outlives the process
+  auto granted = share.grant(sizes.front());
+  if (!granted.ok()) return granted.status();
+  auto started = MeasuredProxy::start(loop_, options_.proxy, environment, model, batches.back());
+  if (!started.ok()) return started.status();
+  MeasuredProxy& proxy = *started.value();
+  if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;
+  progress_ << "  loading ..." << std::flush;
+  const auto memory_bytes = proxy.load();
+  progress_ << (memory_bytes.ok() ? " loaded" : " failed") << '\n' << std::flush;
+  if (!memory_bytes.ok()) return memory_bytes.status();
+  measured.memory_mb =
+      std::max(measured.memory_mb, static_cast<double>(memory_bytes.value()) / kBytesPerMegabyte);
+  libtorch_ = libtorch_of(proxy.pid());
+
+  for (const Share size : sizes) {
+    if (auto moved = share.grant(size); !moved.ok()) return moved.status();
+    Status status = share.attach(proxy.pid());
+    if (status.ok()) status = share.activate();
+    if (status.ok()) status = measure_size(proxy, batches, size, measured);
+    if (!status.ok()) return status.within(std::to_string(size.percent) + " %");
+  }
+  return {};
+}
+
+Status Sweep::measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
+                           Share size, Measured& measured) {
+  progress_ << "  " << size.percent << " %:" << std::flush;
+  Status status;
+  for (const std::uint32_t batch : batches) {
+    const auto sample = measure_cell(proxy, batch, size, batch == batches.front());
+    status = sample.status();
+    if (!status.ok() || !sample.value()) break;
+    measured.samples.push_back(*sample.value());
+    progress_ << "  " << batch << ": " << shortest(sample.value()->latency_ms, 2) << " ms"
+              << std::flush;
+    if (from_ms(sample.value()->latency_ms) > options_.longest_batch) break;
+  }
+  progress_ << '\n' << std::flush;
+  return status;
+}
+
+Result<std::optional<profile::LatencySample>> Sweep::measure_cell(MeasuredProxy& proxy,
+                                                                  std::uint32_t batch, Share size,
+                                                                  bool smallest) {
+  for (Duration warm{};
+       warm == Duration{} || to_seconds(warm) < kWarmUpPart * to_seconds(options_.per_cell);) {
+    const auto executed = proxy.run(batch);
+    if (!executed.ok()) return executed.status();
+    if (executed.value() > options_.longest_batch && !smallest) {
+      return std::optional<profile::LatencySample>();
+    }
+    warm += std::max(executed.value(), Duration(std::chrono::microseconds(1)));
+  }
+  load::Samples latencies_ms;
+  for (Duration total{}; latencies_ms.size() < kFewestRuns ||
+                         (total < options_.per_cell && latencies_ms.size() < kMostRuns);) {
+    const auto executed = proxy.run(batch);
+    if (!executed.ok()) return executed.status();
+    total += executed.value();
+    latencies_ms.add(to_ms(executed.value()));
+  }
+  return std::optional(profile::LatencySample{.batch = batch,
+                                              .share = size,
+                                              .latency_ms = latencies_ms.percentile(50).value(),
+                                              .p99_ms = latencies_ms.percentile(99)});
+}
+
+}  // namespace
+
+Result<ProfileRun> measure(const ProfileRunOptions& options, std::ostream& progress) {
+  auto driver = partition::make_cpu_quota_driver(options.cores);
+  if (!driver.ok()) return driver.status();
+  ProfileRun run;
+  run.mechanism = driver.value()->mechanism();
+  Sweep sweep(options, *driver.value(), progress);
+  for (const config::ModelConfig& model : options.models) {
+    progress << "[" << run.models.size() + run.failures.size() + 1 << "/" << options.models.size()
+             << "] " << model.name << '\n'
+             << std::flush;
+    auto measured = sweep.measure_model(model);
+    if (measured.ok()) {
+      run.models.emplace(model.name, std::move(measured).value());
+      continue;
+    }
+    const Status failure = measured.status().within(model.name);
+    if (failure.code() == StatusCode::cancelled) return failure;
+    progress << "  not measured: " << failure.message() << '\n';
+    run.failures.push_back(failure);
+  }
+  run.libtorch = sweep.libtorch();
+  return run;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,46 @@
+// Measures L(b, p) of models on a CPU device of this machine, through the real proxy program and
+// the real partitions.
+//
+// One process per model and thread count serves all its cells. A cell is measured after a warm-up,
+// by batches back to back for a given executed time, and at least three. Batches of a size grow
+// until one takes longer than is useful. Blocking; one thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <iosfwd>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "gpulet/config/model_config.h"
+#include "gpulet/core/share.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/profile/profile.h"
+
+namespace gpulet::tools {
+
+struct ProfileRunOptions {
+  std::vector<std::uint32_t> cores;  // the device
+  std::vector<config::ModelConfig> models;
+  std::filesystem::path proxy;
+  std::vector<Share> sizes;            // not empty
+  std::vector<std::uint32_t> batches;  // not empty, ascending; those above a model's max_batch are
+                                       // skipped, all but the first
+  Duration per_cell = std::chrono::seconds(1);
+  Duration longest_batch = std::chrono::seconds(2);
+};
+
+struct ProfileRun {
+  std::map<std::string, profile::ModelProfile, std::less<>> models;
+  std::vector<Status> failures;  // of the models that could not be measured; each names its model
+  std::string mechanism;         // what held the shares
+  std::string libtorch;          // the library that the proxy had loaded; empty where it had none
+};
+
+// Tells each cell on `progress`. Fails as a whole where the device cannot be divided, and with
+// cancelled where a signal ended it.
+[[nodiscard]] Result<ProfileRun> measure(const ProfileRunOptions& options, std::ostream& progress);
+
+}  // namespace gpulet::tools

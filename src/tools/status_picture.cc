@@ -1,0 +1,152 @@
+#include "tools/status_picture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "tools/device_bar.h"
+#include "tools/table.h"
+
+namespace gpulet::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kEventsShown = 8;
+
+const json& list(const json& object, const char* key) {
+  static const json kNone = json::array();
+  const auto found = object.find(key);
+  return found != object.end() && found->is_array() ? *found : kNone;
+}
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+double number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>()
+                                                     : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string whole(const json& object, const char* key) { return fixed(number(object, key), 0); }
+
+bool flag(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_boolean() && found->get<bool>();
+}
+
+std::string frontend_line(const json& frontend) {
+  std::string line = "frontend " + text(frontend, "state") + " for " +
+                     shortest(number(frontend, "uptime_s"), 1) + " s, policy " +
+                     text(frontend, "policy") + ", epoch " + whole(frontend, "epoch") +
+                     ", clients " + whole(frontend, "clients");
+  if (flag(frontend, "reorganising")) line += ", reorganising";
+  if (frontend.contains("schedulable") && !flag(frontend, "schedulable"))
+    line += ", not every rate has a place";
+  return line + "\n\n";
+}
+
+DeviceShare share_of(const json& gpulet) {
+  DeviceShare share;
+  const double size = number(gpulet, "size");
+  share.percent = std::isfinite(size) ? static_cast<int>(std::clamp(size, 0.0, 100.0)) : 0;
+  share.state = text(gpulet, "state");
+  share.status = text(gpulet, "status");
+  for (const json& model : list(gpulet, "models")) {
+    share.models.push_back(
+        {.name = text(model, "name"),
+         .details = shortest(number(model, "rate"), 1) + "/s b" + whole(model, "batch")});
+  }
+  return share;
+}
+
+std::string device_text(const json& node, const json& device, const PictureStyle& style) {
+  std::string title = text(node, "name") + '/' + whole(device, "device") + ' ' +
+                      text(device, "type") + ' ' + text(device, "mechanism");
+  if (number(device, "memory_mb") > 0) title += ", " + whole(device, "memory_mb") + " MB";
+  std::vector<DeviceShare> shares;
+  for (const json& gpulet : list(device, "gpulets")) shares.push_back(share_of(gpulet));
+  return title + '\n' + draw_device(shares, style);
+}
+
+std::string models_table(const json& models) {
+  Table table({{"model", Table::Align::left},
+               {"rate seen"},
+               {"planned"},
+               {"queue"},
+               {"offered"},
+               {"served"},
+               {"dropped"},
+               {"late"},
+               {"failed"},
+               {"p50 ms"},
+               {"p99 ms"},
+               {"SLO ms"},
+               {"viol. %"}});
+  for (const json& model : models) {
+    const double violations =
+        number(model, "late") + number(model, "dropped") + number(model, "failed");
+    table.add_row({text(model, "name"), fixed(number(model, "rate_seen"), 1),
+                   fixed(number(model, "rate_planned"), 1), whole(model, "queued"),
+                   whole(model, "offered"), whole(model, "served"), whole(model, "dropped"),
+                   whole(model, "late"), whole(model, "failed"), fixed(number(model, "p50_ms"), 1),
+                   fixed(number(model, "p99_ms"), 1), shortest(number(model, "slo_ms"), 1),
+                   // Without requests there is no ratio: 0/0 prints as "-".
+                   fixed(100 * violations / number(model, "offered"), 2)});
+  }
+  return table.to_string();
+}
+
+std::string unserved_lines(const json& models) {
+  std::string lines;
+  for (const json& model : models) {
+    if (!(number(model, "rate_unserved") > 0)) continue;
+    lines += text(model, "name") + ": " + shortest(number(model, "rate_unserved"), 1) +
+             "/s without a place";
+    if (const std::string reason = text(model, "reason"); !reason.empty()) lines += ": " + reason;
+    lines += '\n';
+  }
+  return lines;
+}
+
+std::string event_lines(const json& events) {
+  std::string lines;
+  const std::size_t first = events.size() > kEventsShown ? events.size() - kEventsShown : 0;
+  for (std::size_t i = first; i < events.size(); ++i) {
+    const std::string at = fixed(number(events[i], "at_s"), 1);
+    lines += std::string(10 - std::min<std::size_t>(at.size(), 10), ' ') + at + " s  " +
+             text(events[i], "text") + '\n';
+  }
+  return lines;
+}
+
+std::string render(const json& document, const PictureStyle& style) {
+  std::string picture = frontend_line(document.at("frontend"));
+  for (const json& node : list(document, "nodes")) {
+    for (const json& device : list(node, "devices")) picture += device_text(node, device, style);
+  }
+  if (list(document, "nodes").empty()) picture += "no backend is connected\n";
+  const json& models = list(document, "models");
+  picture += '\n' + models_table(models);
+  if (const std::string lines = unserved_lines(models); !lines.empty()) picture += '\n' + lines;
+  if (const std::string lines = event_lines(list(document, "events")); !lines.empty())
+    picture += "\nevents\n" + lines;
+  return picture;
+}
+
+}  // namespace
+
+Result<std::string> render_status(std::string_view document, const PictureStyle& style) {
+  try {
+    return render(json::parse(document), style);
+  } catch (const json::exception& error) {
+    return Status(StatusCode::malformed, std::string("not a status document: ") + error.what());
+  }
+}
+
+}  // namespace gpulet::tools

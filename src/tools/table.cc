@@ -1,0 +1,87 @@
+#include "tools/table.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+#include <utility>
+
+namespace gpulet::tools {
+namespace {
+
+void append_padded(std::string& line, std::string_view cell, std::size_t width,
+                   Table::Align align) {
+  const std::string padding(width - display_width(cell), ' ');
+  if (align == Table::Align::right) line += padding;
+  line += cell;
+  if (align == Table::Align::left) line += padding;
+}
+
+std::string without_trailing_spaces(std::string line) {
+  const std::size_t last = line.find_last_not_of(' ');
+  line.erase(last == std::string::npos ? 0 : last + 1);
+  return line;
+}
+
+}  // namespace
+
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+void Table::add_row(std::vector<std::string> cells) {
+  if (cells.size() != columns_.size())
+    throw std::invalid_argument("a table row needs one cell per column");
+  rows_.push_back(std::move(cells));
+}
+
+std::string Table::to_string() const {
+  std::vector<std::size_t> widths;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    std::size_t width = display_width(columns_[i].title);
+    for (const auto& row : rows_) width = std::max(width, display_width(row[i]));
+    widths.push_back(width);
+  }
+  std::string titles;
+  std::string rule;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    if (i > 0) titles += "  ";
+    if (i > 0) rule += "  ";
+    append_padded(titles, columns_[i].title, widths[i], columns_[i].align);
+    rule += std::string(widths[i], '-');
+  }
+  std::string text = without_trailing_spaces(std::move(titles)) + '\n' + rule + '\n';
+  for (const auto& row : rows_) {
+    std::string line;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      if (i > 0) line += "  ";
+      append_padded(line, row[i], widths[i], columns_[i].align);
+    }
+    text += without_trailing_spaces(std::move(line)) + '\n';
+  }
+  return text;
+}
+
+std::size_t display_width(std::string_view text) {
+  // Every byte that does not continue a character starts one.
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+  }));
+}
+
+std::string fixed(double value, int decimals) {
+  if (!std::isfinite(value)) return "-";
+  std::array<char, 400> buffer{};  // the longest double has 309 digits before its point
+  const int length =
+      std::snprintf(buffer.data(), buffer.size(), "%.*f", std::clamp(decimals, 0, 20), value);
+  return {buffer.data(), static_cast<std::size_t>(length)};
+}
+
+std::string shortest(double value, int decimals) {
+  std::string text = fixed(value, decimals);
+  if (text.find('.') == std::string::npos) return text;
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+}  // namespace gpulet::tools

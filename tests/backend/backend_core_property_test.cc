@@ -1,0 +1,151 @@
+// Whatever happens in whatever order: the core does not throw, answers every batch exactly once on
+// the connection it came by, and ends when it is told to.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "tests/backend/core_bench.h"
+
+namespace gpulet::serve {
+namespace {
+
+// Plays the shell: keeps to its side of the contract (a process per StartGpulet, one ProxyEnded for
+// each) and counts.
+class RandomShell {
+ public:
+  void step(std::uint64_t choice, std::uint64_t gpulet) {
+    switch (choice) {
+      case 0:
+        take(bench_.on(
+            GpuletAsked{create(gpulet, {gpulet % 2 == 0 ? "a" : "b"}, gpulet % 4 == 3 ? 9U : 0U),
+                        {{"sha-a", "/store/a.pt"}}}));
+        break;
+      case 1:
+        take(bench_.on(RetireGpulet{{gpulet}}));
+        break;
+      case 2:
+      case 3:
+      case 4:
+        arrive(gpulet, choice);
+        break;
+      case 5:
+        take(bench_.on(ProxyStarted{{gpulet}}));
+        break;
+      case 6:
+        take(bench_.on(
+            ProxyLoaded{{gpulet}, gpulet == 6 ? Status(StatusCode::internal, "no") : Status()}));
+        break;
+      case 7:
+        take(bench_.on(ShareActive{{gpulet}, {}}));
+        break;
+      case 8:
+      case 9:
+        answer_one(gpulet);
+        break;
+      case 10:
+        end_process(gpulet);
+        break;
+      case 11:
+        take(gpulet % 2 == 0 ? bench_.on(ModelStored{"sha-b", "/store/b.pt"})
+                             : bench_.on(ModelFailed{"sha-b", {StatusCode::not_found, "no"}}));
+        break;
+      case 12:
+        bench_.pass(std::chrono::milliseconds(gpulet * 40));
+        take(bench_.on(TimePassed{}));
+        break;
+      case 13:
+        toggle_frontend(gpulet);
+        break;
+      default:
+        take(bench_.on(Heartbeat{}));
+        break;
+    }
+  }
+
+  // Lets everything come to its end; returns whether it did.
+  bool shut_down() {
+    take(bench_.on(ShutDown{}));
+    for (std::uint64_t gpulet = 0; gpulet < 8; ++gpulet) {
+      while (answer_one(gpulet)) {
+      }
+      end_process(gpulet);
+    }
+    return bench_.core().finished() && waiting_.empty();
+  }
+
+ private:
+  void arrive(std::uint64_t gpulet, std::uint64_t kind) {
+    if (!connected_) return;
+    auto made = batch(next_batch_++, gpulet, gpulet % 2 == 0 ? "a" : "b", kind == 3 ? 20 : 2);
+    waiting_.insert(made.id);
+    const bool placed = kind != 4 && bench_.core().takes_batches({gpulet});
+    take(bench_.arrive(std::move(made), placed));
+  }
+
+  bool answer_one(std::uint64_t gpulet) {
+    auto& given = given_[gpulet];
+    if (given.empty()) return false;
+    const auto id = *given.begin();
+    given.erase(given.begin());
+    take(bench_.ran(gpulet, id.value));
+    return true;
+  }
+
+  void end_process(std::uint64_t gpulet) {
+    if (processes_.erase(gpulet) == 0) return;
+    given_.erase(gpulet);
+    take(bench_.end(gpulet));
+  }
+
+  void toggle_frontend(std::uint64_t coin) {
+    if (connected_ && coin % 2 == 0) lose_frontend();
+    if (!connected_) {
+      connected_ = true;
+      take(bench_.connect());
+    }
+  }
+  void lose_frontend() {
+    connected_ = false;
+    waiting_.clear();  // nobody waits any more, and nobody may be answered
+    take(bench_.on(FrontendLost{}));
+  }
+
+  void take(const BackendEffects& effects) {
+    bool dropped = false;
+    for (const auto& start : all<StartGpulet>(effects)) {
+      RC_ASSERT(processes_.insert(start.gpulet.value).second);  // never two for one gpulet
+    }
+    for (const auto& run : all<RunOnProxy>(effects)) {
+      RC_ASSERT(processes_.contains(run.gpulet.value));
+      given_[run.gpulet.value].insert(run.batch.id);
+    }
+    for (const auto& result : told<BatchResult>(effects)) {
+      RC_ASSERT(waiting_.erase(result.id) ==
+                1U);  // asked on this connection, and not answered before
+    }
+    RC_ASSERT(connected_ || all<TellFrontend>(effects).empty());
+    dropped = !all<DropFrontend>(effects).empty();
+    if (dropped) lose_frontend();
+  }
+
+  CoreBench bench_;
+  bool connected_ = false;
+  std::uint64_t next_batch_ = 1;
+  std::set<BatchId> waiting_;
+  std::set<std::uint64_t> processes_;
+  std::map<std::uint64_t, std::set<BatchId>> given_;  // to each process
+};
+
+RC_GTEST_PROP(BackendCoreProperty, EveryBatchIsAnsweredExactlyOnce, ()) {
+  const auto steps = *rc::gen::scale(
+      5.0, rc::gen::container<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(rc::gen::pair(
+               rc::gen::inRange<std::uint64_t>(0, 15), rc::gen::inRange<std::uint64_t>(0, 8))));
+  RandomShell shell;
+  for (const auto& [choice, gpulet] : steps) shell.step(choice, gpulet);
+  RC_ASSERT(shell.shut_down());
+}
+
+}  // namespace
+}  // namespace gpulet::serve

@@ -1,0 +1,427 @@
+#include "gpulet/serve/backend_core.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/backend/core_bench.h"
+
+namespace gpulet::serve {
+namespace {
+
+using enum GpuletPhase;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const Status kKilled{StatusCode::unavailable, "killed by signal 9"};
+
+// ---- the life of a gpulet
+// ------------------------------------------------------------------------------------
+
+TEST(GpuletLife, GoesFromAskedToReady) {
+  CoreBench bench;
+  bench.connect();
+  const auto asked = bench.ask(1);
+  ASSERT_EQ(all<StartGpulet>(asked).size(), 1U);
+  const auto start = all<StartGpulet>(asked)[0];
+  EXPECT_EQ(start.size, Share{40});
+  EXPECT_EQ(start.models.models.at(0).file, "/store/a.pt");
+  EXPECT_EQ(start.input_capacity, kInputBytes * kMaxBatch);
+  EXPECT_EQ(bench.phase(1), starting);
+  bench.on(ProxyStarted{{1}});
+  EXPECT_EQ(bench.phase(1), loading);
+  EXPECT_FALSE(bench.core().takes_batches({1}));
+  EXPECT_EQ(all<ActivateShare>(bench.on(ProxyLoaded{{1}, {}})).size(), 1U);
+  EXPECT_EQ(bench.phase(1), loading) << "the share is not in force yet";
+  const auto reports = told<GpuletReport>(bench.on(ShareActive{{1}, {}}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].state, GpuletState::ready);
+  EXPECT_TRUE(bench.core().takes_batches({1}));
+}
+
+TEST(GpuletLife, AsksForEachMissingFileOnceAndStartsWhenAllAreHere) {
+  CoreBench bench;
+  bench.connect();
+  auto effects = bench.on(GpuletAsked{create(1, {"a", "b"}), {{"sha-a", "/store/a.pt"}}});
+  ASSERT_EQ(told<ModelWanted>(effects).size(), 1U);
+  EXPECT_EQ(told<ModelWanted>(effects)[0].sha256, "sha-b");
+  EXPECT_EQ(bench.phase(1), fetching);
+  effects = bench.on(GpuletAsked{create(2, {"b", "c"}), {}});
+  ASSERT_EQ(told<ModelWanted>(effects).size(), 1U);
+  EXPECT_EQ(told<ModelWanted>(effects)[0].sha256, "sha-c");
+  EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-b", "/store/b.pt"})).size(), 1U);
+  EXPECT_EQ(bench.phase(1), starting);
+  EXPECT_EQ(bench.phase(2), fetching);
+  EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-c", "/store/c.pt"})).size(), 1U);
+}
+
+TEST(GpuletLife, AsksTheNextFrontendForWhatIsStillMissing) {
+  CoreBench bench;
+  bench.connect();
+  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  bench.on(FrontendLost{});
+  EXPECT_EQ(told<ModelWanted>(bench.connect()).size(), 1U);
+}
+
+TEST(GpuletLife, FailsWhereTheFrontendLacksAFile) {
+  CoreBench bench;
+  bench.connect();
+  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  const auto reports =
+      told<GpuletReport>(bench.on(ModelFailed{"sha-b", {StatusCode::not_found, "no file"}}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].state, GpuletState::failed);
+  EXPECT_EQ(reports[0].status.code(), StatusCode::not_found);
+  EXPECT_EQ(bench.phase(1), failed);
+  EXPECT_EQ(told<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(told<ModelWanted>(bench.on(GpuletAsked{create(2, {"b"}), {}})).size(), 1U)
+      << "asked anew";
+}
+
+TEST(GpuletLife, RestartsAProcessThatDiesAfterAGrowingDelay) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  auto delay = milliseconds(100);
+  for (int death = 0; death < 4; ++death, delay *= 2) {
+    const auto reports = told<GpuletReport>(bench.end(1));
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_EQ(reports[0].state, GpuletState::restarting);
+    EXPECT_EQ(reports[0].status, kKilled);
+    bench.pass(delay - milliseconds(1));
+    EXPECT_TRUE(all<StartGpulet>(bench.on(TimePassed{})).empty()) << "too early, death " << death;
+    bench.pass(milliseconds(1));
+    EXPECT_EQ(all<StartGpulet>(bench.on(TimePassed{})).size(), 1U) << "death " << death;
+    bench.load(1);
+    EXPECT_EQ(bench.phase(1), ready);
+  }
+}
+
+TEST(GpuletLife, ForgetsOldDeathsOfAProcessThatRanWell) {
+  CoreBench bench;
+  bench.make_ready(1);
+  for (int death = 0; death < 5; ++death) {
+    bench.pass(seconds(60));
+    bench.end(1);
+    bench.pass(milliseconds(100));
+    EXPECT_EQ(all<StartGpulet>(bench.on(TimePassed{})).size(), 1U);
+    bench.load(1);
+  }
+}
+
+TEST(GpuletLife, GivesUpAfterThreeFailuresOfLoading) {
+  CoreBench bench;
+  bench.connect();
+  bench.ask(1);
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    bench.on(ProxyStarted{{1}});
+    const auto killed =
+        all<KillProxy>(bench.on(ProxyLoaded{{1}, {StatusCode::internal, "out of memory"}}));
+    ASSERT_EQ(killed.size(), 1U);
+    const auto reports = told<GpuletReport>(bench.end(1));
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_EQ(reports[0].status.message(), "out of memory") << "not how the killing went";
+    EXPECT_EQ(reports[0].state, attempt < 3 ? GpuletState::restarting : GpuletState::failed);
+    if (attempt < 3) {
+      bench.pass(milliseconds(200));
+      EXPECT_EQ(all<StartGpulet>(bench.on(TimePassed{})).size(), 1U);
+    }
+  }
+  EXPECT_EQ(bench.phase(1), failed);
+}
+
+TEST(GpuletLife, GivesUpAtOnceWhereTryingAgainCannotHelp) {
+  CoreBench bench;
+  bench.ask(1);
+  EXPECT_EQ(bench.phase(1), starting);
+  bench.end(1, {StatusCode::invalid, "a share that the device cannot give"});
+  EXPECT_EQ(bench.phase(1), failed);
+}
+
+TEST(GpuletLife, KillsAProcessWhoseShareCannotBePutInForce) {
+  CoreBench bench;
+  bench.ask(1);
+  bench.on(ProxyStarted{{1}});
+  bench.on(ProxyLoaded{{1}, {}});
+  EXPECT_EQ(all<KillProxy>(bench.on(ShareActive{{1}, {StatusCode::unavailable, "quota"}})).size(),
+            1U);
+  bench.end(1);
+  EXPECT_EQ(bench.phase(1), restarting);
+}
+
+TEST(GpuletLife, KillsAProcessThatDoesNotLoadInTime) {
+  CoreBench bench;
+  bench.ask(1);
+  bench.on(ProxyStarted{{1}});
+  const auto killed = all<KillProxy>(bench.wake());
+  ASSERT_EQ(killed.size(), 1U);
+  EXPECT_EQ(killed[0].reason.code(), StatusCode::timeout);
+  EXPECT_EQ(bench.core().next_wakeup(), kNever) << "it is killed once";
+}
+
+TEST(GpuletLife, FinishesWhatItHoldsWhenRetired) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.arrive(batch(7, 1));
+  const auto retired = bench.on(RetireGpulet{{1}});
+  EXPECT_EQ(all<FinishProxy>(retired).size(), 1U);
+  EXPECT_EQ(bench.phase(1), retiring);
+  EXPECT_TRUE(all<FinishProxy>(bench.on(RetireGpulet{{1}})).empty()) << "once is enough";
+  EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
+            StatusCode::unavailable);
+  EXPECT_TRUE(told<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
+  const auto reports = told<GpuletReport>(bench.end(1, {}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].state, GpuletState::gone);
+  EXPECT_EQ(bench.phase(1), std::nullopt);
+}
+
+TEST(GpuletLife, CanBeRetiredInEveryPhase) {
+  using Reach = void (*)(CoreBench&);
+  const std::vector<std::pair<GpuletPhase, Reach>> ways{
+      {fetching,
+       [](CoreBench& bench) {
+         bench.on(GpuletAsked{create(1, {"b"}), {}});
+       }},
+      {starting, [](CoreBench& bench) { bench.ask(1); }},
+      {loading,
+       [](CoreBench& bench) {
+         bench.ask(1);
+         bench.on(ProxyStarted{{1}});
+       }},
+      {ready, [](CoreBench& bench) { bench.make_ready(1); }},
+      {restarting,
+       [](CoreBench& bench) {
+         bench.make_ready(1);
+         bench.end(1);
+       }},
+      {failed,
+       [](CoreBench& bench) {
+         bench.ask(1);
+         bench.end(1, {StatusCode::invalid, "no"});
+       }},
+  };
+  for (const auto& [phase, reach] : ways) {
+    CoreBench bench;
+    bench.connect();
+    reach(bench);
+    ASSERT_EQ(bench.phase(1), phase);
+    auto effects = bench.on(RetireGpulet{{1}});
+    if (has_process(phase)) {
+      EXPECT_EQ(all<FinishProxy>(effects).size(), 1U) << to_string(phase);
+      effects = bench.end(1, {});
+    }
+    EXPECT_EQ(told<GpuletReport>(effects).back().state, GpuletState::gone) << to_string(phase);
+    EXPECT_EQ(bench.phase(1), std::nullopt) << to_string(phase);
+  }
+}
+
+TEST(GpuletLife, RefusesWhatNoDeviceHereCanDo) {
+  CoreBench bench;
+  bench.connect();
+  const auto refused = [&](CreateGpulet asked) {
+    const auto reports = told<GpuletReport>(bench.on(GpuletAsked{std::move(asked), {}}));
+    return reports.size() == 1 && reports[0].state == GpuletState::failed &&
+           reports[0].status.code() == StatusCode::invalid;
+  };
+  EXPECT_TRUE(refused(create(1, {"a"}, 3))) << "no such device";
+  EXPECT_TRUE(refused(create(1, {}))) << "no models";
+  EXPECT_TRUE(refused(create(1, {"a"}, 2))) << "a simulated device without a profile";
+  EXPECT_EQ(bench.phase(1), std::nullopt);
+  EXPECT_EQ(told<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+}
+
+TEST(GpuletLife, AnswersASecondAskingWithHowItStands) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  const auto effects = bench.ask(1);
+  EXPECT_TRUE(all<StartGpulet>(effects).empty());
+  EXPECT_EQ(told<GpuletReport>(effects).at(0).state, GpuletState::ready);
+}
+
+// ---- batches
+// -------------------------------------------------------------------------------------------------
+
+TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  const Time arrived = bench.now();
+  bench.pass(milliseconds(3));
+  const auto runs = all<RunOnProxy>(bench.on(BatchArrived{batch(7, 1), arrived, true}));
+  ASSERT_EQ(runs.size(), 1U);
+  EXPECT_EQ(runs[0].batch.id, BatchId{7});
+  EXPECT_EQ(runs[0].batch.count, 2U);
+  EXPECT_EQ(runs[0].batch.start_within, milliseconds(47)) << "arriving took 3 of its 50 ms";
+  const auto results = told<BatchResult>(bench.ran(1, 7));
+  ASSERT_EQ(results.size(), 1U);
+  EXPECT_TRUE(results[0].status.ok());
+  EXPECT_EQ(results[0].queued, milliseconds(3) + Duration(100));
+  EXPECT_EQ(results[0].executed, Duration(200));
+}
+
+TEST(Batches, AreRefusedWithTheReasonsCode) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.ask(2);
+  const auto code = [&](Batch asked, bool placed = true) {
+    const auto effects = bench.arrive(std::move(asked), placed);
+    EXPECT_TRUE(all<RunOnProxy>(effects).empty());
+    const auto results = told<BatchResult>(effects);
+    return results.size() == 1 ? results[0].status.code() : StatusCode::ok;
+  };
+  EXPECT_EQ(code(batch(1, 9)), StatusCode::unavailable) << "unknown gpulet";
+  EXPECT_EQ(code(batch(2, 2)), StatusCode::unavailable) << "not ready";
+  EXPECT_EQ(code(batch(3, 1, "b")), StatusCode::not_found) << "unknown model";
+  EXPECT_EQ(code(batch(4, 1, "a", kMaxBatch + 1)), StatusCode::invalid) << "too many";
+  EXPECT_EQ(code(batch(5, 1, "a", 0)), StatusCode::invalid) << "empty";
+  auto short_one = batch(6, 1);
+  short_one.inputs = {Bytes::own(std::vector<std::byte>(1))};
+  EXPECT_EQ(code(short_one), StatusCode::invalid) << "wrong size";
+  EXPECT_EQ(code(batch(7, 1), false), StatusCode::overloaded) << "no slot";
+  auto late = batch(8, 1);
+  late.start_within = Duration(0);
+  EXPECT_EQ(code(late), StatusCode::too_late);
+}
+
+TEST(Batches, OfAProcessThatDiesAreAnsweredUnavailableOnce) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.make_ready(2);
+  bench.arrive(batch(7, 1));
+  bench.arrive(batch(8, 1));
+  bench.arrive(batch(9, 2));
+  const auto results = told<BatchResult>(bench.end(1));
+  ASSERT_EQ(results.size(), 2U);
+  for (const auto& result : results) EXPECT_EQ(result.status.code(), StatusCode::unavailable);
+  EXPECT_TRUE(told<BatchResult>(bench.end(1)).empty());
+  EXPECT_EQ(told<BatchResult>(bench.ran(2, 9)).size(), 1U);
+}
+
+TEST(Batches, ThatHangTakeTheirProcessDown) {
+  CoreBench bench;
+  bench.make_ready(1);
+  bench.connect();
+  bench.arrive(batch(7, 1));
+  BackendEffects effects;
+  const Time began = bench.now();
+  while (all<KillProxy>(effects).empty() && bench.now() - began < std::chrono::minutes(5)) {
+    effects = bench.wake();
+    bench.on(Heartbeat{});
+  }
+  ASSERT_EQ(all<KillProxy>(effects).size(), 1U);
+  EXPECT_EQ(bench.now() - began, seconds(20) + 10 * milliseconds(5));
+  EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
+            StatusCode::unavailable);
+  EXPECT_EQ(told<BatchResult>(bench.end(1)).at(0).status.code(), StatusCode::unavailable);
+}
+
+TEST(Batches, AnAnswerThatNobodyAskedForTakesTheProcessDown) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  const auto effects = bench.ran(1, 7);
+  EXPECT_TRUE(told<BatchResult>(effects).empty());
+  EXPECT_EQ(all<KillProxy>(effects).size(), 1U);
+}
+
+// ---- the frontend
+// --------------------------------------------------------------------------------------------
+
+TEST(FrontendLink, IsToldOfWhatRunsWhenItComesBack) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.ask(2);
+  bench.make_ready(3);
+  bench.on(RetireGpulet{{3}});
+  bench.on(FrontendLost{});
+  EXPECT_EQ(bench.phase(1), ready);
+  bench.load(2);
+  EXPECT_EQ(bench.phase(2), ready) << "life goes on without a frontend";
+  const auto hellos = told<Hello>(bench.connect());
+  ASSERT_EQ(hellos.size(), 1U);
+  EXPECT_EQ(hellos[0].node, "n0");
+  EXPECT_EQ(hellos[0].devices.size(), 3U);
+  ASSERT_EQ(hellos[0].gpulets.size(), 2U) << "not of the one that is ending";
+  EXPECT_EQ(hellos[0].gpulets[1].id, GpuletId{2});
+  EXPECT_EQ(hellos[0].gpulets[1].state, GpuletState::ready);
+}
+
+TEST(FrontendLink, ResultsOfAnEarlierConnectionAreDropped) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.arrive(batch(7, 1));
+  bench.arrive(batch(8, 1));
+  bench.on(FrontendLost{});
+  EXPECT_TRUE(bench.ran(1, 7).empty());
+  bench.connect();
+  EXPECT_TRUE(told<BatchResult>(bench.ran(1, 8)).empty()) << "nobody there asked for it";
+  bench.arrive(batch(8, 1));
+  EXPECT_EQ(told<BatchResult>(bench.ran(1, 8)).size(), 1U);
+}
+
+TEST(FrontendLink, HeartbeatsAsOftenAsItIsTold) {
+  CoreBench bench;
+  bench.connect();
+  for (int beat = 1; beat <= 10; ++beat) {
+    EXPECT_EQ(bench.core().next_wakeup(), bench.now() + seconds(1));
+    EXPECT_EQ(told<Heartbeat>(bench.wake()).size(), 1U);
+    EXPECT_TRUE(told<Heartbeat>(bench.on(TimePassed{})).empty());
+    bench.on(Heartbeat{});
+  }
+}
+
+TEST(FrontendLink, IsDroppedAfterFourSilentHeartbeats) {
+  CoreBench bench;
+  bench.connect();
+  const Time began = bench.now();
+  BackendEffects effects;
+  while (all<DropFrontend>(effects).empty() && bench.now() - began < seconds(60))
+    effects = bench.wake();
+  EXPECT_EQ(bench.now() - began, seconds(4));
+  ASSERT_EQ(all<DropFrontend>(effects).size(), 1U);
+  EXPECT_EQ(all<DropFrontend>(effects)[0].reason.code(), StatusCode::timeout);
+  EXPECT_EQ(bench.core().next_wakeup(), kNever) << "dropped once";
+}
+
+TEST(FrontendLink, IsDroppedWithoutAWelcome) {
+  CoreBench bench;
+  bench.on(FrontendConnected{});
+  EXPECT_EQ(all<DropFrontend>(bench.wake()).size(), 1U);
+}
+
+TEST(FrontendLink, AnAbsurdHeartbeatNeitherSpinsNorOverflows) {
+  CoreBench bench;
+  bench.on(FrontendConnected{});
+  bench.on(Welcome{Duration(0)});
+  EXPECT_GT(bench.core().next_wakeup(), bench.now());
+  bench.on(Welcome{Duration::max()});
+  EXPECT_GT(bench.core().next_wakeup(), bench.now());
+}
+
+// ---- the end
+// -------------------------------------------------------------------------------------------------
+
+TEST(ShuttingDown, FinishesWhatIsInFlightAndTakesNothingNew) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.on(GpuletAsked{create(2, {"b"}), {}});
+  bench.arrive(batch(7, 1));
+  EXPECT_EQ(all<FinishProxy>(bench.on(ShutDown{})).size(), 1U);
+  EXPECT_EQ(bench.phase(2), std::nullopt);
+  EXPECT_FALSE(bench.core().finished());
+  EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
+            StatusCode::unavailable);
+  EXPECT_EQ(told<GpuletReport>(bench.ask(3)).at(0).status.code(), StatusCode::unavailable);
+  EXPECT_TRUE(told<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
+  bench.end(1, {});
+  EXPECT_TRUE(bench.core().finished());
+}
+
+}  // namespace
+}  // namespace gpulet::serve

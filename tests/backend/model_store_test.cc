@@ -1,0 +1,141 @@
+#include "gpulet/backend/model_store.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "gpulet/core/sha256.h"
+#include "tests/backend/temporary_directory.h"
+
+namespace gpulet::backend {
+namespace {
+
+Bytes bytes_of(const std::string& text) {
+  const auto view = std::as_bytes(std::span(text));
+  return Bytes::own({view.begin(), view.end()});
+}
+
+std::string sha256_of(const std::string& text) {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(text)));
+  return hash.finish();
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+const std::string kText = "the bytes of a model";
+
+serve::ModelPiece piece(std::uint64_t offset, std::size_t length) {
+  return {sha256_of(kText), offset, kText.size(), bytes_of(kText.substr(offset, length))};
+}
+
+class ModelStoreTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] ModelStore open() const {
+    auto opened = ModelStore::open(directory_.path() / "store");
+    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+    return std::move(opened).value();
+  }
+  [[nodiscard]] std::size_t files() const {
+    std::size_t count = 0;
+    for ([[maybe_unused]] const auto& entry :
+         std::filesystem::directory_iterator(directory_.path() / "store")) {
+      ++count;
+    }
+    return count;
+  }
+
+  TemporaryDirectory directory_;
+};
+
+TEST_F(ModelStoreTest, KeepsAFileThatCameInPieces) {
+  auto store = open();
+  EXPECT_FALSE(store.find(sha256_of(kText)));
+  auto first = store.take(piece(0, 5));
+  ASSERT_TRUE(first.ok());
+  EXPECT_FALSE(first.value());
+  EXPECT_FALSE(store.find(sha256_of(kText))) << "it is not whole";
+  const auto last = store.take(piece(5, kText.size()));
+  ASSERT_TRUE(last.ok()) << last.status().to_string();
+  ASSERT_TRUE(last.value());
+  EXPECT_EQ(text_of(*last.value()), kText);
+  EXPECT_EQ(open().find(sha256_of(kText)), last.value())
+      << "another store on the same directory sees it";
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(ModelStoreTest, KeepsNothingThatHasAnotherHash) {
+  auto store = open();
+  auto wrong = piece(0, kText.size());
+  wrong.sha256 = std::string(64, 'a');
+  EXPECT_EQ(store.take(wrong).status().code(), StatusCode::invalid);
+  EXPECT_FALSE(store.find(wrong.sha256));
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(ModelStoreTest, RefusesPiecesOutOfOrder) {
+  auto store = open();
+  ASSERT_TRUE(store.take(piece(0, 5)).ok());
+  EXPECT_EQ(store.take(piece(6, 3)).status().code(), StatusCode::malformed);
+  EXPECT_EQ(files(), 0U);
+  EXPECT_TRUE(store.take(piece(9, 3)).ok()) << "the rest of it is passed over";
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(ModelStoreTest, RefusesMoreThanWasAnnounced) {
+  auto store = open();
+  auto longer = piece(0, kText.size());
+  longer.total_bytes = 3;
+  EXPECT_EQ(store.take(longer).status().code(), StatusCode::malformed);
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(ModelStoreTest, SaysThatTheFrontendLacksAFile) {
+  auto store = open();
+  EXPECT_EQ(store.take({sha256_of(kText), 0, 0, {}}).status().code(), StatusCode::not_found);
+}
+
+TEST_F(ModelStoreTest, TakesNoNameThatLeadsOutOfItsDirectory) {
+  auto store = open();
+  for (const std::string& name : {std::string("../../etc/passwd"), std::string(),
+                                  std::string(64, 'A'), "../" + std::string(61, 'a')}) {
+    EXPECT_EQ(store.take({name, 0, 1, bytes_of("x")}).status().code(), StatusCode::malformed)
+        << name;
+    EXPECT_FALSE(store.find(name));
+  }
+}
+
+TEST_F(ModelStoreTest, StartsAgainAfterTheConnectionWasLost) {
+  auto store = open();
+  ASSERT_TRUE(store.take(piece(0, 5)).ok());
+  store.forget_unfinished();
+  EXPECT_EQ(files(), 0U);
+  EXPECT_TRUE(store.take(piece(0, kText.size())).value());
+}
+
+TEST_F(ModelStoreTest, ClearsAwayWhatADeadBackendLeftAndNothingElse) {
+  auto writer = open();
+  ASSERT_TRUE(writer.take(piece(0, 5)).ok());
+  std::ofstream(directory_.path() / "store" / "abandoned.part") << "half a model";
+  std::ofstream(directory_.path() / "store" / "notes.txt") << "somebody's";
+  EXPECT_EQ(files(), 3U);
+  const auto other = open();
+  EXPECT_EQ(files(), 2U);
+  EXPECT_TRUE(writer.take(piece(5, kText.size())).value()) << "what is being written is left alone";
+}
+
+TEST_F(ModelStoreTest, SaysWhichDirectoryItCannotUse) {
+  std::ofstream(directory_.path() / "file") << "no directory";
+  const auto refused = ModelStore::open(directory_.path() / "file" / "store").status();
+  EXPECT_EQ(refused.code(), StatusCode::unavailable);
+  EXPECT_NE(refused.message().find("model_store"), std::string::npos) << refused.message();
+}
+
+}  // namespace
+}  // namespace gpulet::backend

@@ -1,0 +1,233 @@
+// ProxyProcess with the simulated proxy program.
+#include "gpulet/backend/proxy_process.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+namespace gpulet::backend {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kPatience(20);
+constexpr std::size_t kRequestBytes = 16;
+
+serve::LoadModels models() {
+  const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
+  return {{{"echo", "", {tensor}, {tensor}, 4}}};
+}
+
+serve::RunBatch batch(std::uint64_t id, std::uint32_t count, Duration latency = {}) {
+  serve::RunBatch run;
+  run.id = {id};
+  run.model = "echo";
+  run.count = count;
+  run.start_within = std::chrono::seconds(60);
+  run.simulated_latency = latency;
+  return run;
+}
+
+struct Ran {
+  serve::BatchRan ran;
+  Bytes outputs;
+};
+
+class ProxyProcessTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] Status start(ProxyOptions options = {}) {
+    if (options.program.empty()) options.program = GPULET_PROXY_SIMULATED;
+    options.input_capacity = 4 * kRequestBytes;
+    options.output_capacity = 4 * kRequestBytes;
+    ProxyCallbacks callbacks;
+    callbacks.on_ready = [this](serve::ProxyReady ready) { ready_ = std::move(ready); };
+    callbacks.on_ran = [this](serve::BatchRan ran, Bytes outputs) {
+      ran_.push_back({std::move(ran), std::move(outputs)});
+    };
+    callbacks.on_exit = [this](Status reason) { exit_ = std::move(reason); };
+    auto started = ProxyProcess::start(io_.get_executor(), options, std::move(callbacks));
+    if (!started.ok()) return started.status();
+    process_ = std::move(started).value();
+    return {};
+  }
+  void start_and_load() {
+    const auto started = start();
+    ASSERT_TRUE(started.ok()) << started.to_string();
+    process_->load(models());
+    ASSERT_TRUE(run_until([this] { return ready_.has_value(); }));
+    ASSERT_TRUE(ready_->status.ok()) << ready_->status.to_string();
+  }
+  template <typename Condition>
+  bool run_until(Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!condition() && std::chrono::steady_clock::now() < deadline) {
+      io_.restart();
+      io_.run_one_for(milliseconds(100));
+    }
+    return condition();
+  }
+  // The input of `count` requests, each filled with its own number.
+  std::optional<Bytes> fill_slot(std::uint32_t count, std::uint8_t first) {
+    auto slot = process_->take_slot(count * kRequestBytes);
+    if (!slot) return std::nullopt;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      std::memset(slot->view().data() + i * kRequestBytes, first + static_cast<int>(i),
+                  kRequestBytes);
+    }
+    return slot->freeze();
+  }
+  static bool exists(pid_t process) { return ::kill(process, 0) == 0 || errno != ESRCH; }
+
+  net::asio::io_context io_;
+  std::optional<serve::ProxyReady> ready_;
+  std::vector<Ran> ran_;
+  std::optional<Status> exit_;
+  std::unique_ptr<ProxyProcess> process_;
+};
+
+TEST_F(ProxyProcessTest, RunsABatchInSharedMemory) {
+  start_and_load();
+  const auto input = fill_slot(3, 10);
+  ASSERT_TRUE(input);
+  ASSERT_TRUE(process_->holds(*input));
+  process_->run(batch(7, 3), *input);
+  ASSERT_TRUE(run_until([this] { return ran_.size() == 1; }));
+  EXPECT_TRUE(ran_[0].ran.status.ok()) << ran_[0].ran.status.to_string();
+  EXPECT_EQ(ran_[0].ran.id, BatchId{7});
+  ASSERT_EQ(ran_[0].outputs.size(), 3 * kRequestBytes);
+  EXPECT_EQ(std::memcmp(ran_[0].outputs.view().data(), input->view().data(), 3 * kRequestBytes), 0);
+}
+
+TEST_F(ProxyProcessTest, GivesASlotBackWhenItsOutputsAreGone) {
+  start_and_load();
+  std::vector<Bytes> inputs;
+  while (auto input = fill_slot(1, 1)) inputs.push_back(*input);
+  ASSERT_EQ(inputs.size(), 4U);
+  process_->run(batch(1, 1), inputs.back());
+  inputs.pop_back();
+  ASSERT_TRUE(run_until([this] { return ran_.size() == 1; }));
+  EXPECT_FALSE(process_->take_slot(1)) << "its outputs are still here";
+  ran_.clear();
+  EXPECT_TRUE(process_->take_slot(1));
+}
+
+TEST_F(ProxyProcessTest, TellsARefusalWithoutOutputs) {
+  start_and_load();
+  auto unknown = batch(1, 1);
+  unknown.model = "nobody";
+  process_->run(unknown, *fill_slot(1, 1));
+  ASSERT_TRUE(run_until([this] { return ran_.size() == 1; }));
+  EXPECT_EQ(ran_[0].ran.status.code(), StatusCode::not_found);
+  EXPECT_TRUE(ran_[0].outputs.empty());
+}
+
+TEST_F(ProxyProcessTest, FinishesWhatItWasGivenBeforeItStops) {
+  start_and_load();
+  for (std::uint64_t id = 1; id <= 4; ++id)
+    process_->run(batch(id, 1, milliseconds(20)), *fill_slot(1, 1));
+  process_->stop(kPatience);
+  ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
+  EXPECT_TRUE(exit_->ok()) << exit_->to_string();
+  ASSERT_EQ(ran_.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(ran_[i].ran.status.ok());
+    EXPECT_EQ(ran_[i].ran.id.value, i + 1);
+  }
+  EXPECT_FALSE(exists(process_->pid())) << "it was reaped";
+}
+
+TEST_F(ProxyProcessTest, IsKilledWhenItDoesNotStopInTime) {
+  start_and_load();
+  process_->run(batch(1, 1, std::chrono::minutes(5)), *fill_slot(1, 1));
+  process_->stop(milliseconds(50));
+  ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
+  EXPECT_EQ(exit_->code(), StatusCode::timeout);
+  EXPECT_TRUE(ran_.empty());
+}
+
+TEST_F(ProxyProcessTest, TellsHowAProcessWasKilled) {
+  start_and_load();
+  ::kill(process_->pid(), SIGKILL);
+  ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
+  EXPECT_EQ(exit_->code(), StatusCode::unavailable);
+  EXPECT_NE(exit_->message().find("signal 9"), std::string::npos) << exit_->message();
+  EXPECT_TRUE(ran_.empty());
+}
+
+TEST_F(ProxyProcessTest, KillsForTheReasonThatItIsGiven) {
+  start_and_load();
+  process_->kill({StatusCode::timeout, "it hangs"});
+  ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
+  EXPECT_EQ(*exit_, Status(StatusCode::timeout, "it hangs"));
+}
+
+TEST_F(ProxyProcessTest, EndsAStoppedProcessToo) {
+  start_and_load();
+  ::kill(process_->pid(), SIGSTOP);
+  process_->stop(milliseconds(50));
+  ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
+}
+
+TEST_F(ProxyProcessTest, TakesItsProcessWithIt) {
+  start_and_load();
+  const pid_t process = process_->pid();
+  EXPECT_TRUE(exists(process));
+  process_.reset();
+  EXPECT_FALSE(exists(process));
+  io_.restart();
+  io_.run();
+  EXPECT_FALSE(exit_) << "nobody is told";
+}
+
+TEST_F(ProxyProcessTest, OutputsOutliveTheProcess) {
+  start_and_load();
+  process_->run(batch(1, 1), *fill_slot(1, 42));
+  ASSERT_TRUE(run_until([this] { return ran_.size() == 1; }));
+  process_.reset();
+  EXPECT_EQ(ran_[0].outputs.view()[0], std::byte{42});
+}
+
+TEST_F(ProxyProcessTest, MayBeDestroyedInsideItsLastCallback) {
+  ProxyOptions options;
+  options.program = "/bin/false";
+  std::unique_ptr<ProxyProcess> process;
+  bool ended = false;
+  ProxyCallbacks callbacks;
+  callbacks.on_exit = [&](const Status& reason) {
+    EXPECT_NE(reason.message().find("exit code 1"), std::string::npos) << reason.message();
+    process.reset();
+    ended = true;
+  };
+  auto started = ProxyProcess::start(io_.get_executor(), options, std::move(callbacks));
+  ASSERT_TRUE(started.ok()) << started.status().to_string();
+  process = std::move(started).value();
+  EXPECT_TRUE(run_until([&] { return ended; }));
+}
+
+TEST_F(ProxyProcessTest, SaysWhichProgramItCannotStart) {
+  ProxyOptions options;
+  options.program = "/nonexistent/proxy";
+  const auto refused = start(options);
+  EXPECT_EQ(refused.code(), StatusCode::not_found);
+  EXPECT_NE(refused.message().find("/nonexistent/proxy"), std::string::npos) << refused.message();
+}
+
+TEST_F(ProxyProcessTest, PassesTheEnvironmentAndNothingElseThatIsOpen) {
+  // A shell in place of a proxy: succeeds only where it sees the variable, fd 3 and 4, and no fd 5
+  // or above.
+  ProxyOptions options;
+  options.program = GPULET_SOURCE_DIR "/tests/backend/inherits.sh";
+  options.environment = {{"GPULET_TEST", "here"}};
+  const auto started = start(options);
+  ASSERT_TRUE(started.ok()) << started.to_string();
+  ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
+  EXPECT_TRUE(exit_->ok()) << exit_->to_string();
+}
+
+}  // namespace
+}  // namespace gpulet::backend

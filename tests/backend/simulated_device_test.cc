@@ -1,0 +1,81 @@
+#include "gpulet/serve/simulated_device.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/backend/core_bench.h"
+
+namespace gpulet::serve {
+namespace {
+
+profile::ModelProfile model_profile() {
+  auto table = profile::LatencyTable::create({{1, {40}, 10.0}, {8, {40}, 20.0}});
+  return {std::move(table).value(), {}, std::nullopt};
+}
+
+// "a" runs 1.5 times as long beside "a", and 1.2 times beside "b"; alone 10 ms.
+std::shared_ptr<const profile::ProfileSet> profiles() {
+  profile::Profile measured;
+  measured.name = "type";
+  measured.models.emplace("a", model_profile());
+  measured.models.emplace("b", model_profile());
+  measured.pairs = {{"a", 1, {40}, "a", 1, {40}, 15.0}, {"a", 1, {40}, "b", 1, {40}, 12.0}};
+  return std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"type", measured}});
+}
+
+TEST(SimulatedDevice, TakesWhatTheProfileMeasured) {
+  SimulatedDevice device("type", profiles());
+  EXPECT_EQ(device.latency({"a", 1, {40}}, {}).value(), from_ms(10));
+  EXPECT_EQ(device.latency({"a", 8, {40}}, {}).value(), from_ms(20));
+}
+
+TEST(SimulatedDevice, AddsTheExcessOfEveryNeighbour) {
+  SimulatedDevice device("type", profiles());
+  EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(15));
+  EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}, {"b", 1, {40}}}).value(), from_ms(17));
+  EXPECT_EQ(device.latency({"b", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(10))
+      << "never measured";
+}
+
+TEST(SimulatedDevice, SaysWhatTheProfileLacks) {
+  const SimulatedDevice device("type", profiles());
+  EXPECT_TRUE(device.can_run("a", 8, {40}).ok());
+  for (const auto& lacking :
+       {device.can_run("c", 1, {40}), device.can_run("a", 9, {40}), device.can_run("a", 1, {80}),
+        SimulatedDevice("other", profiles()).can_run("a", 1, {40}),
+        SimulatedDevice("type", nullptr).can_run("a", 1, {40})}) {
+    EXPECT_EQ(lacking.code(), StatusCode::invalid);
+    EXPECT_NE(lacking.message().find("profile"), std::string::npos) << lacking.message();
+  }
+}
+
+TEST(SimulatedDevice, SlowsABatchByWhatRunsBesideItWhenItIsSent) {
+  BackendCoreOptions options;
+  options.profiles = profiles();
+  CoreBench bench(std::move(options));
+  bench.connect();
+  bench.make_ready(1, 2);
+  bench.make_ready(2, 2);
+  const auto latency = [&](std::uint64_t id, std::uint64_t gpulet) {
+    const auto runs = all<RunOnProxy>(bench.arrive(batch(id, gpulet, "a", 1)));
+    return runs.size() == 1 ? runs[0].batch.simulated_latency : Duration(0);
+  };
+  EXPECT_EQ(latency(1, 1), from_ms(10));
+  EXPECT_EQ(latency(2, 1), from_ms(10)) << "its own gpulet runs one after another";
+  EXPECT_EQ(latency(3, 2), from_ms(15));
+  bench.ran(1, 1);
+  bench.ran(1, 2);
+  EXPECT_EQ(latency(4, 2), from_ms(10));
+}
+
+TEST(SimulatedDevice, NeedsNoModelFiles) {
+  BackendCoreOptions options;
+  options.profiles = profiles();
+  CoreBench bench(std::move(options));
+  bench.connect();
+  const auto effects = bench.on(GpuletAsked{create(1, {"a"}, 2), {}});
+  EXPECT_TRUE(told<ModelWanted>(effects).empty());
+  EXPECT_EQ(all<StartGpulet>(effects).size(), 1U);
+}
+
+}  // namespace
+}  // namespace gpulet::serve

@@ -1,0 +1,118 @@
+#include "gpulet/config/daemon_config.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/config/error_case.h"
+
+namespace gpulet::config {
+namespace {
+
+std::string frontend(const std::string& members) {
+  return R"({"models":"m.json","profiles":"p")" + members + "}";
+}
+std::string backend(const std::string& members) {
+  return R"({"node":"n0","model_store":"s")" + members + "}";
+}
+
+TEST(Endpoint, ReadsAddressesAndNames) {
+  const auto parsed = [](const std::string& text) { return parse_endpoint(text).value(); };
+  EXPECT_EQ(parsed("127.0.0.1:7000"), (Endpoint{"127.0.0.1", 7000}));
+  EXPECT_EQ(parsed("[::1]:0"), (Endpoint{"::1", 0}));
+  EXPECT_EQ(parsed("node7:65535"), (Endpoint{"node7", 65535}));
+  for (const std::string text : {"127.0.0.1:7000", "[fe80::1]:7000", "node7:1"}) {
+    EXPECT_EQ(to_string(parsed(text)), text);
+  }
+}
+
+TEST(Endpoint, RefusesEverythingElse) {
+  for (const std::string text : {"", ":", "host", "host:", ":7000", "::1:7000", "host:65536",
+                                 "host:-1", "host:7000x", "[]:1", "a b:1", "host: 7"}) {
+    const auto parsed = parse_endpoint(text);
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_EQ(
+        parsed.status().message(),
+        '"' + text +
+            "\" is not an endpoint; write host:port, for example 127.0.0.1:7000 or [::1]:7000");
+  }
+}
+
+TEST(FrontendConfig, ReadsEveryMember) {
+  const auto config = parse_frontend(
+      R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","models":"models.json","profiles":"../profiles",
+          "policy":"sbp","margin":1.2,"period_s":0.5,"drain_timeout_s":3,
+          "limits":{"max_queue":1,"max_connections":2,"max_payload_bytes":3}})",
+      "/etc/gpulet/frontend.json");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config.value().listen, (Endpoint{"0.0.0.0", 1}));
+  EXPECT_EQ(config.value().backend_listen, (Endpoint{"::", 2}));
+  EXPECT_EQ(config.value().models, "/etc/gpulet/models.json");
+  EXPECT_EQ(config.value().profiles, "/etc/profiles");
+  EXPECT_EQ(config.value().policy, "sbp");
+  EXPECT_EQ(config.value().margin, 1.2);
+  EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));
+  EXPECT_EQ(config.value().drain_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(config.value().max_queue, 1U);
+  EXPECT_EQ(config.value().max_connections, 2U);
+  EXPECT_EQ(config.value().max_payload_bytes, 3U);
+}
+
+TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
+  expect_errors(
+      {
+          {"{}", "/models: is missing; write the path of the models file"},
+          {frontend(R"(,"listen":"7000")"),
+           R"(/listen: "7000" is not an endpoint; write host:port, for example 127.0.0.1:7000 or [::1]:7000)"},
+          {frontend(R"(,"listen":"a:1","backend_listen":"a:1")"),
+           "(top level): clients and backends share the endpoint a:1; "
+           R"(give "listen" and "backend_listen" different ports)"},
+          {frontend(R"(,"margin":0.9)"),
+           "/margin: 0.9 is not allowed here; write a number from 1 to 10"},
+          {frontend(R"(,"period_s":0)"),
+           "/period_s: 0 is not allowed here; write a number above 0 and up to 86400"},
+          {frontend(R"(,"limits":{"max_queues":1})"),
+           R"(/limits/max_queues: unknown key "max_queues"; write "max_queue" or take it out )"
+           "(known here: max_queue, max_connections, max_payload_bytes)"},
+      },
+      parse_frontend);
+}
+
+TEST(BackendConfig, ReadsEveryMember) {
+  const auto config = parse_backend(
+      R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
+          "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
+                     {"type":"v100","partitioning":"simulated"}]})",
+      "/etc/backend.json");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config.value().node, "n0");
+  EXPECT_EQ(config.value().frontend, (Endpoint{"f", 7001}));
+  EXPECT_EQ(config.value().model_store, "/etc/store");
+  EXPECT_EQ(config.value().profiles, "/profiles");
+  EXPECT_EQ(config.value().proxy, "/etc/bin/gpulet-proxy");
+  ASSERT_EQ(config.value().devices.size(), 2U);
+  EXPECT_EQ(config.value().devices[0].cores, (std::vector<std::uint32_t>{0, 1}));
+}
+
+TEST(BackendConfig, ErrorsNamePlaceValueAndMend) {
+  expect_errors(
+      {
+          {backend(""), "/devices: is missing; write a list of devices"},
+          {backend(
+               R"(,"devices":[{"type":"c","partitioning":"cpu_quota","cores":[0]},{"type":"d","partitioning":"cpu_quota"}])"),
+           "/devices/1: a device partitioned by cpu_quota stands beside others and has no cores; "
+           "add \"cores\", for example \"cores\":[0]"},
+          {backend(R"(,"devices":[{"type":"v100","partitioning":"simulated"}])"),
+           "/devices/0: a simulated device answers from the profile \"v100\", and this file names "
+           "no profiles; "
+           "add \"profiles\", the folder that holds it, at the top level"},
+          {backend(R"(,"devices":[{"type":"a","partitioning":"cpu_quota","cores":[0]},
+                                  {"type":"b","partitioning":"cpu_quota","cores":[0]}])"),
+           "/devices/1/cores: core 0 is listed twice in this node; give every core to one device "
+           "only"},
+      },
+      parse_backend);
+}
+
+}  // namespace
+}  // namespace gpulet::config

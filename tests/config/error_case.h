@@ -1,0 +1,29 @@
+// A row of the tables of wrong input: what is wrong, and the whole message that must come out.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "gpulet/core/status.h"
+
+namespace gpulet::config {
+
+struct ErrorCase {
+  std::string text;
+  std::string message;
+};
+
+// `parse`: (text, file) -> Result.
+template <typename Parse>
+void expect_errors(const std::vector<ErrorCase>& cases, Parse parse) {
+  for (const ErrorCase& wrong : cases) {
+    const auto result = parse(wrong.text, "f.json");
+    ASSERT_FALSE(result.ok()) << "accepted: " << wrong.text;
+    EXPECT_EQ(result.status().code(), StatusCode::invalid);
+    EXPECT_EQ(result.status().message(), "f.json: " + wrong.message);
+  }
+}
+
+}  // namespace gpulet::config

@@ -1,0 +1,97 @@
+#include "gpulet/config/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/config/error_case.h"
+
+namespace gpulet::config {
+namespace {
+
+constexpr const char* kInputs = R"("inputs":[{"name":"image","type":"FP32","shape":[1,28,28]}])";
+constexpr const char* kOutputs = R"("outputs":[{"name":"logits","type":"FP32","shape":[10]}])";
+
+// One model with those members after its name and file.
+std::string models(const std::string& members) {
+  return R"({"models":[{"name":"lenet","file":"m/lenet.pt",)" + members + "}]}";
+}
+std::string tensors(const std::string& inputs) {
+  return models(R"("slo_ms":50,"inputs":)" + inputs + ',' + kOutputs);
+}
+std::string numbers(const std::string& members) {
+  return models(members + ',' + kInputs + ',' + kOutputs);
+}
+
+TEST(ModelConfig, ReadsEveryMember) {
+  const auto loaded = parse_models(
+      numbers(R"("slo_ms":50,"rate":100.5,"max_batch":16,"memory_mb":200)"), "/conf/f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  ASSERT_EQ(loaded.value().size(), 1U);
+  const ModelConfig& model = loaded.value()[0];
+  EXPECT_EQ(model.name, "lenet");
+  EXPECT_EQ(model.file, "/conf/m/lenet.pt");
+  EXPECT_EQ(model.inputs, (std::vector<TensorSpec>{{"image", DataType::fp32, {1, 28, 28}}}));
+  EXPECT_EQ(model.outputs, (std::vector<TensorSpec>{{"logits", DataType::fp32, {10}}}));
+  EXPECT_EQ(model.slo_ms, 50);
+  EXPECT_EQ(model.rate, 100.5);
+  EXPECT_EQ(model.max_batch, 16U);
+  EXPECT_EQ(model.memory_mb, 200);
+}
+
+TEST(ModelConfig, FillsInTheDefaults) {
+  const auto loaded = parse_models(numbers(R"("slo_ms":50)"), "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value()[0].rate, 0);
+  EXPECT_EQ(loaded.value()[0].max_batch, 32U);
+  EXPECT_EQ(loaded.value()[0].memory_mb, std::nullopt);
+  EXPECT_TRUE(loaded.value()[0].file.is_absolute());
+}
+
+TEST(ModelConfig, ErrorsNamePlaceValueAndMend) {
+  const std::string one =
+      R"({"name":"a","file":"a","slo_ms":1,)" + std::string(kInputs) + ',' + kOutputs + "}";
+  expect_errors(
+      {
+          {"{}", "/models: is missing; write a list of models"},
+          {R"({"models":[]})", "/models: a list of 0 is not allowed here; write a list of models"},
+          {R"({"modles":[]})",
+           R"(/modles: unknown key "modles"; write "models" or take it out (known here: models))"},
+          {numbers(R"("slo":50)"),
+           R"(/models/0/slo: unknown key "slo"; write "slo_ms" or take it out )"
+           "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb)"},
+          {numbers(R"("rate":1)"), "/models/0/slo_ms: is missing; write a number above 0"},
+          {numbers(R"("slo_ms":0)"),
+           "/models/0/slo_ms: 0 is not allowed here; write a number above 0"},
+          {numbers(R"("slo_ms":"50")"),
+           R"(/models/0/slo_ms: "50" is not allowed here; write a number above 0)"},
+          {numbers(R"("slo_ms":5,"rate":-0.5)"),
+           "/models/0/rate: -0.5 is not allowed here; write a number of at least 0"},
+          {numbers(R"("slo_ms":5,"max_batch":1025)"),
+           "/models/0/max_batch: 1025 is not allowed here; write a whole number from 1 to 1024"},
+          {numbers(R"("slo_ms":5,"max_batch":1.5)"),
+           "/models/0/max_batch: 1.5 is not allowed here; write a whole number from 1 to 1024"},
+          {R"({"models":[{"name":"a b","file":"x"}]})",
+           R"(/models/0/name: "a b" is not allowed here; write a name of letters, digits, '.', '_' and '-')"},
+          {R"({"models":[)" + one + ',' + one + "]}",
+           R"(/models/1/name: a model called "a" stands above already; give every model a name of its own)"},
+          {tensors(R"([{"name":"x","type":"FP33","shape":[1]}])"),
+           R"(/models/0/inputs/0/type: "FP33" is not known here; write "FP32" )"
+           "(known here: BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64)"},
+          {tensors(R"([{"name":"x","type":"FP32","shape":[3,0]}])"),
+           "/models/0/inputs/0/shape/1: 0 is not allowed here; write a whole number from 1 to "
+           "1073741824"},
+          {tensors(R"([{"name":"x","type":"FP32","shape":[1073741824,1073741824,1073741824]}])"),
+           "/models/0/inputs/0/shape: FP32[1073741824,1073741824,1073741824] has more bytes than "
+           "can be "
+           "counted; write smaller dimensions"},
+          {tensors("[]"),
+           "/models/0/inputs: a list of 0 is not allowed here; write a list like "
+           R"([{"name":"image","type":"FP32","shape":[3,224,224]}])"},
+      },
+      parse_models);
+}
+
+}  // namespace
+}  // namespace gpulet::config

@@ -1,0 +1,252 @@
+#include "gpulet/executor/torch/torch_executor.h"
+
+#include <gtest/gtest.h>
+#include <torch/script.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gpulet::executor {
+namespace {
+
+// A folder of this test's own that ends with it.
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("gpulet-torch-test-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+
+  // A TorchScript file whose forward is that source.
+  [[nodiscard]] std::filesystem::path module(std::string_view forward) const {
+    torch::jit::Module module("m");
+    module.register_parameter("weight", at::arange(6, at::kFloat).reshape({2, 3}) - 2, false);
+    module.define(std::string(forward));
+    const std::filesystem::path file = path_ / "module.pt";
+    module.save(file.string());
+    return file;
+  }
+  [[nodiscard]] std::filesystem::path text(std::string_view content) const {
+    const std::filesystem::path file = path_ / "text.pt";
+    std::ofstream(file) << content;
+    return file;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+TensorSpec fp32(std::vector<std::int64_t> shape) {
+  return {.name = "x", .type = DataType::fp32, .shape = std::move(shape)};
+}
+TensorSpec int64(std::vector<std::int64_t> shape) {
+  return {.name = "i", .type = DataType::int64, .shape = std::move(shape)};
+}
+
+ModelToLoad model(std::filesystem::path file, std::vector<TensorSpec> inputs,
+                  std::vector<TensorSpec> outputs) {
+  return {.name = "m",
+          .file = std::move(file),
+          .inputs = std::move(inputs),
+          .outputs = std::move(outputs),
+          .max_batch = 4};
+}
+
+template <typename T>
+std::vector<T> run(TorchExecutor& executor, std::uint32_t count, std::span<const std::byte> input,
+                   std::size_t numbers) {
+  std::vector<T> output(numbers + 1);  // room to spare must stay untouched
+  const Result<std::size_t> written =
+      executor.run({.model = "m",
+                    .count = count,
+                    .input = input,
+                    .output = std::as_writable_bytes(std::span(output))});
+  EXPECT_TRUE(written.ok()) << written.status().to_string();
+  if (!written.ok()) return {};
+  EXPECT_EQ(written.value(), numbers * sizeof(T));
+  EXPECT_EQ(output.back(), T{});
+  output.pop_back();
+  return output;
+}
+
+constexpr std::string_view kLinear = R"(
+def forward(self, x):
+    return torch.matmul(x, self.weight.t()))";  // weight: [[-2,-1,0],[1,2,3]]
+
+TEST(TorchExecutor, AnswersAsLibTorchDoesForEveryBatchSize) {
+  const Folder folder;
+  const auto file = folder.module(kLinear);
+  TorchExecutor executor;
+  const Status loaded = executor.load(model(file, {fp32({3})}, {fp32({2})}));
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  torch::jit::Module direct = torch::jit::load(file.string());
+  for (const std::uint32_t count : {1U, 2U, 3U, 4U, 9U}) {
+    at::Tensor input = at::linspace(-1, 1, 3 * count).reshape({count, 3});
+    const at::Tensor expected = direct.forward({input}).toTensor().contiguous();
+    const auto bytes = std::span(static_cast<const std::byte*>(input.data_ptr()), input.nbytes());
+    const std::vector<float> output = run<float>(executor, count, bytes, 2 * count);
+    ASSERT_EQ(output.size(), 2 * count);
+    for (std::size_t i = 0; i < output.size(); ++i)
+      EXPECT_FLOAT_EQ(output[i], expected.data_ptr<float>()[i]);
+  }
+}
+
+TEST(TorchExecutor, WritesSeveralOutputsOneAfterAnother) {
+  const Folder folder;
+  for (const std::string_view answer : {"(y, y + 10)", "[y, y + 10]"}) {
+    TorchExecutor executor;
+    const auto file = folder.module(
+        "def forward(self, x):\n    y = torch.flip(x, [1])\n    return " + std::string(answer));
+    const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2}), fp32({2})}));
+    ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+    const std::vector<float> input{1, 2, 3, 4};
+    EXPECT_EQ(run<float>(executor, 2, std::as_bytes(std::span(input)), 8),
+              (std::vector<float>{2, 1, 4, 3, 12, 11, 14, 13}));
+  }
+}
+
+TEST(TorchExecutor, TakesInputsOfSeveralTypesWhereverTheyLie) {
+  const Folder folder;
+  TorchExecutor executor;
+  const auto file = folder.module("def forward(self, a, b):\n    return a.long().sum(1, True) + b");
+  const TensorSpec odd{.name = "a", .type = DataType::uint8, .shape = {3}};
+  const Status loaded = executor.load(model(file, {odd, int64({1})}, {int64({1})}));
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  std::vector<std::byte> input{std::byte{1}, std::byte{2},
+                               std::byte{3}};  // leaves the INT64 unaligned
+  const std::int64_t number = 1'000'000'000'000;
+  input.resize(input.size() + sizeof(number));
+  std::memcpy(input.data() + 3, &number, sizeof(number));
+  EXPECT_EQ(run<std::int64_t>(executor, 1, input, 1), std::vector<std::int64_t>{1'000'000'000'006});
+}
+
+TEST(TorchExecutor, FailsToLoadWhatIsNotAsDeclaredAndNamesBothSides) {
+  const Folder folder;
+  TorchExecutor executor;
+  struct Case {
+    std::string forward;
+    std::vector<TensorSpec> inputs;
+    std::vector<TensorSpec> outputs;
+    std::vector<std::string> words;
+  };
+  const std::string linear(kLinear);
+  const std::vector<Case> cases{
+      {linear, {fp32({3})}, {fp32({5})}, {"Float[1,2]", "FP32[5]"}},
+      {linear, {fp32({3})}, {int64({2})}, {"Float[1,2]", "INT64[2]"}},
+      {linear, {fp32({3})}, {fp32({2}), fp32({2})}, {"1 tensors", "2 outputs"}},
+      {linear, {fp32({4})}, {fp32({2})}, {"FP32[4]"}},
+      {linear, {fp32({3}), fp32({3})}, {fp32({2})}, {"FP32[3], FP32[3]"}},
+      {"def forward(self, x):\n    return 'words'", {fp32({3})}, {fp32({2})}, {"str"}},
+      // Only one row, whatever was asked: the batch of two finds it out.
+      {"def forward(self, x):\n    return x[:1]",
+       {fp32({3})},
+       {fp32({3})},
+       {"batch of 2", "Float[1,3]", "Float[2,3]"}},
+  };
+  for (const Case& wrong : cases) {
+    const auto file = folder.module(wrong.forward);
+    const Status status = executor.load(model(file, wrong.inputs, wrong.outputs));
+    EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
+    EXPECT_NE(status.message().find(file.string()), std::string::npos) << status.to_string();
+    for (const std::string& word : wrong.words) {
+      EXPECT_NE(status.message().find(word), std::string::npos)
+          << word << " in: " << status.to_string();
+    }
+    EXPECT_EQ(executor.run({.model = "m", .count = 1, .input = {}, .output = {}}).status().code(),
+              StatusCode::not_found);
+  }
+}
+
+TEST(TorchExecutor, FailsToLoadWhatIsNotTorchScript) {
+  const Folder folder;
+  TorchExecutor executor;
+  EXPECT_EQ(executor.load(model("/nowhere/m.pt", {fp32({3})}, {fp32({2})})).code(),
+            StatusCode::not_found);
+  for (const std::string_view content : {"", "not a zip archive", "PK\x03\x04 cut short"}) {
+    const Status status = executor.load(model(folder.text(content), {fp32({3})}, {fp32({2})}));
+    EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
+    EXPECT_NE(status.message().find("text.pt"), std::string::npos) << status.to_string();
+  }
+  EXPECT_THROW(TorchExecutor("toaster"), std::invalid_argument);
+}
+
+TEST(TorchExecutor, TellsWhatTheModelSaidAndServesOn) {
+  const Folder folder;
+  TorchExecutor executor;
+  const auto file = folder.module(R"(
+def forward(self, x):
+    if bool((x > 100).any()):
+        raise ValueError('too hot')
+    if bool((x < -100).any()):
+        return x[:, :1]
+    return x * 2)");
+  const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2})}));
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  const auto answer_to = [&executor](const std::vector<float>& input) {
+    std::vector<float> output(2);
+    return executor.run({.model = "m",
+                         .count = 1,
+                         .input = std::as_bytes(std::span(input)),
+                         .output = std::as_writable_bytes(std::span(output))});
+  };
+  const Status raised = answer_to({1, 101}).status();
+  EXPECT_EQ(raised.code(), StatusCode::internal);
+  EXPECT_NE(raised.message().find("too hot"), std::string::npos) << raised.to_string();
+  EXPECT_EQ(answer_to({1, -101}).status().code(), StatusCode::internal)
+      << "another shape than declared";
+  EXPECT_EQ(answer_to({1}).status().code(), StatusCode::invalid);
+  EXPECT_TRUE(answer_to({1, 2}).ok());
+}
+
+TEST(TorchExecutor, ReplacesAModelOfTheSameName) {
+  const Folder folder;
+  TorchExecutor executor;
+  ASSERT_TRUE(executor
+                  .load(model(folder.module("def forward(self, x):\n    return x + 1"), {fp32({1})},
+                              {fp32({1})}))
+                  .ok());
+  ASSERT_TRUE(executor
+                  .load(model(folder.module("def forward(self, x):\n    return x + 2"), {fp32({1})},
+                              {fp32({1})}))
+                  .ok());
+  const std::vector<float> input{1};
+  EXPECT_EQ(run<float>(executor, 1, std::as_bytes(std::span(input)), 1), std::vector<float>{3});
+}
+
+TEST(TorchExecutor, RunsTheExportedLeNetAsLibTorchDoes) {
+  const std::filesystem::path file = std::filesystem::path(GPULET_SOURCE_DIR) / "models/lenet.pt";
+  const std::filesystem::path digits =
+      std::filesystem::path(GPULET_SOURCE_DIR) / "models/generated/digits.f32";
+  if (!std::filesystem::exists(file) || !std::filesystem::exists(digits)) {
+    GTEST_SKIP() << file << " is not there; run scripts/export_models.py";
+  }
+  TorchExecutor executor;
+  const Status loaded = executor.load(model(file, {fp32({1, 28, 28})}, {fp32({10})}));
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  constexpr std::uint32_t kCount = 7;
+  std::vector<float> input(kCount * 28 * 28);
+  std::ifstream stream(digits, std::ios::binary);
+  ASSERT_TRUE(stream.read(reinterpret_cast<char*>(input.data()),
+                          static_cast<std::streamsize>(input.size() * sizeof(float))));
+  const std::vector<float> output =
+      run<float>(executor, kCount, std::as_bytes(std::span(input)), kCount * 10);
+
+  torch::jit::Module direct = torch::jit::load(file.string());
+  const at::Tensor expected =
+      direct.forward({at::from_blob(input.data(), {kCount, 1, 28, 28})}).toTensor().contiguous();
+  const float largest = expected.abs().max().item<float>();
+  ASSERT_EQ(output.size(), static_cast<std::size_t>(expected.numel()));
+  for (std::size_t i = 0; i < output.size(); ++i)
+    EXPECT_NEAR(output[i], expected.data_ptr<float>()[i], 1e-4 * largest);
+}
+
+}  // namespace
+}  // namespace gpulet::executor

@@ -1,0 +1,102 @@
+// Bad input costs its sender a clear error, and nobody else anything.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "gpulet/core/random.h"
+#include "gpulet/net/codec/codec.h"
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/cluster/stream_client.h"
+
+namespace gpulet::testing {
+namespace {
+
+using std::chrono::seconds;
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  BadInputTest() {
+    cluster_.add_backend("n0");
+    cluster_.wait_until_serving();
+  }
+
+  Status refusal(const std::function<void(serve::InferRequest&)>& spoil) {
+    serve::InferRequest request = byte_request("a", next_tag_++, 16);
+    spoil(request);
+    const auto reply = bad_.ask(request, seconds(5));
+    return reply ? reply->status : Status(StatusCode::timeout, "no answer");
+  }
+  // The good client is served as if nothing had happened.
+  void expect_others_served() {
+    const auto reply = good_.ask(byte_request("a", next_tag_++, 16), seconds(5));
+    ASSERT_TRUE(reply.has_value());
+    EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
+  }
+
+  std::uint64_t next_tag_ = 1;
+  Cluster cluster_{{{"a", 2, 1000, 20, 16}}};
+  StreamClient good_{cluster_.client_port()};
+  StreamClient bad_{cluster_.client_port()};
+};
+
+TEST_F(BadInputTest, WrongRequestsGetErrorsAndTheConnectionGoesOn) {
+  EXPECT_EQ(refusal([](auto& request) { request.model = "nobody"; }).code(), StatusCode::not_found);
+  EXPECT_EQ(refusal([](auto& request) {
+              request.inputs[0].shape = {4, 4};
+            }).code(),
+            StatusCode::invalid);
+  EXPECT_EQ(refusal([](auto& request) { request.inputs[0].type = DataType::int8; }).code(),
+            StatusCode::invalid);
+  EXPECT_EQ(refusal([](auto& request) {
+              request.payload = Bytes::own(std::vector<std::byte>(15));
+            }).code(),
+            StatusCode::invalid);
+  EXPECT_TRUE(refusal([](auto&) {}).ok());
+  expect_others_served();
+}
+
+TEST_F(BadInputTest, RandomBytesEndTheConnectionWithAWord) {
+  Random random(3);
+  std::vector<std::byte> noise(4096);
+  for (std::byte& byte : noise) byte = static_cast<std::byte>(random.below(256));
+  bad_.send_raw(noise);
+  EXPECT_TRUE(bad_.run_until([&] { return bad_.closed(); }, seconds(5)));
+  ASSERT_TRUE(bad_.replies().contains(0));
+  EXPECT_EQ(bad_.replies().at(0)[0].status.code(), StatusCode::malformed);
+  expect_others_served();
+}
+
+TEST_F(BadInputTest, OverLongLengthFieldIsRefusedBeforeAnythingIsAllocated) {
+  net::FrameHeader header{net::MessageType::infer_request, 16, 0xfffffff0U};
+  const auto bytes = net::encode_frame_header(header);
+  bad_.send_raw({bytes.begin(), bytes.end()});
+  EXPECT_TRUE(bad_.run_until([&] { return bad_.closed(); }, seconds(5)));
+  ASSERT_TRUE(bad_.replies().contains(0));
+  EXPECT_NE(bad_.replies().at(0)[0].status.message().find("4294967280"), std::string::npos);
+  expect_others_served();
+}
+
+TEST_F(BadInputTest, FrameCutShortHarmsNobody) {
+  const net::OutgoingFrame frame = net::encode(serve::ClientMessage(byte_request("a", 1, 16)));
+  const auto head = std::as_bytes(std::span(frame.head));
+  bad_.send_raw({head.begin(), head.end() - 3});
+  expect_others_served();
+}
+
+TEST_F(BadInputTest, ClientThatNeverReadsHoldsNobodyUp) {
+  // Answers pile up at the kernel and at the frontend; the others' go through meanwhile.
+  std::vector<std::byte> many;
+  for (std::uint64_t tag = 1; tag <= 2000; ++tag) {
+    const net::OutgoingFrame frame =
+        net::encode(serve::ClientMessage(byte_request("nobody", tag, 16)));
+    const auto head = std::as_bytes(std::span(frame.head));
+    many.insert(many.end(), head.begin(), head.end());
+    for (const Bytes& slice : frame.payload)
+      many.insert(many.end(), slice.view().begin(), slice.view().end());
+  }
+  bad_.send_raw(many);
+  for (int i = 0; i < 20; ++i) expect_others_served();
+}
+
+}  // namespace
+}  // namespace gpulet::testing

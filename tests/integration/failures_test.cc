@@ -1,0 +1,109 @@
+// Proxies and backends that die in the middle of load: every request gets exactly one answer, and
+// serving goes on.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <thread>
+
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/cluster/stream_client.h"
+
+namespace gpulet::testing {
+namespace {
+
+using std::chrono::seconds;
+
+struct Outcome {
+  std::size_t served = 0;
+  std::size_t refused = 0;
+};
+
+Outcome one_answer_each(const StreamClient& client, std::uint64_t first, std::uint64_t end) {
+  Outcome outcome;
+  for (std::uint64_t tag = first; tag < end; ++tag) {
+    const auto found = client.replies().find(tag);
+    const std::size_t answers = found == client.replies().end() ? 0 : found->second.size();
+    EXPECT_EQ(answers, 1U) << "request " << tag;
+    if (answers == 0) continue;
+    if (found->second[0].status.ok()) {
+      ++outcome.served;
+    } else {
+      ++outcome.refused;
+    }
+  }
+  return outcome;
+}
+
+TEST(FailuresTest, ProxyKilledInTheMiddleOfLoad) {
+  Cluster cluster({{"a", 4, 3000, 60}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  const serve::InferRequest request = byte_request("a", 0);
+  std::uint64_t end = client.load(request, 60, seconds(1), 1, 1, seconds(10));
+  for (int i = 0; i < 3; ++i) {
+    // Killed with a batch in its hands: requests are sent first, then the kill, and only then are
+    // answers awaited.
+    for (int k = 0; k < 4; ++k) client.send(byte_request("a", end++));
+    for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGKILL);
+    end = client.load(request, 60, seconds(1), end, static_cast<std::uint64_t>(i) + 2, seconds(10));
+  }
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
+  const Outcome outcome = one_answer_each(client, 1, end);
+  EXPECT_EQ(outcome.refused, 0U);  // a restart takes far less than the SLO
+}
+
+TEST(FailuresTest, BackendKilledInTheMiddleOfLoad) {
+  Cluster cluster({{"a", 4, 5000, 40}, {"b", 4, 5000, 40}});
+  const pid_t victim = cluster.spawn_backend("n0");
+  cluster.add_backend("n1");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  std::uint64_t end = client.load(byte_request("a", 0), 40, seconds(1), 1, 1, seconds(10));
+  end = client.load(byte_request("b", 0), 40, seconds(1), end, 2, seconds(10));
+  for (int k = 0; k < 4; ++k) client.send(byte_request("a", end++));
+  ::kill(victim, SIGKILL);
+  end = client.load(byte_request("a", 0), 40, seconds(2), end, 3, seconds(10));
+  end = client.load(byte_request("b", 0), 40, seconds(2), end, 4, seconds(10));
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
+  const Outcome outcome = one_answer_each(client, 1, end);
+  EXPECT_EQ(outcome.refused, 0U);  // the other node takes over well within the SLO
+  EXPECT_EQ(cluster.status().backends.size(), 1U);
+}
+
+TEST(FailuresTest, BackendThatFallsSilentIsGivenUpAndMayComeBack) {
+  Cluster cluster({{"a", 4, 8000, 40}});
+  const pid_t sleeper = cluster.spawn_backend("n0");
+  cluster.wait_until_serving();
+  cluster.add_backend("n1");
+  StreamClient client(cluster.client_port());
+  ASSERT_TRUE(client.run_until([&] { return cluster.status().backends.size() == 2; }, seconds(10)));
+  ::kill(sleeper, SIGSTOP);
+  const std::uint64_t end = client.load(byte_request("a", 0), 40, seconds(1), 1, 1, seconds(15));
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
+  EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
+  ::kill(sleeper, SIGCONT);
+  EXPECT_TRUE(client.run_until([&] { return cluster.status().backends.size() == 2; }, seconds(20)));
+}
+
+TEST(FailuresTest, ClientThatGoesAwayCostsNobodyElseAnything) {
+  Cluster cluster({{"a", 4, 2000, 60}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient steady(cluster.client_port());
+  std::uint64_t end = 1;
+  for (int i = 0; i < 5; ++i) {
+    {
+      StreamClient fleeting(cluster.client_port());
+      for (std::uint64_t tag = 1; tag <= 20; ++tag) fleeting.send(byte_request("a", tag));
+      fleeting.run_until([&] { return !fleeting.replies().empty(); }, seconds(5));
+    }
+    end =
+        steady.load(byte_request("a", 0), 40, std::chrono::milliseconds(300), end, 3, seconds(10));
+  }
+  ASSERT_TRUE(steady.run_until([&] { return steady.replies().size() == end - 1; }, seconds(10)));
+  EXPECT_EQ(one_answer_each(steady, 1, end).refused, 0U);
+}
+
+}  // namespace
+}  // namespace gpulet::testing

@@ -1,0 +1,74 @@
+// The path of a request through real sockets and processes.
+#include <gtest/gtest.h>
+
+#include "gpulet/load/call.h"
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/cluster/stream_client.h"
+
+namespace gpulet::testing {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(ServingTest, EachAnswerGoesToItsAskerAcrossClientsAndModels) {
+  Cluster cluster({{"a", 2, 500, 100, 1000}, {"b", 2, 500, 100, 70000}});
+  cluster.add_backend("n0", 2);
+  cluster.wait_until_serving();
+  StreamClient one(cluster.client_port());
+  StreamClient two(cluster.client_port());
+  constexpr std::uint64_t kRequests = 200;
+  for (std::uint64_t tag = 1; tag <= kRequests; ++tag) {
+    one.send(byte_request("a", tag, 1000));
+    two.send(byte_request("b", tag + 77, 70000));
+  }
+  ASSERT_TRUE(one.run_until([&] { return one.replies().size() == kRequests; }, seconds(20)));
+  ASSERT_TRUE(two.run_until([&] { return two.replies().size() == kRequests; }, seconds(20)));
+  std::size_t served = 0;
+  for (const StreamClient* client : {&one, &two}) {
+    for (const auto& [tag, replies] : client->replies()) {
+      ASSERT_EQ(replies.size(), 1U);
+      if (!replies[0].status.ok())
+        continue;  // dropped: so many at once exceed what the plan was made for
+      ++served;
+      ASSERT_EQ(replies[0].payload.size(), 1U);
+      for (const std::byte byte : replies[0].payload[0].view()) {
+        ASSERT_EQ(byte, static_cast<std::byte>(tag & 0xffU));
+      }
+    }
+  }
+  EXPECT_GT(served, 20U);
+}
+
+TEST(ServingTest, FrontendTellsItsModelsAndItsStatus) {
+  Cluster cluster({{"a"}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  const config::Endpoint target{"127.0.0.1", cluster.client_port()};
+  const auto models = load::fetch_models(target);
+  ASSERT_TRUE(models.ok()) << models.status().to_string();
+  ASSERT_EQ(models.value().size(), 1U);
+  EXPECT_EQ(models.value()[0].name, "a");
+  const auto status = load::fetch_status(target);
+  ASSERT_TRUE(status.ok()) << status.status().to_string();
+  EXPECT_NE(status.value().find(R"("state":"serving")"), std::string::npos);
+  EXPECT_NE(status.value().find(R"("mechanism":"simulated")"), std::string::npos);
+}
+
+TEST(ServingTest, StoppingAnswersWhatIsInFlightFirst) {
+  Cluster cluster({{"a", 40, 2000, 20}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  constexpr std::uint64_t kRequests = 8;
+  for (std::uint64_t tag = 1; tag <= kRequests; ++tag) client.send(byte_request("a", tag));
+  // The first batch is under way once its gpulet holds it.
+  ASSERT_TRUE(client.run_until(
+      [&] { return cluster.status().models[0].counters.offered == kRequests; }, seconds(5)));
+  cluster.stop_frontend();
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == kRequests; }, seconds(5)));
+  for (const auto& [tag, replies] : client.replies()) EXPECT_TRUE(replies[0].status.ok()) << tag;
+  EXPECT_TRUE(client.run_until([&] { return client.closed(); }, seconds(5)));
+}
+
+}  // namespace
+}  // namespace gpulet::testing

@@ -1,0 +1,297 @@
+#include "gpulet/load/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gpulet/load/call.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/listener.h"
+
+namespace gpulet::load {
+namespace {
+
+using config::Arrivals;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// The output of the fake model: one FP32[4] whose arg max is the request's first byte.
+serve::InferReply answer_to(const serve::InferRequest& request) {
+  std::vector<float> logits(4, 0.0F);
+  logits.at(static_cast<std::size_t>(request.payload.view()[0])) = 1.0F;
+  std::vector<std::byte> bytes(logits.size() * sizeof(float));
+  std::memcpy(bytes.data(), logits.data(), bytes.size());
+  serve::InferReply reply;
+  reply.tag = request.tag;
+  reply.outputs = {{"logits", DataType::fp32, {4}}};
+  reply.payload = {Bytes::own(std::move(bytes))};
+  reply.batch_size = 1;
+  reply.executed = milliseconds(1);
+  return reply;
+}
+
+// A frontend without an engine, in a thread of its own: `on_infer` decides what becomes of a
+// request.
+class FakeFrontend {
+ public:
+  class Peer : public net::ConnectionHandler {
+   public:
+    Peer(FakeFrontend& server, net::StreamSocket socket, net::ConnectionSlot slot)
+        : server_(server),
+          slot_(std::move(slot)),
+          connection_(net::Connection::start(std::move(socket), net::ConnectionOptions{}, *this)) {}
+
+    Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                        std::span<const std::byte> /*message*/) override {
+      auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
+      const std::span<std::byte> view(*memory);
+      return MutableBytes(std::move(memory), view);
+    }
+    void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                  MutableBytes payload) override {
+      auto asked = net::decode_client_message(header, message, payload.freeze());
+      if (!asked.ok()) return connection_->close(asked.status());
+      if (std::holds_alternative<serve::ModelsRequest>(asked.value())) {
+        connection_->send(net::encode(serve::FrontendReply(serve::ModelsReply{{server_.model()}})));
+      } else if (auto* const request = std::get_if<serve::InferRequest>(&asked.value())) {
+        server_.on_infer_(*this, std::move(*request));
+      }
+    }
+    void on_closed(const Status& /*reason*/) override { connection_.reset(); }
+
+    void reply(serve::InferReply reply) {
+      if (connection_) connection_->send(net::encode(serve::FrontendReply(std::move(reply))));
+    }
+    void close() {
+      if (connection_) connection_->close(Status(StatusCode::cancelled, "the test wants it"));
+    }
+
+   private:
+    FakeFrontend& server_;
+    net::ConnectionSlot slot_;
+    std::shared_ptr<net::Connection> connection_;
+  };
+
+  using OnInfer = std::function<void(Peer&, serve::InferRequest)>;
+
+  explicit FakeFrontend(OnInfer on_infer) : on_infer_(std::move(on_infer)) {
+    auto listener = net::Listener::listen(
+        context_.get_executor(), "127.0.0.1", 0, net::ListenerOptions{},
+        [this](net::StreamSocket socket, net::ConnectionSlot slot) {
+          peers_.push_back(std::make_unique<Peer>(*this, std::move(socket), std::move(slot)));
+        });
+    listener_ = std::move(listener).value();
+    thread_ = std::thread([this] { context_.run(); });
+  }
+  ~FakeFrontend() { stop(); }
+
+  // What on_infer shares with the test may be looked at afterwards.
+  void stop() {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  [[nodiscard]] config::Endpoint endpoint() const { return {"127.0.0.1", listener_->port()}; }
+
+  [[nodiscard]] static serve::ModelInfo model() {
+    serve::ModelInfo info;
+    info.name = "digits";
+    info.inputs = {{"image", DataType::uint8, {1}}};
+    info.outputs = {{"logits", DataType::fp32, {4}}};
+    info.slo_ms = 50;
+    info.max_batch = 8;
+    return info;
+  }
+
+ private:
+  OnInfer on_infer_;
+  net::asio::io_context context_{1};
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::unique_ptr<net::Listener> listener_;
+  std::thread thread_;
+};
+
+// The inputs are their own labels: the fake model is right about each of them unless told
+// otherwise.
+PreparedModel labelled_model(Arrivals arrivals, double rate) {
+  PreparedModel model;
+  model.load = {.name = "digits",
+                .arrivals = arrivals,
+                .rate = rate,
+                .concurrency = 3,
+                .slo = milliseconds(50),
+                .inputs = 4,
+                .labelled = true};
+  model.inputs = FakeFrontend::model().inputs;
+  for (int label = 0; label < 4; ++label) {
+    model.pool.requests.push_back(Bytes::own({static_cast<std::byte>(label)}));
+    model.pool.labels.push_back(label);
+  }
+  return model;
+}
+
+LoadOptions options_for(const FakeFrontend& server, Duration duration) {
+  LoadOptions options;
+  options.target = server.endpoint();
+  options.generator.duration = duration;
+  options.connections = 2;
+  return options;
+}
+
+TEST(Call, FetchesTheModelsOfAFrontend) {
+  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+  const auto models = fetch_models(server.endpoint());
+  ASSERT_TRUE(models.ok()) << models.status().to_string();
+  ASSERT_EQ(models.value().size(), 1U);
+  EXPECT_EQ(models.value()[0].name, "digits");
+}
+
+TEST(Call, SaysThatNobodyListens) {
+  config::Endpoint nobody;
+  {
+    FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+    nobody = server.endpoint();
+  }
+  const Status status = fetch_models(nobody).status();
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr(config::to_string(nobody)));
+}
+
+TEST(Call, DoesNotWaitForEverForAnAnswer) {
+  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+  EXPECT_EQ(fetch_status(server.endpoint(), milliseconds(50)).status().code(), StatusCode::timeout);
+}
+
+TEST(LoadClient, MeasuresAndJudgesWhatAFrontendAnswers) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, const serve::InferRequest& request) {
+    peer.reply(answer_to(request));
+  });
+  std::vector<RequestRecord> records;
+  LoadOptions options = options_for(server, milliseconds(500));
+  options.on_settled = [&](const RequestRecord& record) { records.push_back(record); };
+  const auto report = run_load({labelled_model(Arrivals::uniform, 400)}, options);
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const ModelRow& row = report.value().models.at(0);
+  EXPECT_EQ(row.offered, 200U);
+  EXPECT_EQ(row.served, 200U);
+  EXPECT_EQ(row.accuracy, 1.0);
+  EXPECT_EQ(report.value().unexpected_replies, 0U);
+  ASSERT_EQ(records.size(), 200U);
+  EXPECT_EQ(records[0].batch_size, 1U);
+  EXPECT_EQ(records[0].executed, milliseconds(1));
+}
+
+TEST(LoadClient, CountsWrongAnswersAgainstTheAccuracy) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, serve::InferRequest request) {
+    if (request.payload.view()[0] == std::byte{3}) request.payload = Bytes::own({std::byte{0}});
+    peer.reply(answer_to(request));
+  });
+  const auto report =
+      run_load({labelled_model(Arrivals::uniform, 400)}, options_for(server, milliseconds(200)));
+  EXPECT_EQ(report.value().models.at(0).offered, 80U);
+  EXPECT_DOUBLE_EQ(report.value().models.at(0).accuracy.value(), 0.75);
+}
+
+TEST(LoadClient, ASlowFrontendSlowsNeitherTheScheduleNorHidesItsLatency) {
+  // Everything is answered at once, but only when the last request of the schedule has come.
+  std::vector<std::pair<FakeFrontend::Peer*, serve::InferRequest>> held;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, serve::InferRequest request) {
+    held.emplace_back(&peer, std::move(request));
+    if (held.size() < 100) return;
+    for (auto& [asker, question] : held) asker->reply(answer_to(question));
+  });
+  std::vector<RequestRecord> records;
+  LoadOptions options = options_for(server, milliseconds(500));
+  options.on_settled = [&](const RequestRecord& record) { records.push_back(record); };
+  const auto report = run_load({labelled_model(Arrivals::uniform, 200)}, options);
+  const ModelRow& row = report.value().models.at(0);
+  EXPECT_EQ(row.offered, 100U);
+  EXPECT_EQ(row.served, 100U);
+  Time last{};
+  for (const RequestRecord& record : records) {
+    EXPECT_GE(*record.sent, record.intended);
+    EXPECT_EQ(record.latency(), record.settled - record.intended);
+    last = std::max(last, record.intended);
+  }
+  // The first one waited for all the others, and all but the last 50 ms of them are late.
+  EXPECT_GE(*row.p99_ms, to_ms(last - Time(milliseconds(10))));
+  EXPECT_GE(row.late, 85U);
+  EXPECT_TRUE(report.value().sender_lag.max_ms.has_value());
+}
+
+TEST(LoadClient, AClosedLoopNeverHasMoreUnderWayThanItsConcurrency) {
+  std::vector<std::pair<FakeFrontend::Peer*, serve::InferRequest>> held;
+  std::size_t most = 0;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, serve::InferRequest request) {
+    held.emplace_back(&peer, std::move(request));
+    most = std::max(most, held.size());
+    if (held.size() < 3) return;
+    for (auto& [asker, question] : std::exchange(held, {})) asker->reply(answer_to(question));
+  });
+  LoadOptions options = options_for(server, milliseconds(200));
+  options.last_answer_grace = milliseconds(50);  // the fake still holds some
+  const auto report = run_load({labelled_model(Arrivals::closed, 0)}, options);
+  server.stop();
+  EXPECT_EQ(most, 3U);
+  EXPECT_GT(report.value().models.at(0).served, 3U);
+}
+
+TEST(LoadClient, RefusalsAreDroppedAndLostConnectionsAreErrorsAndOpenedAgain) {
+  int requests = 0;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, const serve::InferRequest& request) {
+    ++requests;
+    if (requests == 20) return peer.close();
+    serve::InferReply reply = answer_to(request);
+    if (requests % 4 == 0) {
+      reply = {};
+      reply.tag = request.tag;
+      reply.status = Status(StatusCode::too_late, "its deadline cannot be met");
+    }
+    peer.reply(std::move(reply));
+  });
+  LoadOptions options = options_for(server, milliseconds(1500));
+  options.connections = 1;
+  const auto report = run_load({labelled_model(Arrivals::uniform, 100)}, options);
+  const ModelRow& row = report.value().models.at(0);
+  EXPECT_EQ(report.value().connections_lost, 1U);
+  EXPECT_EQ(row.offered, 150U);
+  EXPECT_EQ(row.offered, row.served + row.dropped + row.errors);
+  EXPECT_GE(row.errors, 1U);
+  EXPECT_GT(row.served, 40U);
+  EXPECT_GT(row.dropped, 10U);
+  EXPECT_GE(row.reasons.at(StatusCode::unavailable).count, 1U);
+}
+
+TEST(LoadClient, ASecondAnswerToTheSameRequestIsNoticed) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, const serve::InferRequest& request) {
+    peer.reply(answer_to(request));
+    peer.reply(answer_to(request));
+  });
+  const auto report =
+      run_load({labelled_model(Arrivals::uniform, 100)}, options_for(server, milliseconds(200)));
+  EXPECT_EQ(report.value().models.at(0).served, 20U);
+  EXPECT_GE(report.value().unexpected_replies, 19U);
+}
+
+TEST(LoadClient, DoesNotStartWithoutConnections) {
+  config::Endpoint nobody;
+  {
+    FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+    nobody = server.endpoint();
+  }
+  LoadOptions options;
+  options.target = nobody;
+  options.generator.duration = milliseconds(100);
+  const Status status = run_load({labelled_model(Arrivals::uniform, 100)}, options).status();
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+}
+
+}  // namespace
+}  // namespace gpulet::load

@@ -1,0 +1,241 @@
+#include "gpulet/load/generator.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace gpulet::load {
+namespace {
+
+using config::Arrivals;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Time at_ms(double ms) { return Time(from_ms(ms)); }
+
+ModelLoad uniform(std::string name, double rate, Duration slo = milliseconds(50)) {
+  return {.name = std::move(name), .arrivals = Arrivals::uniform, .rate = rate, .slo = slo};
+}
+ModelLoad closed(std::string name, std::uint32_t concurrency) {
+  return {.name = std::move(name),
+          .arrivals = Arrivals::closed,
+          .concurrency = concurrency,
+          .slo = milliseconds(50)};
+}
+
+class Trial {
+ public:
+  explicit Trial(const std::vector<ModelLoad>& models,
+                 GeneratorOptions options = {.duration = seconds(10)})
+      : generator(models, options,
+                  [this](const RequestRecord& record) { records.push_back(record); }) {}
+
+  std::vector<DueRequest> all_due(Time now) {
+    std::vector<DueRequest> due;
+    while (const auto request = generator.next(now)) due.push_back(*request);
+    return due;
+  }
+
+  std::vector<RequestRecord> records;
+  Generator generator;
+};
+
+TEST(OpenLoop, GivesOutWhatIsDueWithItsIntendedTimeHoweverLateItIsAsked) {
+  Trial run({uniform("a", 100)});
+  EXPECT_LT(run.generator.next_due(), at_ms(10));
+  EXPECT_FALSE(run.generator.next(Time{} - milliseconds(1)));
+  const std::vector<DueRequest> due = run.all_due(at_ms(500));
+  ASSERT_EQ(due.size(), 50U);
+  for (std::size_t i = 1; i < due.size(); ++i) {
+    EXPECT_NEAR(to_ms(due[i].intended - due[i - 1].intended), 10, 1e-3);
+  }
+  EXPECT_GT(run.generator.next_due(), at_ms(500));
+  EXPECT_NEAR(*run.generator.sender_lag().max_ms, to_ms(at_ms(500) - due.front().intended), 1e-6);
+}
+
+TEST(OpenLoop, DoesNotSlowDownWhenNobodyAnswers) {
+  Trial run({uniform("a", 100)}, {.duration = seconds(5)});
+  std::size_t sent = 0;
+  for (int tick = 0; tick < 6000; ++tick) sent += run.all_due(at_ms(tick)).size();
+  EXPECT_EQ(sent, 500U);
+  EXPECT_EQ(run.generator.next_due(), kNever);
+  EXPECT_FALSE(run.generator.finished());
+  run.generator.give_up(at_ms(7000));
+  EXPECT_TRUE(run.generator.finished());
+  const ModelRow row = run.generator.rows().front();
+  EXPECT_EQ(row.errors, 500U);
+  EXPECT_EQ(row.reasons.at(StatusCode::timeout).count, 500U);
+  EXPECT_EQ(row.violation, 1);
+}
+
+TEST(OpenLoop, LatencyCountsFromTheIntendedTime) {
+  Trial run({uniform("a", 10, milliseconds(150))});
+  const DueRequest request =
+      *run.generator.next(at_ms(190));  // two are due: the first at below 100 ms
+  ASSERT_TRUE(run.generator.answered(request.tag, {}, at_ms(300)));
+  ASSERT_EQ(run.records.size(), 1U);
+  EXPECT_EQ(run.records[0].latency(), at_ms(300) - request.intended);
+  EXPECT_EQ(*run.records[0].sent, at_ms(190));
+  EXPECT_EQ(run.generator.rows()[0].late,
+            1U);  // 110 ms from sending, but above 150 ms from the intended time
+}
+
+TEST(OpenLoop, AModelMoreLeavesTheOthersArrivalsAlone) {
+  const auto arrivals_of_a = [](std::vector<ModelLoad> models) {
+    Trial run(models);
+    std::vector<Time> times;
+    for (const DueRequest& request : run.all_due(at_ms(9999))) {
+      if (models[request.model].name == "a") times.push_back(request.intended);
+    }
+    return times;
+  };
+  ModelLoad a = uniform("a", 40);
+  a.arrivals = Arrivals::poisson;
+  EXPECT_EQ(arrivals_of_a({a}), arrivals_of_a({uniform("b", 7), a, uniform("c", 9)}));
+}
+
+TEST(OpenLoop, BeyondTheOutstandingLimitCountsAsErrorsThatWereNeverSent) {
+  Trial run({uniform("a", 100), uniform("b", 1)}, {.duration = seconds(10), .max_outstanding = 20});
+  EXPECT_EQ(run.all_due(at_ms(1000)).size(), 21U);
+  EXPECT_TRUE(run.generator.outstanding_limit_hit());
+  const ModelRow row = run.generator.rows().front();
+  EXPECT_EQ(row.unsent, 80U);
+  EXPECT_EQ(row.errors, 80U);
+  EXPECT_EQ(row.dropped, 0U);  // the server refused nothing
+  EXPECT_FALSE(run.records.front().sent.has_value());
+}
+
+TEST(OpenLoop, UsesTheInputsInTurn) {
+  ModelLoad model = uniform("a", 100);
+  model.inputs = 3;
+  Trial run({model});
+  std::vector<std::size_t> inputs;
+  for (const DueRequest& request : run.all_due(at_ms(70))) inputs.push_back(request.input);
+  EXPECT_EQ(inputs, (std::vector<std::size_t>{0, 1, 2, 0, 1, 2, 0}));
+}
+
+TEST(OpenLoop, EndsEarlyOnRequest) {
+  Trial run({uniform("a", 100)});
+  const std::vector<DueRequest> due = run.all_due(at_ms(100));
+  run.generator.end_sending(at_ms(100));
+  EXPECT_EQ(run.generator.next_due(), kNever);
+  for (const DueRequest& request : due) run.generator.answered(request.tag, {}, at_ms(120));
+  EXPECT_TRUE(run.generator.finished());
+}
+
+TEST(ClosedLoop, KeepsItsConcurrencyUnderWay) {
+  Trial run({closed("a", 3)}, {.duration = seconds(1)});
+  const std::vector<DueRequest> first = run.all_due(at_ms(0));
+  ASSERT_EQ(first.size(), 3U);
+  EXPECT_EQ(run.generator.next_due(), kNever);
+  run.generator.answered(first[1].tag, {}, at_ms(40));
+  EXPECT_EQ(run.generator.next_due(), at_ms(40));
+  const DueRequest next = *run.generator.next(at_ms(41));
+  EXPECT_EQ(next.intended, at_ms(41));  // a closed loop means "as soon as it could"
+  run.generator.answered(first[0].tag, {}, at_ms(1000));
+  EXPECT_EQ(run.generator.next_due(), kNever);  // the run is over
+}
+
+TEST(ClosedLoop, PausesBeforeItReplacesAFailedRequest) {
+  Trial run({closed("a", 1)});
+  const DueRequest request = *run.generator.next(at_ms(0));
+  run.generator.answered(request.tag, {.status = Status(StatusCode::unavailable, "no gpulet")},
+                         at_ms(1));
+  EXPECT_EQ(run.generator.next_due(), at_ms(1) + kPauseAfterFailure);
+}
+
+TEST(Generator, CountsEachKindOfOutcomeInItsPlace) {
+  Trial run({uniform("a", 1000)});
+  std::vector<DueRequest> due = run.all_due(at_ms(10));
+  ASSERT_GE(due.size(), 7U);
+  const auto refuse = [&](std::size_t i, StatusCode code) {
+    run.generator.answered(due[i].tag, {.status = Status(code, "because")}, at_ms(20));
+  };
+  refuse(0, StatusCode::too_late);
+  refuse(1, StatusCode::overloaded);
+  refuse(2, StatusCode::invalid);
+  refuse(3, StatusCode::timeout);
+  run.generator.failed(due[4].tag, Status(StatusCode::unavailable, "lost"), true, at_ms(20));
+  run.generator.answered(due[5].tag, {}, at_ms(20));
+  run.generator.answered(due[6].tag, {}, at_ms(500));
+  const ModelRow row = run.generator.rows().front();
+  EXPECT_EQ(row.offered, 7U);
+  EXPECT_EQ(row.dropped, 2U);
+  EXPECT_EQ(row.errors, 3U);
+  EXPECT_EQ(row.served, 2U);
+  EXPECT_EQ(row.late, 1U);
+  EXPECT_DOUBLE_EQ(row.violation, 6.0 / 7);
+  EXPECT_EQ(row.reasons.at(StatusCode::too_late), (ModelRow::Reason{1, "because"}));
+}
+
+TEST(Generator, KnowsAnAnswerToNothing) {
+  Trial run({uniform("a", 1000)});
+  const DueRequest request = *run.generator.next(at_ms(5));
+  EXPECT_FALSE(run.generator.answered(request.tag + 1000, {}, at_ms(6)));
+  EXPECT_TRUE(run.generator.answered(request.tag, {}, at_ms(6)));
+  EXPECT_FALSE(run.generator.answered(request.tag, {}, at_ms(7)));
+  EXPECT_EQ(run.generator.rows().front().served, 1U);
+}
+
+TEST(Generator, AccuracyIsThatOfTheAnswersOfLabelledModels) {
+  ModelLoad labelled = uniform("a", 1000);
+  labelled.labelled = true;
+  Trial run({labelled, uniform("b", 1000)});
+  const std::vector<DueRequest> due = run.all_due(at_ms(20));
+  std::size_t answers = 0;
+  for (const DueRequest& request : due) {
+    if (request.model == 0)
+      run.generator.answered(request.tag, {.correct = answers++ % 4 != 0}, at_ms(21));
+    if (request.model == 1) run.generator.answered(request.tag, {}, at_ms(21));
+  }
+  EXPECT_EQ(answers, 20U);
+  EXPECT_DOUBLE_EQ(*run.generator.rows()[0].accuracy, 0.75);
+  EXPECT_EQ(run.generator.rows()[1].accuracy, std::nullopt);
+}
+
+// Whatever a server does, every request that was offered is accounted for once.
+RC_GTEST_PROP(Generator, AccountsForEveryRequestOnce, ()) {
+  const auto steps = *rc::gen::container<std::vector<std::pair<int, int>>>(
+      rc::gen::pair(rc::gen::inRange(0, 40), rc::gen::inRange(0, 12)));
+  const auto limit = static_cast<std::uint32_t>(*rc::gen::inRange(1, 30));
+  std::vector<ModelLoad> models = {uniform("a", 200), closed("b", 5),
+                                   uniform("c", 90, milliseconds(5))};
+  models[2].arrivals = Arrivals::poisson;
+  Trial run(models, {.duration = seconds(1), .max_outstanding = limit});
+  std::deque<std::uint64_t> tags;
+  Time now{};
+  for (const auto& [advance_ms, action] : steps) {
+    now += milliseconds(advance_ms);
+    for (const DueRequest& request : run.all_due(now)) tags.push_back(request.tag);
+    if (tags.empty()) continue;
+    if (action == 10) {
+      run.generator.failed(tags.front(), Status(StatusCode::unavailable, "lost"), true, now);
+    } else if (action == 11) {
+      run.generator.failed(tags.front(), Status(StatusCode::unavailable, "not sent"), false, now);
+    } else {
+      const auto code = static_cast<StatusCode>(action);
+      run.generator.answered(tags.front(),
+                             {.status = action == 0 ? Status() : Status(code, "refused")}, now);
+    }
+    tags.pop_front();
+  }
+  run.generator.end_sending(now);
+  run.generator.give_up(now);
+  RC_ASSERT(run.generator.finished());
+  std::uint64_t offered = 0;
+  for (const ModelRow& row : run.generator.rows()) {
+    RC_ASSERT(row.offered == row.served + row.dropped + row.errors);
+    RC_ASSERT(row.late <= row.served);
+    RC_ASSERT(row.unsent <= row.errors);
+    RC_ASSERT(row.violation >= 0 && row.violation <= 1);
+    offered += row.offered;
+  }
+  RC_ASSERT(offered == run.records.size());
+  RC_ASSERT(offered == run.generator.progress().offered);
+}
+
+}  // namespace
+}  // namespace gpulet::load

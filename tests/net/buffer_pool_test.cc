@@ -1,0 +1,97 @@
+#include "gpulet/net/buffer_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace gpulet::net {
+namespace {
+
+constexpr std::size_t kImage = 602'112;
+
+TEST(BufferPoolReuse, hands_out_the_memory_that_was_released) {
+  BufferPool pool({});
+  const std::byte* first = nullptr;
+  {
+    const MutableBytes buffer = pool.take(kImage).value();
+    ASSERT_EQ(buffer.size(), kImage);
+    first = buffer.view().data();
+    EXPECT_EQ(pool.idle_bytes(), 0U);
+  }
+  EXPECT_GE(pool.idle_bytes(), kImage);
+  EXPECT_EQ(pool.take(kImage - 1000).value().view().data(), first);
+}
+
+TEST(BufferPoolReuse, waits_for_the_last_view_of_it) {
+  BufferPool pool({});
+  Bytes slice = pool.take(kImage).value().freeze().slice(10, 10);
+  EXPECT_EQ(pool.idle_bytes(), 0U);
+  slice = Bytes();
+  EXPECT_GE(pool.idle_bytes(), kImage);
+  EXPECT_EQ(pool.used_bytes(), 0U);
+}
+
+TEST(BufferPoolReuse, wastes_at_most_a_quarter) {
+  BufferPool pool({});
+  for (std::size_t bytes = 32U << 10U; bytes < 100U << 20U; bytes = bytes * 9 / 8 + 1) {
+    const MutableBytes buffer = pool.take(bytes).value();
+    EXPECT_EQ(buffer.size(), bytes);
+    EXPECT_GE(pool.used_bytes(), bytes);
+    EXPECT_LE(pool.used_bytes(), bytes + bytes / 4) << bytes;
+  }
+}
+
+TEST(BufferPoolBounds, keeps_no_more_idle_than_it_may_and_the_sizes_that_are_asked_for) {
+  BufferPool pool({.max_idle_bytes = 2U << 20U, .max_used_bytes = 1U << 30U});
+  {
+    std::vector<MutableBytes> buffers;
+    for (int i = 0; i < 10; ++i) buffers.push_back(pool.take(kImage).value());
+  }
+  EXPECT_LE(pool.idle_bytes(), 2U << 20U);
+  EXPECT_GE(pool.idle_bytes(), kImage);
+  const std::byte* other = pool.take(1'500'000).value().view().data();
+  EXPECT_LE(pool.idle_bytes(), 2U << 20U);
+  EXPECT_EQ(pool.take(1'500'000).value().view().data(), other);
+}
+
+TEST(BufferPoolBounds, refuses_when_too_much_is_in_use) {
+  BufferPool pool({.max_idle_bytes = 0, .max_used_bytes = 1U << 20U});
+  std::optional<MutableBytes> held = pool.take(kImage).value();
+  const auto refused = pool.take(kImage);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::overloaded);
+  held.reset();
+  EXPECT_TRUE(pool.take(kImage).ok());
+}
+
+TEST(BufferPoolBounds, small_buffers_are_exact_and_buffers_may_outlive_the_pool) {
+  std::optional<BufferPool> pool(std::in_place, BufferPoolOptions{});
+  const MutableBytes small = pool->take(3136).value();
+  const MutableBytes empty = pool->take(0).value();
+  const MutableBytes large = pool->take(kImage).value();
+  pool.reset();
+  EXPECT_EQ(small.size(), 3136U);
+  EXPECT_EQ(empty.size(), 0U);
+  std::memset(large.view().data(), 1, large.size());
+}
+
+TEST(BufferPoolThreads, buffers_may_be_released_on_any_of_them) {
+  BufferPool pool({});
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&pool, t] {
+      for (std::size_t i = 0; i < 500; ++i) {
+        const MutableBytes buffer = pool.take(40'000 + 10'000 * (i % 7)).value();
+        std::memset(buffer.view().data(), t, 64);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(pool.used_bytes(), 0U);
+}
+
+}  // namespace
+}  // namespace gpulet::net

@@ -1,0 +1,375 @@
+#include "gpulet/net/connection.h"
+
+#include <boost/asio/write.hpp>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/net/frame_bytes.h"
+#include "tests/net/loop.h"
+
+namespace gpulet::net {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+// A frame whose message is `text`. The codec is of no interest here.
+OutgoingFrame frame_of(const std::string& text, std::vector<Bytes> payload = {}) {
+  std::size_t payload_bytes = 0;
+  for (const Bytes& piece : payload) payload_bytes += piece.size();
+  const auto header = encode_frame_header({MessageType::infer_request, static_cast<std::uint32_t>(text.size()),
+                                           static_cast<std::uint32_t>(payload_bytes)});
+  return {std::string(reinterpret_cast<const char*>(header.data()), header.size()) + text, std::move(payload)};
+}
+
+Bytes pattern(std::size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i % 251);
+  return Bytes::own(std::move(bytes));
+}
+
+bool same(const Bytes& a, const Bytes& b) { return std::ranges::equal(a.view(), b.view()); }
+
+// Keeps what it gets; a test hooks into the frames.
+class Recorder : public ConnectionHandler {
+ public:
+  Result<MutableBytes> payload_memory(const FrameHeader& header, std::span<const std::byte>) override {
+    ++payloads_wanted;
+    if (refuse_payloads) return Status(StatusCode::invalid, "no room");
+    return memory_for(header.payload_bytes);
+  }
+  void on_frame(const FrameHeader&, std::span<const std::byte> message, MutableBytes payload) override {
+    messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
+    payloads.push_back(payload.freeze());
+    if (on_each) on_each();
+  }
+  std::optional<OutgoingFrame> goodbye(const Status& failure) override {
+    if (says_goodbye) return frame_of(failure.message());
+    return std::nullopt;
+  }
+  void on_closed(const Status& reason) override {
+    ++closed_calls;
+    closed = reason;
+  }
+
+  [[nodiscard]] bool is_closed() const { return closed_calls > 0; }
+
+  std::vector<std::string> messages;
+  std::vector<Bytes> payloads;
+  std::function<void()> on_each;
+  bool refuse_payloads = false;
+  bool says_goodbye = false;
+  int payloads_wanted = 0;
+  int closed_calls = 0;
+  Status closed;
+};
+
+// Two ends of a Unix socket pair; either may be a Connection or stay a bare socket.
+class ConnectionTest : public ::testing::Test {
+ protected:
+  using LocalSocket = asio::local::stream_protocol::socket;
+
+  ConnectionTest() { new_pair(); }
+
+  void new_pair() {
+    LocalSocket one(loop_.context());
+    LocalSocket two(loop_.context());
+    asio::local::connect_pair(one, two);
+    here_ = std::move(one);
+    there_ = std::move(two);
+  }
+
+  std::shared_ptr<Connection> start(StreamSocket& socket, ConnectionHandler& handler,
+                                    const ConnectionOptions& options = {}) {
+    return Connection::start(std::move(socket), options, handler);
+  }
+
+  void write_raw(const std::vector<std::byte>& bytes) { asio::write(there_, asio::buffer(bytes)); }
+
+  // Reads the bare end until it is closed, as the loop runs.
+  std::vector<std::byte> read_to_end() {
+    std::vector<std::byte> all;
+    std::vector<std::byte> block(1U << 16U);
+    there_.non_blocking(true);
+    EXPECT_TRUE(loop_.run_until([&] {
+      boost::system::error_code error;
+      while (!error) {
+        const std::size_t bytes = there_.read_some(asio::buffer(block), error);
+        all.insert(all.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(bytes));
+      }
+      return error != asio::error::would_block;
+    }));
+    return all;
+  }
+
+  Loop loop_;
+  StreamSocket here_{loop_.context()};
+  StreamSocket there_{loop_.context()};
+  Recorder recorder_;
+};
+
+TEST_F(ConnectionTest, carries_frames_of_every_size_both_ways_in_order) {
+  Recorder peer;
+  const auto a = start(here_, recorder_);
+  const auto b = start(there_, peer);
+  const std::vector<std::size_t> sizes{0, 1, 3136, 65'536, 602'112, 4'800'000};
+  std::size_t sent = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (const std::size_t size : sizes) {
+      const Bytes payload = pattern(size);
+      a->send(frame_of("to b " + std::to_string(sent), {payload.slice(0, size / 3), payload.slice(size / 3, size - size / 3)}));
+      b->send(frame_of("to a " + std::to_string(sent), {payload}));
+      ++sent;
+    }
+  }
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == sent && peer.messages.size() == sent; }));
+  for (std::size_t i = 0; i < sent; ++i) {
+    EXPECT_EQ(recorder_.messages[i], "to a " + std::to_string(i));
+    EXPECT_EQ(peer.messages[i], "to b " + std::to_string(i));
+    EXPECT_TRUE(same(peer.payloads[i], pattern(sizes[i % sizes.size()])));
+    EXPECT_TRUE(same(recorder_.payloads[i], pattern(sizes[i % sizes.size()])));
+  }
+  EXPECT_EQ(a->queued_bytes(), 0U);
+}
+
+TEST_F(ConnectionTest, makes_no_callback_before_start_has_returned_nor_within_a_call) {
+  write_raw(bytes_of(frame_of("hello")));
+  const auto connection = start(here_, recorder_);
+  EXPECT_TRUE(recorder_.messages.empty());
+  connection->close({StatusCode::cancelled, "enough"});
+  EXPECT_FALSE(recorder_.is_closed());
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed, Status(StatusCode::cancelled, "enough"));
+  EXPECT_TRUE(recorder_.messages.empty());
+}
+
+TEST_F(ConnectionTest, sends_what_one_turn_answers_in_one_piece) {
+  const auto connection = start(here_, recorder_);
+  recorder_.on_each = [&] { connection->send(frame_of("answer")); };
+  std::vector<std::byte> requests;
+  for (int i = 0; i < 50; ++i) {
+    const auto bytes = bytes_of(frame_of("request"));
+    requests.insert(requests.end(), bytes.begin(), bytes.end());
+  }
+  write_raw(requests);
+  ASSERT_TRUE(loop_.run_until([&] { return there_.available() > 0; }));
+  EXPECT_EQ(there_.available(), 50 * bytes_of(frame_of("answer")).size());
+}
+
+TEST_F(ConnectionTest, lets_others_in_between_the_frames_of_a_flood) {
+  Recorder other;
+  StreamSocket flood = std::move(there_);
+  StreamSocket flooded = std::move(here_);
+  new_pair();
+  const auto first = start(flooded, recorder_);
+  const auto second = start(here_, other);
+  std::vector<std::byte> flooding;
+  for (int i = 0; i < 2000; ++i) {
+    const auto bytes = bytes_of(frame_of("x"));
+    flooding.insert(flooding.end(), bytes.begin(), bytes.end());
+  }
+  asio::write(flood, asio::buffer(flooding));
+  write_raw(bytes_of(frame_of("me too")));
+  ASSERT_TRUE(loop_.run_until([&] { return !other.messages.empty(); }));
+  EXPECT_LT(recorder_.messages.size(), 2000U);
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == 2000U; }));
+}
+
+TEST_F(ConnectionTest, closes_when_the_peer_closes) {
+  const auto connection = start(here_, recorder_);
+  there_.close();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
+}
+
+TEST_F(ConnectionTest, takes_a_peer_that_shuts_down_its_sending_for_gone_after_its_last_frame) {
+  const auto connection = start(here_, recorder_);
+  recorder_.on_each = [&] { connection->send(frame_of("answer")); };
+  write_raw(bytes_of(frame_of("last words")));
+  there_.shutdown(StreamSocket::shutdown_send);
+  EXPECT_EQ(read_to_end(), bytes_of(frame_of("answer")));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.messages, std::vector<std::string>{"last words"});
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
+}
+
+TEST_F(ConnectionTest, tells_when_the_peer_closed_in_the_middle_of_a_frame) {
+  const auto connection = start(here_, recorder_);
+  std::vector<std::byte> half = bytes_of(frame_of("half a frame"));
+  half.resize(half.size() - 3);
+  write_raw(half);
+  there_.close();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_NE(recorder_.closed.message().find("middle"), std::string::npos);
+}
+
+TEST_F(ConnectionTest, says_goodbye_to_a_peer_that_breaks_the_protocol_and_closes) {
+  recorder_.says_goodbye = true;
+  const auto connection = start(here_, recorder_);
+  write_raw(std::vector<std::byte>(100'000));  // more than is ever read of it
+  const std::vector<std::byte> got = read_to_end();
+  ASSERT_GT(got.size(), kFrameHeaderBytes);
+  there_.close();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::malformed);
+  EXPECT_EQ(got, bytes_of(frame_of(recorder_.closed.message())));
+}
+
+TEST_F(ConnectionTest, asks_for_no_memory_for_an_overlong_length) {
+  const auto connection = start(here_, recorder_);
+  const auto header = encode_frame_header({MessageType::batch, 0, 0xffffffff});
+  write_raw({header.begin(), header.end()});
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::invalid);
+  EXPECT_EQ(recorder_.payloads_wanted, 0);
+}
+
+TEST_F(ConnectionTest, closes_with_the_handlers_reason_not_to_take_a_payload) {
+  recorder_.refuse_payloads = true;
+  const auto connection = start(here_, recorder_);
+  write_raw(bytes_of(frame_of("big", {pattern(100)})));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed, Status(StatusCode::invalid, "no room"));
+}
+
+TEST_F(ConnectionTest, drops_a_peer_that_never_reads_at_the_bound_of_its_queue) {
+  ConnectionOptions options;
+  options.max_queued_bytes = 1U << 20U;
+  const auto connection = start(here_, recorder_, options);
+  const Bytes payload = pattern(100'000);
+  ASSERT_TRUE(loop_.run_until([&] {
+    connection->send(frame_of("more", {payload}));
+    EXPECT_LE(connection->queued_bytes(), options.max_queued_bytes);
+    return recorder_.is_closed();
+  }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::overloaded);
+}
+
+TEST_F(ConnectionTest, bounds_a_queue_of_tiny_frames_by_what_they_cost) {
+  ConnectionOptions options;
+  options.max_queued_bytes = 1U << 20U;
+  const auto connection = start(here_, recorder_, options);
+  int frames = 0;
+  while (connection->queued_bytes() < options.max_queued_bytes - 200 && frames < 20'000) {
+    connection->send(frame_of(""));
+    ++frames;
+  }
+  EXPECT_LT(frames, 10'000);
+}
+
+TEST_F(ConnectionTest, drops_a_peer_that_never_reads_after_the_write_timeout_and_harms_nobody_else) {
+  Recorder other;
+  Recorder others_peer;
+  StreamSocket silent = std::move(there_);
+  StreamSocket ignored = std::move(here_);
+  new_pair();
+  ConnectionOptions options;
+  options.write_timeout = 100ms;
+  const auto stuck = start(ignored, recorder_, options);
+  const auto healthy = start(here_, other, options);
+  const auto healthy_peer = start(there_, others_peer, options);
+  stuck->send(frame_of("never read", {pattern(8'000'000)}));
+  others_peer.on_each = [&] { healthy_peer->send(frame_of("pong")); };
+  other.on_each = [&] { healthy->send(frame_of("ping")); };
+  healthy->send(frame_of("ping"));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+  const std::size_t before = other.messages.size();
+  EXPECT_GT(before, 0U);
+  EXPECT_TRUE(loop_.run_until([&] { return other.messages.size() > before + 10; }));
+  EXPECT_FALSE(other.is_closed());
+}
+
+TEST_F(ConnectionTest, drops_a_peer_that_falls_silent_when_heartbeats_are_due) {
+  ConnectionOptions options;
+  options.read_timeout = 60ms;
+  const auto connection = start(here_, recorder_, options);
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+}
+
+TEST_F(ConnectionTest, drops_a_peer_that_stops_in_the_middle_of_a_frame_but_lets_an_idle_one_be) {
+  Recorder idle;
+  StreamSocket stalled = std::move(there_);
+  StreamSocket waiting = std::move(here_);
+  new_pair();
+  ConnectionOptions options;
+  options.frame_timeout = 60ms;
+  const auto first = start(waiting, recorder_, options);
+  const auto second = start(here_, idle, options);
+  write_raw(bytes_of(frame_of("whole")));
+  std::vector<std::byte> half = bytes_of(frame_of("half", {pattern(1000)}));
+  half.resize(500);
+  asio::write(stalled, asio::buffer(half));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+  EXPECT_EQ(idle.messages.size(), 1U);
+  EXPECT_FALSE(idle.is_closed());
+}
+
+TEST_F(ConnectionTest, sends_everything_before_it_closes_even_with_unread_input) {
+  const auto connection = start(here_, recorder_);
+  connection->send(frame_of("all of it", {pattern(3'000'000)}));
+  connection->close_after_sending();
+  connection->send(frame_of("too late"));
+  write_raw(bytes_of(frame_of("ignored", {pattern(50'000)})));
+  EXPECT_EQ(read_to_end(), bytes_of(frame_of("all of it", {pattern(3'000'000)})));
+  there_.close();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
+  EXPECT_TRUE(recorder_.messages.empty());
+}
+
+TEST_F(ConnectionTest, closes_after_sending_although_the_peer_keeps_its_side_open) {
+  ConnectionOptions options;
+  options.write_timeout = 50ms;
+  const auto connection = start(here_, recorder_, options);
+  connection->close_after_sending();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
+}
+
+TEST_F(ConnectionTest, may_be_closed_by_its_handler_in_the_middle_of_many_frames) {
+  const auto connection = start(here_, recorder_);
+  recorder_.on_each = [&] {
+    if (recorder_.messages.size() == 2) connection->close({StatusCode::cancelled, "two are enough"});
+  };
+  for (int i = 0; i < 5; ++i) write_raw(bytes_of(frame_of("frame", {pattern(10)})));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.messages.size(), 2U);
+  connection->close({StatusCode::internal, "again"});
+  loop_.run_ready();
+  EXPECT_EQ(recorder_.closed_calls, 1);
+}
+
+TEST_F(ConnectionTest, may_be_dropped_with_everything_in_flight_and_calls_nobody_any_more) {
+  auto handler = std::make_unique<Recorder>();
+  auto connection = start(here_, *handler);
+  connection->send(frame_of("unsent", {pattern(5'000'000)}));
+  write_raw(bytes_of(frame_of("unread")));
+  loop_.run_ready();
+  write_raw(bytes_of(frame_of("unread", {pattern(100'000)})));
+  connection.reset();
+  handler.reset();
+  read_to_end();
+  loop_.run_ready();
+}
+
+TEST_F(ConnectionTest, may_be_dropped_by_its_handler_while_it_calls_it) {
+  std::shared_ptr<Connection> connection = start(here_, recorder_);
+  recorder_.on_each = [&] { connection.reset(); };
+  for (int i = 0; i < 3; ++i) write_raw(bytes_of(frame_of("frame")));
+  read_to_end();
+  loop_.run_ready();
+  EXPECT_EQ(recorder_.messages.size(), 1U);
+  EXPECT_FALSE(recorder_.is_closed());
+}
+
+}  // namespace
+}  // namespace gpulet::net

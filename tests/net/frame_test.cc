@@ -1,0 +1,196 @@
+#include "gpulet/net/codec/frame.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "gpulet/net/codec/frame_reader.h"
+#include "tests/net/frame_bytes.h"
+
+namespace gpulet::net {
+namespace {
+
+using namespace testing;
+
+using HeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
+
+struct Received {
+  FrameHeader header;
+  std::vector<std::byte> message;
+  std::vector<std::byte> payload;
+};
+
+std::vector<std::byte> some_bytes(std::size_t count, int seed) {
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 31 + static_cast<std::size_t>(seed));
+  return bytes;
+}
+
+Received some_frame(std::size_t message_bytes, std::size_t payload_bytes, int seed) {
+  return {{MessageType::infer_request, static_cast<std::uint32_t>(message_bytes), static_cast<std::uint32_t>(payload_bytes)},
+          some_bytes(message_bytes, seed),
+          some_bytes(payload_bytes, seed + 7)};
+}
+
+void append(std::vector<std::byte>& stream, const Received& frame) {
+  const HeaderBytes header = encode_frame_header(frame.header);
+  stream.insert(stream.end(), header.begin(), header.end());
+  stream.insert(stream.end(), frame.message.begin(), frame.message.end());
+  stream.insert(stream.end(), frame.payload.begin(), frame.payload.end());
+}
+
+// Copies as a scattered receive of at most `limit` bytes would.
+std::size_t receive(std::span<const std::byte> stream, std::size_t limit, FrameReader& reader) {
+  std::size_t done = 0;
+  for (const std::span<std::byte> space : reader.space()) {
+    const std::size_t bytes = std::min({space.size(), limit - done, stream.size() - done});
+    if (bytes > 0) std::memcpy(space.data(), stream.data() + done, bytes);
+    done += bytes;
+  }
+  reader.received(done);
+  return done;
+}
+
+void take_frames(FrameReader& reader, std::vector<Received>& frames) {
+  for (;;) {
+    Result<FrameReader::Event> next = reader.next();
+    ASSERT_TRUE(next.ok()) << next.status().message();
+    FrameReader::Event& event = next.value();
+    if (event.kind == FrameReader::Event::Kind::incomplete) return;
+    if (event.kind == FrameReader::Event::Kind::payload_wanted) {
+      ASSERT_TRUE(reader.give_payload(memory_for(event.header.payload_bytes)).ok());
+      continue;
+    }
+    const std::span<const std::byte> payload = event.payload.view();
+    frames.push_back({event.header, {event.message.begin(), event.message.end()}, {payload.begin(), payload.end()}});
+  }
+}
+
+std::vector<Received> read_all(std::span<const std::byte> stream, std::vector<std::size_t> pieces) {
+  FrameReader reader{FrameLimits{}};
+  std::vector<Received> frames;
+  for (std::size_t turn = 0; !stream.empty(); ++turn) {
+    stream = stream.subspan(receive(stream, pieces[turn % pieces.size()], reader));
+    take_frames(reader, frames);
+  }
+  EXPECT_FALSE(reader.inside_frame());
+  return frames;
+}
+
+bool same(const std::vector<Received>& a, const std::vector<Received>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Received& one, const Received& other) {
+    return one.header == other.header && one.message == other.message && one.payload == other.payload;
+  });
+}
+
+TEST(FrameHeaderBytes, are_little_endian_with_the_magic_first) {
+  const HeaderBytes bytes = encode_frame_header({MessageType::batch, 0x01020304, 0x0a0b0c0d});
+  const unsigned char expected[] = {'G', 'P', 'L', 'T', 1, 35, 0, 0, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a};
+  EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof(expected)), 0);
+}
+
+TEST(FrameHeaderBytes, that_are_not_of_the_protocol_are_malformed) {
+  const HeaderBytes good = encode_frame_header({MessageType::heartbeat, 0, 0});
+  ASSERT_TRUE(decode_frame_header(good, {}).ok());
+  for (const std::size_t at : {0U, 3U, 4U, 5U, 6U, 7U}) {  // magic, version, type, reserved
+    HeaderBytes bad = good;
+    bad[at] ^= std::byte{0x40};
+    const auto result = decode_frame_header(bad, {});
+    ASSERT_FALSE(result.ok()) << at;
+    EXPECT_EQ(result.status().code(), StatusCode::malformed);
+  }
+}
+
+TEST(FrameHeaderBytes, with_lengths_over_the_limit_are_invalid_and_name_them) {
+  const FrameLimits limits{100, 1000};
+  EXPECT_TRUE(decode_frame_header(encode_frame_header({MessageType::batch, 100, 1000}), limits).ok());
+  const auto message = decode_frame_header(encode_frame_header({MessageType::batch, 101, 0}), limits);
+  const auto payload = decode_frame_header(encode_frame_header({MessageType::batch, 0, 0xffffffff}), limits);
+  EXPECT_EQ(message.status().code(), StatusCode::invalid);
+  EXPECT_NE(message.status().message().find("101"), std::string::npos);
+  EXPECT_EQ(payload.status().code(), StatusCode::invalid);
+  EXPECT_NE(payload.status().message().find("4294967295"), std::string::npos);
+}
+
+TEST(FrameReaderStream, is_read_the_same_at_every_place_it_may_be_cut) {
+  const std::vector<Received> sent{some_frame(20, 30, 1), some_frame(0, 0, 2), some_frame(5, 0, 3),
+                                   some_frame(0, 40, 4), some_frame(9, 1, 5)};
+  std::vector<std::byte> stream;
+  for (const Received& frame : sent) append(stream, frame);
+  for (std::size_t cut = 1; cut < stream.size(); ++cut) {
+    EXPECT_TRUE(same(read_all(stream, {cut, stream.size()}), sent)) << cut;
+    EXPECT_TRUE(same(read_all(stream, {cut}), sent)) << cut;
+  }
+}
+
+RC_GTEST_PROP(FrameReaderStream, is_read_the_same_in_pieces_of_any_size, ()) {
+  std::vector<Received> sent;
+  std::vector<std::byte> stream;
+  const int frames = *rc::gen::inRange(1, 12);
+  for (int i = 0; i < frames; ++i) {
+    const auto message = *rc::gen::element<std::size_t>(0, 1, 100, 5000, FrameReader::kBufferBytes, 200'000);
+    const auto payload = *rc::gen::element<std::size_t>(0, 1, 3000, FrameReader::kBufferBytes - 16, 300'000);
+    sent.push_back(some_frame(message, payload, i));
+    append(stream, sent.back());
+  }
+  const auto pieces = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::size_t>>(
+      rc::gen::element<std::size_t>(7, 1000, 16'384, FrameReader::kBufferBytes, 1'000'000)));
+  RC_ASSERT(same(read_all(stream, pieces), sent));
+}
+
+TEST(FrameReaderPayload, beyond_what_is_buffered_is_received_into_its_own_memory) {
+  const Received sent = some_frame(10, 600'000, 1);
+  std::vector<std::byte> stream;
+  append(stream, sent);
+  FrameReader reader{FrameLimits{}};
+  receive(stream, 1000, reader);
+  ASSERT_EQ(reader.next().value().kind, FrameReader::Event::Kind::payload_wanted);
+  const MutableBytes memory = memory_for(600'000);
+  ASSERT_TRUE(reader.give_payload(memory).ok());
+  const std::size_t buffered = 1000 - kFrameHeaderBytes - 10;
+  EXPECT_EQ(reader.space()[0].data(), memory.view().data() + buffered);
+  EXPECT_EQ(reader.space()[0].size(), 600'000 - buffered);
+}
+
+TEST(FrameReaderPayload, into_memory_of_another_size_is_refused) {
+  std::vector<std::byte> stream;
+  append(stream, some_frame(0, 100, 1));
+  FrameReader reader{FrameLimits{}};
+  receive(stream, stream.size(), reader);
+  ASSERT_EQ(reader.next().value().kind, FrameReader::Event::Kind::payload_wanted);
+  EXPECT_EQ(reader.give_payload(memory_for(99)).code(), StatusCode::internal);
+}
+
+TEST(FrameReaderStream, knows_whether_a_frame_has_begun) {
+  std::vector<std::byte> stream;
+  append(stream, some_frame(10, 10, 1));
+  for (std::size_t cut = 1; cut < stream.size(); ++cut) {
+    FrameReader reader{FrameLimits{}};
+    EXPECT_FALSE(reader.inside_frame());
+    std::vector<Received> frames;
+    std::size_t done = receive(stream, cut, reader);
+    take_frames(reader, frames);
+    EXPECT_TRUE(reader.inside_frame()) << cut;
+    receive(std::span(stream).subspan(done), stream.size(), reader);
+    take_frames(reader, frames);
+    EXPECT_FALSE(reader.inside_frame());
+    EXPECT_EQ(frames.size(), 1U);
+  }
+}
+
+TEST(FrameReaderStream, that_turns_bad_fails_after_the_good_frames) {
+  std::vector<std::byte> stream;
+  append(stream, some_frame(3, 0, 1));
+  stream.resize(stream.size() + kFrameHeaderBytes);  // zeros: no magic
+  FrameReader reader{FrameLimits{}};
+  receive(stream, stream.size(), reader);
+  EXPECT_EQ(reader.next().value().kind, FrameReader::Event::Kind::frame);
+  EXPECT_EQ(reader.next().status().code(), StatusCode::malformed);
+}
+
+}  // namespace
+}  // namespace gpulet::net

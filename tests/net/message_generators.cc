@@ -1,0 +1,284 @@
+#include "tests/net/message_generators.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+namespace gpulet::net::testing {
+namespace {
+
+using namespace serve;
+
+// ---- random values ----
+
+std::uint64_t any_number() { return *rc::gen::arbitrary<std::uint64_t>(); }
+std::uint32_t any_index() { return *rc::gen::arbitrary<std::uint32_t>(); }
+std::uint32_t any_batch() { return *rc::gen::inRange<std::uint32_t>(1, 1025); }
+Share any_share() { return Share{*rc::gen::inRange(1, 101)}; }
+double any_amount() { return static_cast<double>(*rc::gen::inRange(0, 1 << 20)) / 64; }
+Duration any_duration() { return std::chrono::microseconds(*rc::gen::inRange<std::int64_t>(0, 1LL << 44)); }
+
+std::string any_sha256() {
+  return *rc::gen::container<std::string>(64, rc::gen::elementOf(std::string("0123456789abcdef")));
+}
+
+template <typename Make>
+auto some(const Make& make) {
+  std::vector<decltype(make())> values(*rc::gen::inRange<std::size_t>(0, 4));
+  for (auto& value : values) value = make();
+  return values;
+}
+
+TensorSpec any_tensor() {
+  TensorSpec spec;
+  spec.name = any_name();
+  spec.type = static_cast<DataType>(*rc::gen::inRange(1, 11));
+  spec.shape = some([] { return *rc::gen::inRange<std::int64_t>(1, 9); });
+  return spec;
+}
+
+GpuletReport any_report() {
+  GpuletReport report;
+  report.id = {any_number()};
+  report.device = any_index();
+  report.size = any_share();
+  report.models = some([] { return schedule::LoadedModel{any_name(), any_batch()}; });
+  report.state = static_cast<GpuletState>(*rc::gen::inRange(1, 6));
+  report.status = any_status();
+  return report;
+}
+
+DeviceOffer any_device(const std::string& node) {
+  DeviceOffer offer;
+  offer.device.key = {node, any_index()};
+  offer.device.type = any_name();
+  offer.device.partitioning = any_name();
+  offer.device.sizes = some(any_share);
+  offer.device.max_partitions = any_index();
+  offer.device.memory_mb = any_amount();
+  offer.mechanism = any_name();
+  return offer;
+}
+
+Hello any_hello() {
+  Hello hello;
+  hello.node = any_name();
+  hello.devices = some([&] { return any_device(hello.node); });
+  hello.gpulets = some(any_report);
+  return hello;
+}
+
+InferReply any_infer_reply() {
+  InferReply reply;
+  reply.tag = any_number();
+  reply.status = any_status();
+  reply.outputs = any_tensors();
+  for (const TensorSpec& output : reply.outputs) reply.payload.push_back(any_bytes(byte_size(output).value()));
+  reply.queued = any_duration();
+  reply.executed = any_duration();
+  reply.batch_size = any_batch();
+  return reply;
+}
+
+ModelPiece any_piece() {
+  ModelPiece piece{any_sha256(), *rc::gen::inRange<std::uint64_t>(0, 1ULL << 40), 0, any_bytes()};
+  piece.total_bytes = piece.offset + piece.data.size() + *rc::gen::inRange<std::uint64_t>(0, 1000);
+  return piece;
+}
+
+RunBatch any_run() {
+  const auto below = [] { return *rc::gen::inRange<std::uint64_t>(0, 1ULL << 62); };
+  return {{any_number()}, any_name(), any_batch(), below(), below(), below(), below(), any_duration(), any_duration()};
+}
+
+// ---- the same ----
+
+bool same_bytes(const Bytes& a, const Bytes& b) { return std::ranges::equal(a.view(), b.view()); }
+
+bool same_bytes(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Bytes& one, const Bytes& other) { return same_bytes(one, other); });
+}
+
+template <typename T>
+bool all_same(const std::vector<T>& a, const std::vector<T>& b);
+
+bool equal(const InferRequest& a, const InferRequest& b) {
+  return a.tag == b.tag && a.model == b.model && a.timeout == b.timeout && a.inputs == b.inputs &&
+         same_bytes(a.payload, b.payload);
+}
+bool equal(const InferReply& a, const InferReply& b) {
+  return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs && same_bytes(a.payload, b.payload) &&
+         a.queued == b.queued && a.executed == b.executed && a.batch_size == b.batch_size;
+}
+bool equal(const ModelInfo& a, const ModelInfo& b) {
+  return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs && a.slo_ms == b.slo_ms &&
+         a.max_batch == b.max_batch;
+}
+bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.models, b.models); }
+bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json; }
+bool equal(const GpuletReport& a, const GpuletReport& b) {
+  return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models && a.state == b.state &&
+         a.status == b.status;
+}
+bool equal(const DeviceOffer& a, const DeviceOffer& b) { return a.device == b.device && a.mechanism == b.mechanism; }
+bool equal(const Hello& a, const Hello& b) {
+  return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets);
+}
+bool equal(const BatchResult& a, const BatchResult& b) {
+  return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) && a.queued == b.queued &&
+         a.executed == b.executed;
+}
+bool equal(const ModelWanted& a, const ModelWanted& b) { return a.sha256 == b.sha256; }
+bool equal(const Welcome& a, const Welcome& b) { return a.heartbeat_every == b.heartbeat_every; }
+bool equal(const ModelToServe& a, const ModelToServe& b) {
+  return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.max_batch == b.max_batch;
+}
+bool equal(const CreateGpulet& a, const CreateGpulet& b) {
+  return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models);
+}
+bool equal(const RetireGpulet& a, const RetireGpulet& b) { return a.id == b.id; }
+bool equal(const Batch& a, const Batch& b) {
+  return a.id == b.id && a.gpulet == b.gpulet && a.model == b.model && a.count == b.count &&
+         a.start_within == b.start_within && a.expected_duration == b.expected_duration &&
+         same_bytes(a.inputs, b.inputs);
+}
+bool equal(const ModelPiece& a, const ModelPiece& b) {
+  return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes && same_bytes(a.data, b.data);
+}
+bool equal(const LoadModel& a, const LoadModel& b) {
+  return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.max_batch == b.max_batch;
+}
+bool equal(const LoadModels& a, const LoadModels& b) { return all_same(a.models, b.models); }
+bool equal(const RunBatch& a, const RunBatch& b) {
+  return a.id == b.id && a.model == b.model && a.count == b.count && a.input_offset == b.input_offset &&
+         a.input_bytes == b.input_bytes && a.output_offset == b.output_offset &&
+         a.output_capacity == b.output_capacity && a.start_within == b.start_within &&
+         a.simulated_latency == b.simulated_latency;
+}
+bool equal(const ProxyReady& a, const ProxyReady& b) {
+  return a.status == b.status && a.memory_bytes == b.memory_bytes;
+}
+bool equal(const BatchRan& a, const BatchRan& b) {
+  return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes && a.queued == b.queued &&
+         a.executed == b.executed;
+}
+template <typename Empty>
+  requires std::is_empty_v<Empty>
+bool equal(const Empty&, const Empty&) {
+  return true;
+}
+
+template <typename T>
+bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& one, const T& other) { return equal(one, other); });
+}
+
+template <typename Variant>
+bool same_variant(const Variant& a, const Variant& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit([&](const auto& one) { return equal(one, std::get<std::decay_t<decltype(one)>>(b)); }, a);
+}
+
+}  // namespace
+
+std::string any_name() {
+  const auto length = *rc::gen::inRange<std::size_t>(0, 24);
+  return *rc::gen::container<std::string>(length, rc::gen::inRange<char>(' ', 127));
+}
+
+std::vector<TensorSpec> any_tensors() { return some(any_tensor); }
+
+Status any_status() {
+  const auto code = static_cast<StatusCode>(*rc::gen::inRange(0, 10));
+  return code == StatusCode::ok ? Status() : Status(code, any_name());
+}
+
+ClientMessage any_client_message() {
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return ModelsRequest{};
+    case 1:
+      return StatusRequest{};
+    default:
+      return InferRequest{any_number(), any_name(), any_duration(), any_tensors(), any_bytes()};
+  }
+}
+
+FrontendReply any_frontend_reply() {
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return ModelsReply{some([] {
+        return ModelInfo{any_name(), any_tensors(), any_tensors(), any_amount(), any_batch()};
+      })};
+    case 1:
+      return StatusReply{any_name()};
+    default:
+      return any_infer_reply();
+  }
+}
+
+BackendMessage any_backend_message() {
+  switch (*rc::gen::inRange(0, 5)) {
+    case 0:
+      return any_hello();
+    case 1:
+      return any_report();
+    case 2:
+      return BatchResult{{any_number()}, any_status(), any_bytes(), any_duration(), any_duration()};
+    case 3:
+      return ModelWanted{any_sha256()};
+    default:
+      return Heartbeat{};
+  }
+}
+
+BackendCommand any_backend_command() {
+  switch (*rc::gen::inRange(0, 6)) {
+    case 0:
+      return Welcome{any_duration()};
+    case 1:
+      return CreateGpulet{{any_number()}, any_index(), any_share(), some([] {
+                            return ModelToServe{any_name(), any_sha256(), any_tensors(), any_tensors(), any_batch()};
+                          })};
+    case 2:
+      return RetireGpulet{{any_number()}};
+    case 3:
+      return Batch{{any_number()}, {any_number()}, any_name(), any_batch(), any_duration(), any_duration(),
+                   {any_bytes()}};
+    case 4:
+      return any_piece();
+    default:
+      return Heartbeat{};
+  }
+}
+
+ProxyCommand any_proxy_command() {
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return LoadModels{some([] {
+        return LoadModel{any_name(), any_name(), any_tensors(), any_tensors(), any_batch()};
+      })};
+    case 1:
+      return any_run();
+    default:
+      return StopProxy{};
+  }
+}
+
+ProxyMessage any_proxy_message() {
+  if (*rc::gen::arbitrary<bool>()) return ProxyReady{any_status(), any_number()};
+  return BatchRan{{any_number()}, any_status(), any_number(), any_duration(), any_duration()};
+}
+
+bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(a, b); }
+bool same(const FrontendReply& a, const FrontendReply& b) { return same_variant(a, b); }
+bool same(const BackendMessage& a, const BackendMessage& b) { return same_variant(a, b); }
+bool same(const BackendCommand& a, const BackendCommand& b) { return same_variant(a, b); }
+bool same(const ProxyCommand& a, const ProxyCommand& b) { return same_variant(a, b); }
+bool same(const ProxyMessage& a, const ProxyMessage& b) { return same_variant(a, b); }
+
+}  // namespace gpulet::net::testing

@@ -1,0 +1,174 @@
+// The drivers' contract, without measuring time.
+#include "gpulet/partition/drivers/cpu_quota.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gpulet/partition/drivers/simulated.h"
+#include "partition/drivers/cgroup.h"
+
+namespace gpulet::partition {
+namespace {
+
+// A child that does nothing until it is killed.
+class IdleChild {
+ public:
+  IdleChild() : pid_(::fork()) {
+    if (pid_ == 0) {
+      for (;;) ::pause();
+    }
+  }
+  ~IdleChild() { end(); }
+  IdleChild(const IdleChild&) = delete;
+  IdleChild& operator=(const IdleChild&) = delete;
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  void end() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Cgroups of ours that exist in this process's own one, whoever made them.
+std::vector<std::filesystem::path> cgroups_of(pid_t backend) {
+  std::vector<std::filesystem::path> found;
+  for (const auto& place :
+       find_cgroup_places(text_of("/proc/self/mountinfo"), text_of("/proc/self/cgroup"))) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(place.directory, error)) {
+      if (owner_of_cgroup(entry.path().filename().string()) == backend)
+        found.push_back(entry.path());
+    }
+  }
+  return found;
+}
+
+class CpuQuotaDriverTest : public ::testing::TestWithParam<CpuMechanism> {
+ protected:
+  void SetUp() override {
+    auto made = make_cpu_quota_driver({usable_cores().front()}, GetParam());
+    if (!made.ok()) GTEST_SKIP() << made.status().to_string();
+    driver_ = std::move(made).value();
+  }
+
+  std::unique_ptr<PartitionDriver> driver_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, CpuQuotaDriverTest,
+                         ::testing::Values(CpuMechanism::cgroup, CpuMechanism::pacing),
+                         [](const auto& instance) {
+                           return instance.param == CpuMechanism::cgroup ? "Cgroup" : "Pacing";
+                         });
+
+TEST_P(CpuQuotaDriverTest, RefusesSharesThatDoNotExistAndASecondGrant) {
+  EXPECT_EQ(driver_->grant({1}, {0}).status().code(), StatusCode::invalid);
+  EXPECT_EQ(driver_->grant({1}, {101}).status().code(), StatusCode::invalid);
+  EXPECT_TRUE(driver_->grant({1}, {40}).ok());
+  EXPECT_EQ(driver_->grant({1}, {40}).status().code(), StatusCode::internal);
+}
+
+TEST_P(CpuQuotaDriverTest, TellsLibrariesToUseTheWholeCoresOfTheShare) {
+  const auto granted = driver_->grant({1}, {40});
+  ASSERT_TRUE(granted.ok());
+  for (const auto* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
+    EXPECT_EQ(granted.value().environment.at(name), "1") << name;
+  }
+}
+
+TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCores) {
+  const IdleChild child;
+  ASSERT_TRUE(driver_->grant({1}, {40}).ok());
+  const auto attached = driver_->attach({1}, child.pid());
+  ASSERT_TRUE(attached.ok()) << attached.to_string();
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ASSERT_EQ(sched_getaffinity(child.pid(), sizeof set, &set), 0);
+  EXPECT_EQ(CPU_COUNT(&set), 1);
+  EXPECT_TRUE(CPU_ISSET(usable_cores().front(), &set));
+  EXPECT_TRUE(driver_->activate({1}).ok());
+}
+
+TEST_P(CpuQuotaDriverTest, KnowsNothingOfAnIdThatWasReleasedAndMayGrantItAgain) {
+  IdleChild child;
+  ASSERT_TRUE(driver_->grant({1}, {40}).ok());
+  ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
+  child.end();
+  driver_->release({1});
+  driver_->release({1});
+  driver_->release({7});
+  EXPECT_EQ(driver_->attach({1}, 1).code(), StatusCode::internal);
+  EXPECT_EQ(driver_->activate({1}).code(), StatusCode::internal);
+  EXPECT_TRUE(driver_->grant({1}, {60}).ok());
+}
+
+TEST_P(CpuQuotaDriverTest, LeavesNoCgroupBehind) {
+  {
+    IdleChild child;
+    ASSERT_TRUE(driver_->grant({1}, {40}).ok());
+    ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
+    ASSERT_TRUE(driver_->activate({1}).ok());
+    ASSERT_TRUE(driver_->grant({2}, {60}).ok());
+    EXPECT_EQ(cgroups_of(::getpid()).size(), GetParam() == CpuMechanism::cgroup ? 2U : 0U);
+  }
+  driver_->release({1});
+  driver_.reset();
+  EXPECT_TRUE(cgroups_of(::getpid()).empty());
+}
+
+TEST(CpuQuota, RemovesTheCgroupsOfADeadBackend) {
+  const auto cgroups = make_cpu_quota_driver({usable_cores().front()}, CpuMechanism::cgroup);
+  if (!cgroups.ok()) GTEST_SKIP() << cgroups.status().to_string();
+  const pid_t backend = ::fork();
+  ASSERT_GE(backend, 0);
+  if (backend == 0) {  // dies without a chance to clean up
+    auto driver = make_cpu_quota_driver({usable_cores().front()}, CpuMechanism::cgroup);
+    ::_exit(driver.ok() && driver.value()->grant({3}, {20}).ok() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(backend, &status, 0), backend);
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(cgroups_of(backend).size(), 1U);
+  EXPECT_TRUE(make_cpu_quota_driver({usable_cores().front()}, CpuMechanism::cgroup).ok());
+  EXPECT_TRUE(cgroups_of(backend).empty());
+}
+
+TEST(CpuQuota, RefusesCoresThatItDoesNotHave) {
+  EXPECT_EQ(make_cpu_quota_driver({}).status().code(), StatusCode::invalid);
+  const auto refused = make_cpu_quota_driver({100'000}).status();
+  EXPECT_EQ(refused.code(), StatusCode::invalid);
+  EXPECT_NE(refused.message().find("100000"), std::string::npos) << refused.message();
+}
+
+TEST(SimulatedDriver, HoldsTheContractAndControlsNothing) {
+  const auto driver = make_simulated_driver();
+  EXPECT_EQ(driver->mechanism(), "simulated");
+  EXPECT_EQ(driver->grant({1}, {0}).status().code(), StatusCode::invalid);
+  EXPECT_TRUE(driver->grant({1}, {40}).ok());
+  EXPECT_FALSE(driver->grant({1}, {40}).ok());
+  EXPECT_TRUE(driver->attach({1}, ::getpid()).ok());
+  EXPECT_TRUE(driver->activate({1}).ok());
+  driver->release({1});
+  EXPECT_TRUE(driver->grant({1}, {40}).ok());
+}
+
+}  // namespace
+}  // namespace gpulet::partition

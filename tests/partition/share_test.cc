@@ -1,0 +1,98 @@
+// What a share delivers, measured: a busy loop in a gpulet of p percent gets p percent of its
+// device's time.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "gpulet/partition/drivers/cpu_quota.h"
+
+namespace gpulet::partition {
+namespace {
+
+constexpr std::chrono::seconds kMeasured(5);
+constexpr double kTolerance = 0.03;
+
+// A child that burns CPU until it is killed.
+class BusyChild {
+ public:
+  BusyChild() : pid_(::fork()) {
+    if (pid_ == 0) {
+      volatile unsigned spins = 0;
+      for (;;) spins = spins + 1;
+    }
+  }
+  ~BusyChild() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  BusyChild(const BusyChild&) = delete;
+  BusyChild& operator=(const BusyChild&) = delete;
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] double cpu_seconds() const {
+    clockid_t clock{};
+    timespec time{};
+    EXPECT_EQ(clock_getcpuclockid(pid_, &clock), 0);
+    EXPECT_EQ(clock_gettime(clock, &time), 0);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+double measure_share(const BusyChild& child) {
+  const auto begin = std::chrono::steady_clock::now();
+  const double used = child.cpu_seconds();
+  std::this_thread::sleep_for(
+      kMeasured);  // the length of the measurement, not a wait for something
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+  return (child.cpu_seconds() - used) / passed.count();
+}
+
+class ShareTest : public ::testing::TestWithParam<CpuMechanism> {};
+
+INSTANTIATE_TEST_SUITE_P(Mechanisms, ShareTest,
+                         ::testing::Values(CpuMechanism::cgroup, CpuMechanism::pacing),
+                         [](const auto& instance) {
+                           return instance.param == CpuMechanism::cgroup ? "Cgroup" : "Pacing";
+                         });
+
+TEST_P(ShareTest, ABusyLoopGetsItsTwentyPercentOfACore) {
+  auto made = make_cpu_quota_driver({usable_cores().back()}, GetParam());
+  if (!made.ok()) GTEST_SKIP() << made.status().to_string();
+  auto& driver = *made.value();
+  const BusyChild child;
+  ASSERT_TRUE(driver.grant({1}, {20}).ok());
+  const auto attached = driver.attach({1}, child.pid());
+  ASSERT_TRUE(attached.ok()) << attached.to_string();
+  ASSERT_TRUE(driver.activate({1}).ok());
+  EXPECT_NEAR(measure_share(child), 0.20, kTolerance) << driver.mechanism();
+}
+
+// Both are busy and nobody else may be: so the two are compared with each other.
+TEST(Share, AProcessThatLoadsYieldsToAServingNeighbour) {
+  auto made = make_cpu_quota_driver({usable_cores().back()}, CpuMechanism::cgroup);
+  if (!made.ok()) GTEST_SKIP() << made.status().to_string();
+  auto& driver = *made.value();
+  const BusyChild serving;
+  const BusyChild loading;
+  ASSERT_TRUE(driver.grant({1}, {60}).ok());
+  ASSERT_TRUE(driver.attach({1}, serving.pid()).ok());
+  ASSERT_TRUE(driver.activate({1}).ok());
+  ASSERT_TRUE(driver.grant({2}, {40}).ok());
+  ASSERT_TRUE(driver.attach({2}, loading.pid()).ok());
+  const double loading_before = loading.cpu_seconds();
+  const double served = measure_share(serving);
+  const double loaded = (loading.cpu_seconds() - loading_before) / to_seconds(kMeasured);
+  EXPECT_GT(served, 1.2 * loaded);
+}
+
+}  // namespace
+}  // namespace gpulet::partition

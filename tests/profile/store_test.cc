@@ -1,0 +1,168 @@
+#include "gpulet/profile/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/profile/temporary_folder.h"
+
+namespace gpulet::profile {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Profile profile_of(const std::string& name, std::vector<LatencySample> samples) {
+  Profile profile;
+  profile.name = name;
+  profile.models.emplace(
+      "lenet", ModelProfile{LatencyTable::create(std::move(samples)).value(), {}, std::nullopt});
+  return profile;
+}
+
+bool same(const Profile& a, const Profile& b) {
+  const auto same_model = [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.latency.samples() == y.second.latency.samples() &&
+           x.second.utilization == y.second.utilization && x.second.memory_mb == y.second.memory_mb;
+  };
+  return a.name == b.name && a.provenance == b.provenance && a.pairs == b.pairs &&
+         std::equal(a.models.begin(), a.models.end(), b.models.begin(), b.models.end(), same_model);
+}
+
+std::vector<std::string> entries(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+rc::Gen<double> any_positive() {
+  return rc::gen::map(rc::gen::arbitrary<double>(),
+                      [](double x) { return std::isfinite(x) && x != 0 ? std::abs(x) : 0.1; });
+}
+
+rc::Gen<std::string> any_name() {
+  static const std::string letters = "abcXYZ019-_";
+  return rc::gen::nonEmpty(rc::gen::container<std::string>(rc::gen::elementOf(letters)));
+}
+
+Profile any_profile() {
+  Profile profile;
+  profile.name = *any_name();
+  profile.provenance =
+      *rc::gen::container<Provenance>(rc::gen::cast<std::string>(any_name()), any_name());
+  for (const std::string& name :
+       *rc::gen::nonEmpty(rc::gen::container<std::set<std::string>>(any_name()))) {
+    const auto cell =
+        rc::gen::pair(rc::gen::inRange<std::uint32_t>(1, 65), rc::gen::inRange(1, 101));
+    const auto cells = *rc::gen::nonEmpty(
+        rc::gen::container<std::map<std::pair<std::uint32_t, int>, double>>(cell, any_positive()));
+    std::vector<LatencySample> samples;
+    std::vector<Utilization> utilization;
+    for (const auto& [where, ms] : cells) {
+      samples.push_back({where.first, Share{where.second}, ms, {}});
+      if (*rc::gen::arbitrary<bool>()) samples.back().p99_ms = *any_positive();
+      if (*rc::gen::arbitrary<bool>())
+        utilization.push_back({where.first, Share{where.second}, 0.1, 1 / 3.0});
+    }
+    ModelProfile model{LatencyTable::create(samples).value(), utilization, std::nullopt};
+    if (*rc::gen::arbitrary<bool>()) model.memory_mb = *any_positive();
+    profile.models.emplace(name, model);
+    if (*rc::gen::arbitrary<bool>())
+      profile.pairs.push_back({name, 1, Share{20}, "b", 2, Share{80}, *any_positive()});
+  }
+  return profile;
+}
+
+RC_GTEST_PROP(ProfileStoreProperty, WhatIsWrittenReadsBackTheSame, ()) {
+  const Profile profile = any_profile();
+  const TemporaryFolder folder;
+  const Status written = write_profile(profile, folder.path());
+  RC_ASSERT(written.ok());
+  const auto read = read_profile(folder.path() / profile.name);
+  RC_ASSERT(read.ok());
+  RC_ASSERT(same(read.value(), profile));
+}
+
+TEST(ProfileStore, ReplacesAProfileAsAWhole) {
+  const TemporaryFolder folder;
+  Profile first = profile_of("cpu", {{1, Share{20}, 1, {}}});
+  first.pairs.push_back({"lenet", 1, Share{20}, "vgg", 2, Share{80}, 3});
+  ASSERT_TRUE(write_profile(first, folder.path()).ok());
+  EXPECT_THAT(entries(folder.path() / "cpu"),
+              ElementsAre("interference.csv", "latency.csv", "profile.json"));
+  const Profile second = profile_of("cpu", {{1, Share{20}, 2, 2.5}});
+  ASSERT_TRUE(write_profile(second, folder.path()).ok());
+  EXPECT_THAT(entries(folder.path() / "cpu"), ElementsAre("latency.csv", "profile.json"));
+  EXPECT_THAT(entries(folder.path()), ElementsAre("cpu"))
+      << "nothing is left of the old one, or of the writing";
+  const auto read = read_profile(folder.path() / "cpu");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_TRUE(same(read.value(), second));
+}
+
+TEST(ProfileStore, AFailedWriteLeavesWhatWasThere) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
+  Profile nothing;
+  nothing.name = "cpu";
+  EXPECT_EQ(write_profile(nothing, folder.path()).code(), StatusCode::invalid);
+  EXPECT_TRUE(read_profile(folder.path() / "cpu").ok());
+  folder.write("file", "");
+  const Status status =
+      write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path() / "file" / "x");
+  EXPECT_THAT(status.message(), HasSubstr("cannot be made"));
+}
+
+TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
+  ASSERT_TRUE(write_profile(profile_of("v100", {{1, Share{20}, 2, {}}}), folder.path()).ok());
+  folder.write("README.md", "not a profile");
+  folder.write(".cpu.half-written/profile.json", "{");
+  std::filesystem::create_directory(folder.path() / "empty");
+  const auto profiles = read_profiles(folder.path());
+  ASSERT_TRUE(profiles.ok()) << profiles.status().to_string();
+  ASSERT_EQ(profiles.value().size(), 2U);
+  EXPECT_EQ(profiles.value().at("v100").find("lenet")->latency.latency_ms(1, Share{20}), 2);
+}
+
+TEST(ProfileStore, AFolderWithoutProfilesSaysHowToMakeOne) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(read_profiles(folder.path()).status().message(),
+              HasSubstr("holds no profile; make one with `gpulet profile run`"));
+  const Status missing = read_profiles(folder.path() / "none").status();
+  EXPECT_EQ(missing.code(), StatusCode::not_found);
+  EXPECT_THAT(missing.message(), HasSubstr("none: cannot be read"));
+}
+
+TEST(ProfileStore, MetadataErrorsNamePlaceAndMend) {
+  const TemporaryFolder folder;
+  folder.write("cpu/latency.csv", "model,batch,partition,latency_ms\nlenet,1,20,1\n");
+  const auto message = [&folder](const std::string& metadata) {
+    folder.write("cpu/profile.json", metadata);
+    return read_profile(folder.path() / "cpu" / "").status().message();
+  };
+  EXPECT_EQ(message(R"({"format":1,"name":"cpu"})"), "");
+  EXPECT_THAT(message(R"({"name":"cpu"})"), HasSubstr("profile.json: /format: is missing"));
+  EXPECT_THAT(message(R"({"format":2,"name":"cpu"})"),
+              HasSubstr("/format: this program reads format 1, not 2"));
+  EXPECT_THAT(message(R"({"format":1,"name":"gpu"})"),
+              HasSubstr("calls itself \"gpu\" in a folder called \"cpu\""));
+  EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"vgg":{}}})"),
+              HasSubstr("/models/vgg: the model has no row in latency.csv"));
+  EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"lenet":{"memory_mb":0}}})"),
+              HasSubstr("/models/lenet/memory_mb: 0 is not allowed here; write a number above 0"));
+}
+
+}  // namespace
+}  // namespace gpulet::profile

@@ -1,0 +1,137 @@
+// The program itself, started as the backend starts it.
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "gpulet/proxy/proxy.h"
+#include "tests/proxy/proxy_peer.h"
+
+namespace gpulet::proxy {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMemory = 4096;
+
+class ProxyProcess {
+ public:
+  explicit ProxyProcess(ProxyPeer& peer) {
+    const std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-proxy-simulated";
+    std::vector<std::string> words{
+        program,          "--control-fd",         "3", "--memory-fd", "4",
+        "--memory-bytes", std::to_string(kMemory)};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    // By way of high numbers: 3 or 4 may be in use here, even as one of the two.
+    ::posix_spawn_file_actions_adddup2(&actions, peer.proxy_socket(), 103);
+    ::posix_spawn_file_actions_adddup2(&actions, peer.memory_fd(), 104);
+    ::posix_spawn_file_actions_adddup2(&actions, 103, 3);
+    ::posix_spawn_file_actions_adddup2(&actions, 104, 4);
+    ::posix_spawn_file_actions_addclose(&actions, 103);
+    ::posix_spawn_file_actions_addclose(&actions, 104);
+    const int error =
+        ::posix_spawn(&process_, program.c_str(), &actions, nullptr, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) throw std::runtime_error("cannot start " + program);
+    peer.close_proxy_socket();
+  }
+  ~ProxyProcess() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+  }
+  ProxyProcess(const ProxyProcess&) = delete;
+  ProxyProcess& operator=(const ProxyProcess&) = delete;
+
+  void signal(int number) const { ::kill(process_, number); }
+
+  // Its exit code, or -1 where a signal ended it.
+  int exit_code() {
+    int status = 0;
+    ::waitpid(process_, &status, 0);
+    process_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  pid_t process_ = 0;
+};
+
+serve::LoadModels echo_model() {
+  const TensorSpec bytes{.name = "bytes", .type = DataType::uint8, .shape = {4}};
+  return {.models = {{.name = "echo",
+                      .file = "nowhere.pt",
+                      .inputs = {bytes},
+                      .outputs = {bytes},
+                      .max_batch = 8}}};
+}
+
+TEST(ProxyProgram, AnswersThroughTheSharedMemoryAndExitsWithZeroWhenStopped) {
+  ProxyPeer peer(kMemory);
+  ProxyProcess proxy(peer);
+  peer.send(echo_model());
+  ASSERT_TRUE(peer.receive_ready().status.ok());
+  proxy.signal(SIGINT);  // as a ctrl-C in the backend's terminal would
+  proxy.signal(SIGTERM);
+  peer.write(0, "ping");
+  serve::RunBatch batch;
+  batch.id = BatchId{1};
+  batch.model = "echo";
+  batch.count = 1;
+  batch.input_bytes = 4;
+  batch.output_offset = 64;
+  batch.output_capacity = 4;
+  batch.start_within = 1h;
+  batch.simulated_latency = 3ms;
+  peer.send(batch);
+  const serve::BatchRan ran = peer.receive_ran();
+  EXPECT_TRUE(ran.status.ok()) << ran.status.to_string();
+  EXPECT_GE(ran.executed, 3ms);
+  EXPECT_EQ(peer.read(64, 4), "ping");
+  peer.send(serve::StopProxy{});
+  EXPECT_EQ(proxy.exit_code(), 0);
+}
+
+TEST(ProxyProgram, ExitsWhenItsBackendIsGone) {
+  ProxyPeer peer(kMemory);
+  ProxyProcess proxy(peer);
+  peer.send(echo_model());
+  ASSERT_TRUE(peer.receive_ready().status.ok());
+  peer.close_channel();
+  EXPECT_EQ(proxy.exit_code(), 0);
+}
+
+TEST(ProxyArguments, AreAllNeeded) {
+  const std::array<const char*, 6> good{"--memory-fd",    "4",   "--control-fd", "3",
+                                        "--memory-bytes", "4096"};
+  const Result<ProxyOptions> options = parse_arguments(good);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options.value().control_fd, 3);
+  EXPECT_EQ(options.value().memory_fd, 4);
+  EXPECT_EQ(options.value().memory_bytes, 4096U);
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    EXPECT_EQ(parse_arguments(std::span(good).first(length)).status().code(), StatusCode::invalid);
+  }
+}
+
+TEST(ProxyArguments, NameTheWrongOne) {
+  const std::array<const char*, 2> unknown{"--colour", "blue"};
+  EXPECT_NE(parse_arguments(unknown).status().message().find("--colour"), std::string::npos);
+  for (const char* bad : {"", "-1", "3x", "99999999999"}) {
+    const std::array<const char*, 2> arguments{"--control-fd", bad};
+    EXPECT_NE(parse_arguments(arguments).status().message().find("'" + std::string(bad) + "'"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::proxy

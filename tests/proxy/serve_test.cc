@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gpulet/executor/simulated_executor.h"
+#include "gpulet/proxy/proxy.h"
+#include "tests/proxy/proxy_peer.h"
+#include "tests/support/executor/puppet_executor.h"
+
+namespace gpulet::proxy {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMemory = 4096;
+constexpr std::size_t kOutput = 1024;  // where these tests have outputs written
+
+serve::LoadModels echo_model() {
+  const TensorSpec bytes{.name = "bytes", .type = DataType::uint8, .shape = {4}};
+  return {.models = {{.name = "echo",
+                      .file = "nowhere.pt",
+                      .inputs = {bytes},
+                      .outputs = {bytes},
+                      .max_batch = 8}}};
+}
+
+serve::RunBatch batch(std::uint64_t id, std::uint32_t count) {
+  serve::RunBatch run;
+  run.id = BatchId{id};
+  run.model = "echo";
+  run.count = count;
+  run.input_offset = 0;
+  run.input_bytes = 4ULL * count;
+  run.output_offset = kOutput;
+  run.output_capacity = 4ULL * count;
+  run.start_within = 1h;
+  return run;
+}
+
+// A proxy in a thread of this process.
+class ServedProxy {
+ public:
+  ServedProxy(ProxyPeer& peer, executor::Executor& executor)
+      : status_(std::async(std::launch::async, [&peer, &executor] {
+          Status status = serve(peer.proxy_socket(), peer.memory(), executor);
+          ::shutdown(peer.proxy_socket(),
+                     SHUT_RDWR);  // as the process's end would; the peer waits for no answer then
+          return status;
+        })) {}
+
+  Status ended() { return status_.get(); }
+
+ private:
+  std::future<Status> status_;
+};
+
+TEST(ServedProxy, LoadsRunsAndStops) {
+  ProxyPeer peer(kMemory);
+  executor::SimulatedExecutor executor;
+  ServedProxy proxy(peer, executor);
+
+  peer.send(echo_model());
+  const serve::ProxyReady ready = peer.receive_ready();
+  EXPECT_TRUE(ready.status.ok()) << ready.status.to_string();
+  EXPECT_GT(ready.memory_bytes, 0U);
+
+  peer.write(0, "oneetwoo");
+  peer.send(batch(7, 2));
+  const serve::BatchRan ran = peer.receive_ran();
+  EXPECT_TRUE(ran.status.ok()) << ran.status.to_string();
+  EXPECT_EQ(ran.id, BatchId{7});
+  EXPECT_EQ(ran.output_bytes, 8U);
+  EXPECT_EQ(peer.read(kOutput, 8), "oneetwoo");
+
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(proxy.ended().ok());
+}
+
+TEST(ServedProxy, TellsWhyLoadingFailed) {
+  ProxyPeer peer(kMemory);
+  executor::PuppetExecutor executor;
+  executor.fail_loading({StatusCode::not_found, "nowhere.pt: no such file"});
+  ServedProxy proxy(peer, executor);
+  peer.send(echo_model());
+  EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::not_found, "nowhere.pt: no such file"));
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(proxy.ended().ok());
+}
+
+TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {
+  ProxyPeer peer(kMemory);
+  executor::SimulatedExecutor executor;
+  ServedProxy proxy(peer, executor);
+  peer.send(echo_model());
+  ASSERT_TRUE(peer.receive_ready().status.ok());
+
+  serve::RunBatch beyond_the_end = batch(1, 1);
+  beyond_the_end.input_offset = kMemory - 3;
+  serve::RunBatch overflowing = batch(2, 1);
+  overflowing.output_offset = ~std::uint64_t{0} - 4;
+  serve::RunBatch endless = batch(3, 1);
+  endless.output_capacity = std::uint64_t{1} << 63U;
+  serve::RunBatch overlapping = batch(4, 2);
+  overlapping.output_offset = 7;
+  serve::RunBatch wrong_size = batch(5, 2);
+  wrong_size.input_bytes = 7;
+  serve::RunBatch no_room = batch(6, 2);
+  no_room.output_capacity = 7;
+  std::uint64_t id = 0;
+  for (const serve::RunBatch& bad :
+       {beyond_the_end, overflowing, endless, overlapping, wrong_size, no_room}) {
+    peer.send(bad);
+    const serve::BatchRan ran = peer.receive_ran();
+    EXPECT_EQ(ran.id, BatchId{++id});
+    EXPECT_EQ(ran.status.code(), StatusCode::invalid) << ran.status.to_string();
+    EXPECT_EQ(ran.output_bytes, 0U);
+  }
+  serve::RunBatch unknown = batch(7, 1);
+  unknown.model = "gone";
+  peer.send(unknown);
+  EXPECT_EQ(peer.receive_ran().status.code(), StatusCode::not_found);
+
+  peer.send(batch(8, 1));
+  EXPECT_TRUE(peer.receive_ran().status.ok());
+  peer.close_channel();
+  EXPECT_TRUE(proxy.ended().ok());
+}
+
+TEST(ServedProxy, CountsABatchsWaitFromItsArrivalNotFromItsTurn) {
+  ProxyPeer peer(kMemory);
+  executor::PuppetExecutor executor;
+  ServedProxy proxy(peer, executor);
+  peer.send(batch(1, 1));
+  executor.wait_until_started(1);
+
+  serve::RunBatch hurried = batch(2, 1);
+  hurried.start_within = 2ms;
+  peer.send(hurried);
+  peer.send(batch(3, 1));
+  peer.wait_until_read();
+  // The third's bytes are taken after the second has been stamped: from here on the second's window closes.
+  const auto window_closed = std::chrono::steady_clock::now() + 20ms;
+  while (std::chrono::steady_clock::now() < window_closed) std::this_thread::yield();
+  executor.permit(2);
+
+  EXPECT_TRUE(peer.receive_ran().status.ok());
+  const serve::BatchRan refused = peer.receive_ran();
+  EXPECT_EQ(refused.id, BatchId{2});
+  EXPECT_EQ(refused.status.code(), StatusCode::too_late);
+  EXPECT_GT(refused.queued, hurried.start_within);
+  EXPECT_TRUE(peer.receive_ran().status.ok());
+  EXPECT_EQ(executor.started().size(), 2U);
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(proxy.ended().ok());
+}
+
+TEST(ServedProxy, FinishesWhatWasSentBeforeTheStop) {
+  ProxyPeer peer(kMemory);
+  executor::PuppetExecutor executor;
+  ServedProxy proxy(peer, executor);
+  for (std::uint64_t id = 1; id <= 3; ++id) peer.send(batch(id, 1));
+  peer.send(serve::StopProxy{});
+  executor.permit(3);
+  for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(peer.receive_ran().id, BatchId{id});
+  EXPECT_TRUE(proxy.ended().ok());
+}
+
+TEST(ServedProxy, EndsAfterTheRunningBatchWhenItsPeerIsGone) {
+  ProxyPeer peer(kMemory);
+  executor::PuppetExecutor executor;
+  ServedProxy proxy(peer, executor);
+  peer.send(batch(1, 1));
+  executor.wait_until_started(1);
+  peer.close_channel();
+  executor.permit(1);
+  // Writing the answer fails or the end of the stream is seen, whichever comes first; either way it
+  // ends.
+  const Status status = proxy.ended();
+  EXPECT_TRUE(status.ok() || status.code() == StatusCode::unavailable) << status.to_string();
+}
+
+TEST(ServedProxy, EndsWithMalformedOnBytesThatAreNoCommand) {
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"),
+                                   net::encode(serve::ProxyMessage(serve::BatchRan{})).head}) {
+    ProxyPeer peer(kMemory);
+    executor::PuppetExecutor executor;
+    ServedProxy proxy(peer, executor);
+    peer.send_bytes(bytes);
+    EXPECT_EQ(proxy.ended().code(), StatusCode::malformed);
+  }
+}
+
+TEST(ServedProxy, EndsWithMalformedOnAFrameCutShort) {
+  const std::string frame = net::encode(serve::ProxyCommand(batch(1, 1))).head;
+  for (const std::size_t length : {std::size_t{5}, frame.size() - 1}) {
+    ProxyPeer peer(kMemory);
+    executor::PuppetExecutor executor;
+    ServedProxy proxy(peer, executor);
+    peer.send_bytes(frame.substr(0, length));
+    peer.close_channel();
+    EXPECT_EQ(proxy.ended().code(), StatusCode::malformed);
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::proxy

@@ -1,0 +1,186 @@
+// Every rule, broken once: check() must find it.
+#include "gpulet/schedule/check.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/schedule/worked.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::Worked;
+
+// Two models take turns on half a device, and one has the other half. Latencies at 50 %: "a"
+// 2*(1+b), "b" 2*(2+b).
+struct Sound {
+  Worked worked;
+  Plan plan;
+
+  Sound() {
+    testing::add_profile(worked, "gpu", {{"a", 1, 1, 32, 300}, {"b", 2, 1, 32, 500}});
+    testing::add_devices(worked, "n0", "gpu", 2);
+    for (Device& device : worked.input.cluster.devices) device.memory_mb = 1200;
+    worked.input.demands = {{"a", 240, 40, 8}, {"b", 150, 50, 8}};
+    worked.input.options.max_devices = 1;
+    PlannedGpulet shared;
+    shared.device = {"n0", 0};
+    shared.size = Share{50};
+    shared.duty_cycle_ms = 20;
+    shared.assignments = {{"a", 100, 2, 6, 1, 40}, {"b", 150, 3, 10, 1, 50}};
+    PlannedGpulet alone = shared;
+    alone.assignments = {{"a", 130, 4, 10, 1, 40}};
+    plan.policy = "by hand";
+    plan.gpulets = {shared, alone};
+    plan.unserved = {{"a", 10, "too much"}};
+  }
+};
+
+TEST(Check, AcceptsASoundPlan) {
+  const Sound sound;
+  EXPECT_EQ(testing::violations(sound.plan, sound.worked.input), "");
+}
+
+TEST(Check, AcceptsASlowdownThatTheLatencyIncludes) {
+  Sound sound;
+  sound.plan.gpulets[1].assignments[0].slowdown = 1.5;
+  sound.plan.gpulets[1].assignments[0].latency_ms = 15;
+  EXPECT_EQ(testing::violations(sound.plan, sound.worked.input), "");
+}
+
+TEST(Check, AcceptsRoundingAndNoMore) {
+  Sound sound;
+  sound.plan.gpulets[0].assignments[0].rate = 100 * (1 + 5e-8);
+  EXPECT_EQ(testing::violations(sound.plan, sound.worked.input), "");
+  sound.plan.gpulets[0].assignments[0].rate = 100 * (1 + 5e-6);
+  EXPECT_NE(testing::violations(sound.plan, sound.worked.input), "");
+}
+
+struct BrokenCase {
+  std::string what;
+  void (*breaks)(Sound& sound);
+  std::string says;
+};
+
+class CheckFinds : public ::testing::TestWithParam<BrokenCase> {};
+
+TEST_P(CheckFinds, Violation) {
+  Sound sound;
+  GetParam().breaks(sound);
+  const std::string found = testing::violations(sound.plan, sound.worked.input);
+  EXPECT_NE(found.find(GetParam().says), std::string::npos) << "found: " << found;
+}
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+Assignment& first(Sound& sound) { return sound.plan.gpulets[0].assignments[0]; }
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, CheckFinds,
+    ::testing::Values(
+        BrokenCase{"UnknownDevice", [](Sound& s) { s.plan.gpulets[0].device.device = 7; },
+                   "no such device"},
+        BrokenCase{"UnlistedSize", [](Sound& s) { s.plan.gpulets[0].size = Share{45}; },
+                   "does not list that size"},
+        BrokenCase{"MoreThanAWholeDevice", [](Sound& s) { s.plan.gpulets[1].size = Share{60}; },
+                   "add up to 110 %"},
+        BrokenCase{"TooManyGpulets",
+                   [](Sound& s) {
+                     for (Device& device : s.worked.input.cluster.devices)
+                       device.max_partitions = 1;
+                   },
+                   "holds 2 gpulets, at most 1"},
+        BrokenCase{"TooManyDevices", [](Sound& s) { s.plan.gpulets[1].device.device = 1; },
+                   "uses 2 devices, at most 1"},
+        BrokenCase{"EmptyGpulet", [](Sound& s) { s.plan.gpulets[1].assignments.clear(); },
+                   "holds no model"},
+        BrokenCase{"LatencyTooSmall", [](Sound& s) { first(s).latency_ms = 5; },
+                   "states 5 ms for batch 2"},
+        BrokenCase{"MarginLeftOut", [](Sound& s) { s.worked.input.options.margin = 1.05; },
+                   "says 6.3 ms"},
+        BrokenCase{"SlowdownLeftOut", [](Sound& s) { first(s).slowdown = 1.2; }, "says 7.2 ms"},
+        BrokenCase{"SlowdownBelowOne",
+                   [](Sound& s) {
+                     first(s).slowdown = 0.5;
+                     first(s).latency_ms = 3;
+                   },
+                   "a slowdown of 0.5 is less than 1"},
+        BrokenCase{"LatencyNaN", [](Sound& s) { first(s).latency_ms = kNaN; }, "states nan ms"},
+        BrokenCase{"RoundLongerThanCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 15; },
+                   "its round takes 16 ms, longer than the duty cycle of 15 ms"},
+        BrokenCase{"BatchTooSmallForARound", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 25; },
+                   "2.5 requests arrive in a round, its batch holds 2"},
+        BrokenCase{"ObjectiveMissed", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 45; },
+                   "a request may take 51 ms, its SLO is 40 ms"},
+        BrokenCase{"NoCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 0; },
+                   "a duty cycle of 0 ms is none"},
+        BrokenCase{"EndlessCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = kInfinity; },
+                   "a duty cycle of inf ms is none"},
+        BrokenCase{"OtherObjective", [](Sound& s) { first(s).slo_ms = 400; },
+                   "planned for an SLO of 400 ms"},
+        BrokenCase{"BatchAboveMaxBatch",
+                   [](Sound& s) {
+                     first(s).batch = 9;
+                     first(s).latency_ms = 20;
+                   },
+                   "a batch of 9 is outside 1..8"},
+        BrokenCase{"BatchNeverMeasured", [](Sound& s) { first(s).batch = 33; },
+                   "has no latency of batch 33"},
+        BrokenCase{"NoBatch", [](Sound& s) { first(s).batch = 0; }, "a batch of 0 is outside"},
+        BrokenCase{"SameModelTwice",
+                   [](Sound& s) {
+                     first(s).rate = 50;
+                     s.plan.gpulets[0].assignments[1] = first(s);
+                   },
+                   "holds 'a' twice"},
+        BrokenCase{"NotInTheProfile",
+                   [](Sound& s) {
+                     s.worked.input.demands.push_back({"c", 1, 40, 8});
+                     first(s).model = "c";
+                   },
+                   "the profile of 'gpu' does not have it"},
+        BrokenCase{"MemoryExceeded",
+                   [](Sound& s) {
+                     for (Device& device : s.worked.input.cluster.devices) device.memory_mb = 1099;
+                   },
+                   "its models need 1100 MB, it has 1099 MB"},
+        BrokenCase{"SilentlyUnserved", [](Sound& s) { s.plan.unserved.clear(); },
+                   "'a': 240 requests/s are demanded, the plan assigns or reports 230"},
+        BrokenCase{"ModelForgotten",
+                   [](Sound& s) {
+                     s.worked.input.demands.push_back({"c", 15, 40, 8});
+                   },
+                   "'c': 15 requests/s are demanded, the plan assigns or reports 0"},
+        BrokenCase{"MoreThanDemanded", [](Sound& s) { s.worked.input.demands[1].rate = 140; },
+                   "'b': 140 requests/s"},
+        BrokenCase{"NobodyDemandsIt", [](Sound& s) { s.worked.input.demands.pop_back(); },
+                   "nobody demands it"},
+        BrokenCase{"UnservedThatNobodyDemands",
+                   [](Sound& s) {
+                     s.plan.unserved.push_back({"c", 1, ""});
+                   },
+                   "'c' is reported as unserved, but nobody demands it"},
+        BrokenCase{"UnservedTwice",
+                   [](Sound& s) {
+                     s.plan.unserved = {{"a", 5, ""}, {"a", 5, ""}};
+                   },
+                   "'a' is reported as unserved twice"},
+        BrokenCase{"NegativeRates",
+                   [](Sound& s) {
+                     first(s).rate = -1;
+                     s.plan.unserved[0].rate = 111;
+                   },
+                   "a rate of -1 requests/s is none"},
+        BrokenCase{"NegativeUnserved",
+                   [](Sound& s) {
+                     s.plan.unserved.push_back({"b", -1, ""});
+                   },
+                   "'b' is reported as unserved with a rate of -1"},
+        BrokenCase{"NoProfiles", [](Sound& s) { s.worked.input.profiles = nullptr; },
+                   "without profiles"}),
+    [](const auto& instance) { return instance.param.what; });
+
+}  // namespace
+}  // namespace gpulet::schedule

@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include "tests/schedule/worked.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::policy;
+using testing::Worked;
+
+Worked worked_with(const std::vector<testing::ModelLatency>& models, std::uint32_t devices) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", models);
+  testing::add_devices(worked, "n0", "gpu", devices);
+  return worked;
+}
+
+TEST(ElasticPartitioning, TakesTheSmallestSizeThatMeetsALowRate) {
+  Worked worked = worked_with({{"a", 1, 1}}, 2);
+  worked.input.demands = {{"a", 50, 200, 32}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  ASSERT_EQ(plan.gpulets.size(), 1U);
+  EXPECT_EQ(plan.gpulets[0].size.percent, 20);
+}
+
+TEST(ElasticPartitioning, UsesSpareShareWhereARoundHasNoRoomForBursts) {
+  Worked worked = worked_with({{"a", 1, 1}}, 2);
+  worked.input.demands = {{"a", 50, 66, 32}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  ASSERT_EQ(plan.gpulets.size(), 1U);
+  EXPECT_EQ(plan.gpulets[0].size.percent, 40);
+}
+
+TEST(ElasticPartitioning, MergesModelsThatCanTakeTurns) {
+  Worked worked = worked_with({{"a", 1, 1}, {"b", 1, 1}}, 2);
+  worked.input.demands = {{"a", 20, 200, 32}, {"b", 20, 200, 32}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  ASSERT_EQ(plan.gpulets.size(), 1U);
+  EXPECT_EQ(plan.gpulets[0].assignments.size(), 2U);
+}
+
+TEST(ElasticPartitioning, DividesADeviceBetweenModelsThatCannotTakeTurns) {
+  // Either alone fits half a device, but a round of both fits neither objective: 2 * (11 + 11) ms
+  // at 50 %.
+  Worked worked = worked_with({{"a", 10, 1}, {"b", 10, 1}}, 1);
+  worked.input.demands = {{"a", 5, 45, 32}, {"b", 5, 45, 32}};
+  for (Device& device : worked.input.cluster.devices) device.sizes = {{50}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.devices_used(), 1U);
+}
+
+TEST(ElasticPartitioning, DividesADeviceAsOftenAsItMay) {
+  Worked worked = worked_with({{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}, {"d", 1, 1}, {"e", 1, 1}}, 1);
+  for (const char* name : {"a", "b", "c", "d", "e"})
+    worked.input.demands.push_back({name, 160, 66, 32});
+  worked.input.cluster.devices[0].max_partitions = 5;
+  worked.input.cluster.devices[0].sizes = {{20}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_EQ(plan.gpulets.size(), 5U);
+  worked.input.cluster.devices[0].max_partitions = 4;
+  EXPECT_EQ(policy("elastic")->plan(worked.input).gpulets.size(), 4U);
+}
+
+TEST(ElasticPartitioning, ServesMoreThanWholeDevicesWhereShareHelpsLittle) {
+  // Latency that hardly falls with the share: two halves serve almost twice what one whole device
+  // does.
+  Worked worked;
+  profile::Profile& measured = (*worked.profiles)["gpu"];
+  measured.name = "gpu";
+  for (const char* name : {"a", "b"}) {
+    std::vector<profile::LatencySample> samples;
+    for (const int percent : {20, 40, 50, 60, 80, 100}) {
+      for (const std::uint32_t batch : {1U, 32U}) {
+        profile::LatencySample& sample = samples.emplace_back();
+        sample.batch = batch;
+        sample.share = Share{percent};
+        sample.latency_ms = 10 + 0.3 * batch + 20.0 / percent;
+      }
+    }
+    measured.models.emplace(
+        name, profile::ModelProfile{profile::LatencyTable::create(samples).value(), {}, {}});
+  }
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.demands = {{"a", 1500, 60, 32}, {"b", 1500, 60, 32}};
+  EXPECT_FALSE(policy("sbp")->plan(worked.input).schedulable());
+  EXPECT_TRUE(policy("elastic")->plan(worked.input).schedulable());
+}
+
+TEST(ElasticPartitioning, UsesOneDeviceWhereOneIsEnough) {
+  Worked worked = worked_with({{"a", 1, 1}, {"b", 1, 1}}, 8);
+  worked.input.demands = {{"a", 300, 66, 32}, {"b", 300, 66, 32}};
+  EXPECT_EQ(policy("elastic")->plan(worked.input).devices_used(), 1U);
+}
+
+TEST(ElasticPartitioning, KeepsTheMemoryOfADevice) {
+  Worked worked = worked_with({{"a", 1, 1, 32, 600}, {"b", 1, 1, 32, 600}}, 2);
+  for (Device& device : worked.input.cluster.devices) device.memory_mb = 1000;
+  worked.input.demands = {{"a", 20, 200, 32}, {"b", 20, 200, 32}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.devices_used(), 2U);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+}
+
+TEST(ElasticPartitioning, SpreadsAModelOverDevicesOfDifferentTypes) {
+  Worked worked;
+  testing::add_profile(worked, "slow", {{"a", 1, 2}});
+  testing::add_profile(worked, "fast", {{"a", 1, 1}});
+  testing::add_devices(worked, "n0", "slow", 1);
+  testing::add_devices(worked, "n1", "fast", 1);
+  worked.input.demands = {{"a", 1400, 140, 32}};
+  const Plan plan = policy("elastic")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.devices_used(), 2U);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+}
+
+}  // namespace
+}  // namespace gpulet::schedule

@@ -1,0 +1,209 @@
+// What holds for every policy and every input.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/reconcile.h"
+#include "tests/schedule/generated.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::generated;
+using testing::policy;
+using testing::served;
+using testing::violations;
+using testing::Worked;
+
+Worked any_input() {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);
+  RC_LOG() << "generated(" << seed << ", " << size << ")";
+  return generated(seed, size);
+}
+
+RC_GTEST_PROP(AnyPolicy, MakesPlansThatKeepTheRules, ()) {
+  const Worked worked = any_input();
+  RC_ASSERT(validate(worked.input).ok());
+  for (const std::string_view name : policy_names()) {
+    const Plan plan = policy(name)->plan(worked.input);
+    RC_LOG() << name << "\n" << violations(plan, worked.input);
+    RC_ASSERT(check(plan, worked.input).empty());
+    RC_ASSERT(plan.policy == name);
+    for (const Unserved& unserved : plan.unserved) RC_ASSERT(!unserved.reason.empty());
+  }
+}
+
+RC_GTEST_PROP(AnyPolicy, DoesNotDependOnTheOrderOfItsInput, ()) {
+  Worked worked = any_input();
+  for (const std::string_view name : policy_names()) {
+    const Plan plan = policy(name)->plan(worked.input);
+    std::reverse(worked.input.demands.begin(), worked.input.demands.end());
+    std::rotate(worked.input.cluster.devices.begin(),
+                worked.input.cluster.devices.begin() +
+                    static_cast<std::ptrdiff_t>(worked.input.cluster.devices.size() / 2),
+                worked.input.cluster.devices.end());
+    RC_ASSERT(policy(name)->plan(worked.input) == plan);
+  }
+}
+
+RC_GTEST_PROP(AnyPolicy, RepeatsThePlanInForceWhereNothingChanged, ()) {
+  Worked worked = any_input();
+  for (const std::string_view name : policy_names()) {
+    worked.input.current = nullptr;
+    const Plan plan = policy(name)->plan(worked.input);
+    worked.input.current = &plan;
+    RC_ASSERT(policy(name)->plan(worked.input) == plan);
+  }
+}
+
+RC_GTEST_PROP(AnyPolicy, StaysCorrectBesideAnyPlanInForce, ()) {
+  Worked worked = any_input();
+  const auto scale = *rc::gen::inRange(0, 300);
+  for (const std::string_view name : policy_names()) {
+    worked.input.current = nullptr;
+    const Plan before = policy(name)->plan(worked.input);
+    Worked after = worked.input.demands.empty() ? Worked() : any_input();
+    after.input.current = &before;
+    RC_ASSERT(check(policy(name)->plan(after.input), after.input).empty());
+    for (ModelDemand& demand : worked.input.demands) demand.rate *= scale / 100.0;
+    worked.input.current = &before;
+    RC_ASSERT(check(policy(name)->plan(worked.input), worked.input).empty());
+  }
+}
+
+RC_GTEST_PROP(AnyPolicy, ServesASingleModelNoLessOnMoreDevices, ()) {
+  const auto devices = *rc::gen::inRange<std::uint32_t>(0, 8);
+  const double rate = *rc::gen::inRange(1, 20000);
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", devices);
+  worked.input.demands = {{"net", rate, 40, 32}};
+  for (const std::string_view name : policy_names()) {
+    Worked larger;
+    testing::add_profile(larger, "gpu", {{"net", 1, 0.5}});
+    testing::add_devices(larger, "n0", "gpu", devices + 1);
+    larger.input.demands = worked.input.demands;
+    const double before = served(policy(name)->plan(worked.input), "net");
+    const double after = served(policy(name)->plan(larger.input), "net");
+    RC_ASSERT(after >= before * (1 - kCheckTolerance));
+  }
+}
+
+RC_GTEST_PROP(Reconcile, FindsNothingToDoForWhatRuns, ()) {
+  const Worked worked = any_input();
+  for (const std::string_view name : policy_names()) {
+    const Plan plan = policy(name)->plan(worked.input);
+    std::vector<RunningGpulet> running;
+    for (const PlannedGpulet& planned : plan.gpulets) {
+      RunningGpulet& gpulet = running.emplace_back();
+      gpulet.id = GpuletId{100 - running.size()};
+      gpulet.device = planned.device;
+      gpulet.size = planned.size;
+      for (const Assignment& assignment : planned.assignments) {
+        gpulet.models.push_back({assignment.model, assignment.batch});
+      }
+    }
+    const Steps steps = reconcile(running, plan);
+    RC_ASSERT(steps.empty());
+    RC_ASSERT(steps.keep.size() == plan.gpulets.size());
+  }
+}
+
+TEST(AnyPolicy, ServesALoneSlowRequestStream) {
+  for (const std::string_view name : policy_names()) {
+    Worked worked;
+    testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
+    testing::add_devices(worked, "n0", "gpu", 1);
+    worked.input.demands = {{"net", 0.001, 40, 32}};
+    const Plan plan = policy(name)->plan(worked.input);
+    EXPECT_TRUE(plan.schedulable()) << name;
+    EXPECT_EQ(violations(plan, worked.input), "") << name;
+  }
+}
+
+TEST(AnyPolicy, PlansNothingForAModelWithoutRate) {
+  for (const std::string_view name : policy_names()) {
+    Worked worked;
+    testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
+    testing::add_devices(worked, "n0", "gpu", 1);
+    worked.input.demands = {{"net", 0, 40, 32}};
+    const Plan plan = policy(name)->plan(worked.input);
+    EXPECT_TRUE(plan.schedulable()) << name;
+    EXPECT_TRUE(plan.gpulets.empty()) << name;
+  }
+}
+
+// A batch that holds the mean only would leave a queue behind every burst.
+TEST(AnyPolicy, LeavesRoomForBurstsWhereTheObjectiveAllows) {
+  for (const std::string_view name : policy_names()) {
+    Worked worked;
+    testing::add_profile(worked, "gpu", {{"net", 4, 0.1}});
+    testing::add_devices(worked, "n0", "gpu", 1);
+    worked.input.demands = {{"net", 400, 60, 32}};
+    const Plan plan = policy(name)->plan(worked.input);
+    ASSERT_EQ(plan.gpulets.size(), 1U) << name;
+    const PlannedGpulet& gpulet = plan.gpulets.front();
+    const double arrivals = 400 * gpulet.duty_cycle_ms / 1000;
+    EXPECT_GE(gpulet.assignments.front().batch, arrivals + 3 * std::sqrt(arrivals) * (1 - 1e-6))
+        << name;
+  }
+}
+
+struct UnservedCase {
+  std::string what;
+  void (*change)(Worked& worked);
+  std::string says;
+};
+
+class UnservedReason : public ::testing::TestWithParam<UnservedCase> {};
+
+TEST_P(UnservedReason, SaysWhyAndWhatMends) {
+  for (const std::string_view name : policy_names()) {
+    Worked worked;
+    testing::add_profile(worked, "gpu", {{"net", 2, 0.5, 32, 900}});
+    testing::add_devices(worked, "n0", "gpu", 2);
+    worked.input.demands = {{"net", 100, 40, 32}};
+    GetParam().change(worked);
+    ASSERT_EQ(validate(worked.input), Status());
+    const Plan plan = policy(name)->plan(worked.input);
+    ASSERT_EQ(plan.unserved.size(), 1U) << name;
+    EXPECT_NE(plan.unserved.front().reason.find(GetParam().says), std::string::npos)
+        << name << " says: " << plan.unserved.front().reason;
+    EXPECT_EQ(violations(plan, worked.input), "") << name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, UnservedReason,
+    ::testing::Values(
+        UnservedCase{"NoDevice", [](Worked& worked) { worked.input.cluster.devices.clear(); },
+                     "no device"},
+        UnservedCase{"NoDeviceAllowed",
+                     [](Worked& worked) { worked.input.options.max_devices = 0; },
+                     "max_devices is 0"},
+        UnservedCase{"NotMeasured", [](Worked& worked) { worked.input.demands[0].name = "other"; },
+                     "'other' is in no profile of the cluster's device types (gpu)"},
+        UnservedCase{"ObjectiveTooShort",
+                     [](Worked& worked) { worked.input.demands[0].slo_ms = 4; },
+                     "raise slo_ms to 5 "},
+        UnservedCase{"MemoryTooSmall",
+                     [](Worked& worked) {
+                       for (Device& device : worked.input.cluster.devices) device.memory_mb = 512;
+                     },
+                     "needs 900 MB, and the largest device that meets its SLO has 512 MB"},
+        UnservedCase{"NoSizeMeasured",
+                     [](Worked& worked) {
+                       for (Device& device : worked.input.cluster.devices) device.sizes = {{10}};
+                     },
+                     "have no latency of 'net' at any size"},
+        // A whole device serves 32 requests in 18 ms: 1778 a second.
+        UnservedCase{"TooMuch", [](Worked& worked) { worked.input.demands[0].rate = 9000; },
+                     "add 4 of them"}),
+    [](const auto& instance) { return instance.param.what; });
+
+}  // namespace
+}  // namespace gpulet::schedule

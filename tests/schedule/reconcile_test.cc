@@ -1,0 +1,95 @@
+#include "gpulet/schedule/reconcile.h"
+
+#include <gtest/gtest.h>
+
+namespace gpulet::schedule {
+namespace {
+
+PlannedGpulet planned(std::uint32_t device, int percent, const std::vector<LoadedModel>& models) {
+  PlannedGpulet gpulet;
+  gpulet.device = {"n0", device};
+  gpulet.size = Share{percent};
+  for (const LoadedModel& model : models) {
+    Assignment& assignment = gpulet.assignments.emplace_back();
+    assignment.model = model.name;
+    assignment.batch = model.max_batch;
+  }
+  return gpulet;
+}
+
+RunningGpulet running(std::uint64_t id, std::uint32_t device, int percent,
+                      const std::vector<LoadedModel>& models) {
+  return {GpuletId{id}, {"n0", device}, Share{percent}, models};
+}
+
+Plan plan_of(std::vector<PlannedGpulet> gpulets) {
+  Plan plan;
+  plan.gpulets = std::move(gpulets);
+  return plan;
+}
+
+std::vector<std::uint64_t> retired(const Steps& steps) {
+  std::vector<std::uint64_t> ids;
+  for (const GpuletId id : steps.retire) ids.push_back(id.value);
+  return ids;
+}
+
+TEST(Reconcile, CreatesEverythingWhereNothingRuns) {
+  const Steps steps =
+      reconcile({}, plan_of({planned(0, 50, {{"a", 4}}), planned(1, 50, {{"a", 4}})}));
+  EXPECT_EQ(steps.create, (std::vector<std::size_t>{0, 1}));
+  EXPECT_TRUE(steps.keep.empty());
+  EXPECT_TRUE(steps.retire.empty());
+}
+
+TEST(Reconcile, RetiresEverythingForAnEmptyPlanByAscendingId) {
+  const Steps steps =
+      reconcile({running(9, 0, 50, {{"a", 4}}), running(3, 0, 50, {{"a", 4}})}, Plan());
+  EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{3, 9}));
+}
+
+TEST(Reconcile, KeepsAGpuletThatWasPreparedForMore) {
+  const Steps steps =
+      reconcile({running(1, 0, 50, {{"a", 8}, {"b", 8}})}, plan_of({planned(0, 50, {{"a", 4}})}));
+  ASSERT_EQ(steps.keep.size(), 1U);
+  EXPECT_EQ(steps.keep[0].running.value, 1U);
+  EXPECT_TRUE(steps.empty());
+}
+
+TEST(Reconcile, ReplacesAGpuletThatWouldHaveToChange) {
+  for (const RunningGpulet& other :
+       {running(1, 0, 50, {{"a", 2}}), running(1, 0, 40, {{"a", 4}}), running(1, 1, 50, {{"a", 4}}),
+        running(1, 0, 50, {{"b", 4}})}) {
+    const Steps steps = reconcile({other}, plan_of({planned(0, 50, {{"a", 4}})}));
+    EXPECT_EQ(steps.create.size(), 1U);
+    EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{1}));
+  }
+}
+
+TEST(Reconcile, PrefersTheExactSetOfModels) {
+  const Steps steps =
+      reconcile({running(1, 0, 50, {{"a", 4}, {"b", 4}}), running(2, 0, 50, {{"a", 32}})},
+                plan_of({planned(0, 50, {{"a", 4}})}));
+  ASSERT_EQ(steps.keep.size(), 1U);
+  EXPECT_EQ(steps.keep[0].running.value, 2U);
+  EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{1}));
+}
+
+TEST(Reconcile, DoesNotSpendALargeGpuletOnASmallNeed) {
+  const Steps steps = reconcile({running(1, 0, 50, {{"a", 32}}), running(2, 0, 50, {{"a", 4}})},
+                                plan_of({planned(0, 50, {{"a", 4}}), planned(0, 50, {{"a", 32}})}));
+  EXPECT_TRUE(steps.empty());
+  ASSERT_EQ(steps.keep.size(), 2U);
+  EXPECT_EQ(steps.keep[0].running.value, 2U);
+  EXPECT_EQ(steps.keep[1].running.value, 1U);
+}
+
+TEST(Reconcile, KeepsOneGpuletForOnePlannedOneOnly) {
+  const Steps steps = reconcile({running(1, 0, 50, {{"a", 4}})},
+                                plan_of({planned(0, 50, {{"a", 4}}), planned(0, 50, {{"a", 4}})}));
+  EXPECT_EQ(steps.keep.size(), 1U);
+  EXPECT_EQ(steps.create, (std::vector<std::size_t>{1}));
+}
+
+}  // namespace
+}  // namespace gpulet::schedule

@@ -1,0 +1,63 @@
+#include "tests/schedule/worked.h"
+
+#include "gpulet/schedule/check.h"
+
+namespace gpulet::schedule::testing {
+
+void add_profile(Worked& worked, const std::string& type, const std::vector<ModelLatency>& models) {
+  profile::Profile& added = (*worked.profiles)[type];
+  added.name = type;
+  for (const ModelLatency& model : models) {
+    std::vector<profile::LatencySample> samples;
+    for (const int percent : {20, 40, 50, 60, 80, 100}) {
+      for (const std::uint32_t batch : {1U, model.largest}) {
+        profile::LatencySample sample;
+        sample.batch = batch;
+        sample.share = Share{percent};
+        sample.latency_ms = (model.fixed_ms + model.per_request_ms * batch) * 100 / percent;
+        samples.push_back(sample);
+      }
+    }
+    profile::ModelProfile measured{profile::LatencyTable::create(samples).value(), {}, {}};
+    if (model.memory_mb > 0) measured.memory_mb = model.memory_mb;
+    added.models.emplace(model.name, std::move(measured));
+  }
+}
+
+void add_devices(Worked& worked, const std::string& node, const std::string& type,
+                 std::uint32_t count) {
+  std::uint32_t number = 0;
+  for (const Device& device : worked.input.cluster.devices) {
+    if (device.key.node == node) number = device.key.device + 1;
+  }
+  for (std::uint32_t copy = 0; copy < count; ++copy) {
+    Device device;
+    device.key = {node, number + copy};
+    device.type = type;
+    device.partitioning = "simulated";
+    device.sizes = {{20}, {40}, {50}, {60}, {80}, {100}};
+    worked.input.cluster.devices.push_back(device);
+  }
+}
+
+std::unique_ptr<Policy> policy(std::string_view name) {
+  return std::move(make_policy(name)).value();
+}
+
+std::string violations(const Plan& plan, const PlanInput& input) {
+  std::string text;
+  for (const std::string& violation : check(plan, input)) text += violation + "\n";
+  return text;
+}
+
+double served(const Plan& plan, const std::string& model) {
+  double rate = 0;
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    for (const Assignment& assignment : gpulet.assignments) {
+      if (assignment.model == model) rate += assignment.rate;
+    }
+  }
+  return rate;
+}
+
+}  // namespace gpulet::schedule::testing

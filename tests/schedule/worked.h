@@ -1,0 +1,49 @@
+// Small inputs whose plans can be worked out by hand, for the tests of this folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpulet/profile/profile.h"
+#include "gpulet/schedule/policy.h"
+
+namespace gpulet::schedule::testing {
+
+// Latency of a batch: (fixed_ms + per_request_ms * batch) * 100 / percent. Sampled at batches 1 and
+// `largest`.
+struct ModelLatency {
+  std::string name;
+  double fixed_ms = 0;
+  double per_request_ms = 0;
+  std::uint32_t largest = 32;
+  double memory_mb = 0;  // 0: not measured
+};
+
+// An input together with the profiles that it refers to. Margin 1.
+struct Worked {
+  std::unique_ptr<profile::ProfileSet> profiles = std::make_unique<profile::ProfileSet>();
+  PlanInput input;
+
+  Worked() {
+    input.profiles = profiles.get();
+    input.options.margin = 1;
+  }
+};
+
+void add_profile(Worked& worked, const std::string& type, const std::vector<ModelLatency>& models);
+// Devices of one node after those that it has; sizes 20 40 50 60 80 100, two partitions.
+void add_devices(Worked& worked, const std::string& node, const std::string& type,
+                 std::uint32_t count);
+
+// The policy of that name; throws where there is none.
+[[nodiscard]] std::unique_ptr<Policy> policy(std::string_view name);
+
+// All violations in one text; empty for a plan that holds.
+[[nodiscard]] std::string violations(const Plan& plan, const PlanInput& input);
+
+// Requests per second that the plan has a place for.
+[[nodiscard]] double served(const Plan& plan, const std::string& model);
+
+}  // namespace gpulet::schedule::testing

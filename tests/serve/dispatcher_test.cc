@@ -1,0 +1,340 @@
+#include "gpulet/serve/dispatcher.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+namespace gpulet::serve {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Time at(int ms) { return Time(milliseconds(ms)); }
+
+ServedModel model(const std::string& name) {
+  ServedModel made;
+  made.name = name;
+  made.inputs = {{"x", DataType::uint8, {1}}};
+  made.outputs = {{"y", DataType::uint8, {1}}};
+  made.slo_ms = 100;
+  return with_sizes(made).value();
+}
+
+// A gpulet whose batch of n takes 4 + 2 n ms.
+Route route(std::uint64_t gpulet, std::vector<ModelIndex> models, std::size_t batch = 4,
+            int duty_cycle_ms = 20) {
+  Route made{GpuletId{gpulet}, BackendId{1}, milliseconds(duty_cycle_ms), {}};
+  for (const ModelIndex index : models) {
+    LaneSpec lane{index, {}};
+    for (std::size_t n = 1; n <= batch; ++n) {
+      lane.execution.emplace_back(milliseconds(4 + 2 * static_cast<int>(n)));
+    }
+    made.lanes.push_back(lane);
+  }
+  return made;
+}
+
+Request request(std::uint64_t tag, Time arrived, int slo_ms = 100) {
+  Request made;
+  made.client = ClientId{1};
+  made.tag = tag;
+  made.deadline = arrived + milliseconds(slo_ms);
+  made.trace.arrived = arrived;
+  made.input = Bytes::own({static_cast<std::byte>(tag & 0xffU)});
+  return made;
+}
+
+// What a proxy that echoes its inputs answers.
+BatchResult echo(const Batch& batch) {
+  std::vector<std::byte> bytes;
+  for (const Bytes& slice : batch.inputs)
+    bytes.insert(bytes.end(), slice.view().begin(), slice.view().end());
+  return {batch.id, {}, Bytes::own(std::move(bytes)), {}, batch.expected_duration};
+}
+
+class DispatcherTest : public ::testing::Test {
+ protected:
+  DispatchOutput pump(int ms) {
+    DispatchOutput out;
+    dispatcher_.pump(at(ms), out);
+    return out;
+  }
+  DispatchOutput arrive(std::uint64_t tag, int ms, int slo_ms = 100) {
+    DispatchOutput out;
+    dispatcher_.enqueue(0, request(tag, at(ms), slo_ms), at(ms), out);
+    return out;
+  }
+
+  Dispatcher dispatcher_{{model("a"), model("b")}, 8, BatchId{1}};
+};
+
+TEST_F(DispatcherTest, IdleGpuletServesTheFirstRequestAtOnce) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50);
+  const DispatchOutput out = pump(50);
+  ASSERT_EQ(out.batches.size(), 1U);
+  EXPECT_EQ(out.batches[0].batch.count, 1U);
+  EXPECT_EQ(out.batches[0].batch.gpulet, GpuletId{1});
+}
+
+TEST_F(DispatcherTest, NextBatchWaitsForTheTurnAndGathers) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50);
+  ASSERT_EQ(pump(50).batches.size(), 1U);
+  arrive(2, 52);
+  arrive(3, 60);
+  EXPECT_TRUE(pump(60).batches.empty());
+  EXPECT_EQ(dispatcher_.next_wake(), at(70));
+  const DispatchOutput out = pump(70);
+  ASSERT_EQ(out.batches.size(), 1U);
+  EXPECT_EQ(out.batches[0].batch.count, 2U);
+}
+
+TEST_F(DispatcherTest, AtMostTwoBatchesAreInFlight) {
+  dispatcher_.set_routes({route(1, {0}, 1)}, at(0));
+  for (std::uint64_t i = 0; i < 5; ++i) arrive(i, 50);
+  const DispatchOutput first = pump(50);
+  EXPECT_EQ(first.batches.size(), 2U);
+  DispatchOutput out;
+  dispatcher_.completed(echo(first.batches[0].batch), at(56), out);
+  dispatcher_.pump(at(56), out);
+  EXPECT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.batches.size(), 1U);
+}
+
+TEST_F(DispatcherTest, EachAnswerGoesToItsAsker) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  for (std::uint64_t i = 0; i < 4; ++i) arrive(i + 10, 50);
+  const DispatchOutput sent = pump(50);
+  ASSERT_EQ(sent.batches.size(), 1U);
+  DispatchOutput out;
+  dispatcher_.completed(echo(sent.batches[0].batch), at(62), out);
+  ASSERT_EQ(out.answers.size(), 4U);
+  for (const Answer& answer : out.answers) {
+    ASSERT_TRUE(answer.status.ok());
+    EXPECT_EQ(std::to_integer<std::uint64_t>(answer.outputs.at(0).view()[0]), answer.request.tag);
+  }
+}
+
+TEST_F(DispatcherTest, HopelessRequestIsDroppedEarlyAndSaysSo) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50, 5);  // one request takes 6 ms
+  const DispatchOutput out = pump(50);
+  EXPECT_TRUE(out.batches.empty());
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
+  EXPECT_EQ(dispatcher_.counters(0).dropped, 1U);
+}
+
+TEST_F(DispatcherTest, FullQueueRefusesWithOverloaded) {
+  for (std::uint64_t i = 0; i < 8; ++i) EXPECT_TRUE(arrive(i, 50).answers.empty());
+  const DispatchOutput out = arrive(9, 50);
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.answers[0].status.code(), StatusCode::overloaded);
+}
+
+TEST_F(DispatcherTest, WithoutAGpuletRequestsWaitUntilTheirDeadline) {
+  arrive(1, 50);
+  EXPECT_TRUE(pump(149).answers.empty());
+  EXPECT_LE(dispatcher_.next_wake(), at(151));
+  const DispatchOutput out = pump(151);
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
+}
+
+TEST_F(DispatcherTest, LostGpuletGivesItsRequestsToAnother) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50);
+  ASSERT_EQ(pump(50).batches.size(), 1U);
+  DispatchOutput out;
+  dispatcher_.remove(GpuletId{1}, at(55), out);
+  EXPECT_TRUE(out.answers.empty());
+  dispatcher_.set_routes({route(2, {0})}, at(56));
+  const DispatchOutput again = pump(56);
+  ASSERT_EQ(again.batches.size(), 1U);
+  EXPECT_EQ(again.batches[0].batch.gpulet, GpuletId{2});
+}
+
+TEST_F(DispatcherTest, RequestThatKillsEveryProxyIsGivenUp) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50, 1000);
+  std::vector<Answer> answers;
+  for (int i = 0; i < 10 && answers.empty(); ++i) {
+    const int now = 50 + 30 * i;
+    DispatchOutput out = pump(now);
+    ASSERT_EQ(out.batches.size(), 1U);
+    DispatchOutput after;
+    dispatcher_.completed(
+        {out.batches[0].batch.id, {StatusCode::unavailable, "the proxy died"}, {}, {}, {}},
+        at(now + 5), after);
+    answers = std::move(after.answers);
+  }
+  ASSERT_EQ(answers.size(), 1U);
+  EXPECT_EQ(answers[0].status.code(), StatusCode::unavailable);
+  EXPECT_EQ(answers[0].request.attempts, kMaxAttempts);
+}
+
+TEST_F(DispatcherTest, ResultOfABatchGivenUpBeforeIsIgnored) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50);
+  const DispatchOutput sent = pump(50);
+  DispatchOutput out;
+  dispatcher_.remove(GpuletId{1}, at(55), out);
+  dispatcher_.completed(echo(sent.batches[0].batch), at(56), out);
+  EXPECT_TRUE(out.answers.empty());
+}
+
+TEST_F(DispatcherTest, ResultOfTheWrongSizeFailsItsRequestsAndNobodyElse) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50);
+  const DispatchOutput sent = pump(50);
+  DispatchOutput out;
+  dispatcher_.completed(
+      {sent.batches[0].batch.id, {}, Bytes::own(std::vector<std::byte>(3)), {}, {}}, at(56), out);
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_EQ(out.answers[0].status.code(), StatusCode::internal);
+}
+
+TEST_F(DispatcherTest, ModelsThatShareAGpuletTakeTurns) {
+  dispatcher_.set_routes({route(1, {0, 1})}, at(0));
+  DispatchOutput out;
+  for (std::uint64_t i = 0; i < 8; ++i) dispatcher_.enqueue(0, request(i, at(50)), at(50), out);
+  dispatcher_.enqueue(1, request(100, at(50)), at(50), out);
+  dispatcher_.pump(at(50), out);
+  ASSERT_EQ(out.batches.size(), 2U);
+  EXPECT_NE(out.batches[0].batch.model, out.batches[1].batch.model);
+}
+
+TEST_F(DispatcherTest, GpuletWithoutARouteFinishesWhatItHolds) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  arrive(1, 50);
+  const DispatchOutput sent = pump(50);
+  dispatcher_.set_routes({route(2, {0})}, at(51));
+  arrive(2, 52);
+  const DispatchOutput next = pump(52);
+  ASSERT_EQ(next.batches.size(), 1U);
+  EXPECT_EQ(next.batches[0].batch.gpulet, GpuletId{2});
+  DispatchOutput out;
+  dispatcher_.completed(echo(sent.batches[0].batch), at(56), out);
+  ASSERT_EQ(out.answers.size(), 1U);
+  EXPECT_TRUE(out.answers[0].status.ok());
+}
+
+TEST_F(DispatcherTest, RestartingGpuletTakesNothingUntilItIsReady) {
+  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_ready(GpuletId{1}, false, at(10));
+  arrive(1, 50);
+  EXPECT_TRUE(pump(50).batches.empty());
+  dispatcher_.set_ready(GpuletId{1}, true, at(60));
+  EXPECT_EQ(pump(60).batches.size(), 1U);
+}
+
+// Twice what the gpulet can do (4 requests in 12 ms) for two seconds: the goodput must hold, with
+// full batches, and what is answered is answered in time.
+TEST_F(DispatcherTest, OverloadKeepsTheGoodput) {
+  Dispatcher dispatcher{{model("a")}, 1000, BatchId{1}};
+  dispatcher.set_routes({route(1, {0}, 4, 12)}, at(0));
+  std::map<Time, Batch> running;  // by end
+  Time free = at(0);
+  std::size_t good = 0;
+  for (int tenth_ms = 0; tenth_ms < 20000; ++tenth_ms) {
+    const Time now = Time(std::chrono::microseconds(100 * tenth_ms));
+    DispatchOutput out;
+    if (tenth_ms % 15 == 0) {
+      dispatcher.enqueue(0, request(static_cast<std::uint64_t>(tenth_ms), now, 60), now, out);
+    }
+    while (!running.empty() && running.begin()->first <= now) {
+      dispatcher.completed(echo(running.begin()->second), now, out);
+      running.erase(running.begin());
+    }
+    dispatcher.pump(now, out);
+    for (const BatchToSend& sent : out.batches) {
+      free = std::max(free, now) + sent.batch.expected_duration;
+      running.emplace(free, sent.batch);
+    }
+    for (const Answer& answer : out.answers) {
+      if (answer.status.ok() && now <= answer.request.deadline) ++good;
+    }
+  }
+  EXPECT_GE(good, 2000U / 12 * 4 * 95 / 100);
+  EXPECT_EQ(dispatcher.counters(0).late, 0U);
+}
+
+// Whatever happens to gpulets and in whatever order, every request gets exactly one answer.
+RC_GTEST_PROP(DispatcherProperty, EveryRequestIsAnsweredOnce, ()) {
+  Dispatcher dispatcher{{model("a"), model("b")}, 16, BatchId{1}};
+  std::set<std::uint64_t> asked;
+  std::multiset<std::uint64_t> answered;
+  std::vector<Batch> running;
+  int now = 0;
+  std::uint64_t next_tag = 1;
+  const auto take = [&](DispatchOutput out) {
+    for (BatchToSend& sent : out.batches) running.push_back(std::move(sent.batch));
+    for (const Answer& answer : out.answers) answered.insert(answer.request.tag);
+  };
+  const int steps = *rc::gen::inRange(1, 80);
+  for (int step = 0; step < steps; ++step) {
+    now += *rc::gen::inRange(0, 15);
+    DispatchOutput out;
+    switch (*rc::gen::inRange(0, 7)) {
+      case 0:
+      case 1: {
+        const auto index = *rc::gen::inRange<ModelIndex>(0, 2);
+        asked.insert(next_tag);
+        dispatcher.enqueue(index, request(next_tag++, at(now), *rc::gen::inRange(1, 200)), at(now),
+                           out);
+        break;
+      }
+      case 2: {
+        std::vector<Route> routes;
+        for (std::uint64_t id = 1; id <= 3; ++id) {
+          if (*rc::gen::arbitrary<bool>())
+            routes.push_back(route(
+                id, id == 1 ? std::vector<ModelIndex>{0, 1} : std::vector<ModelIndex>{id - 2}));
+        }
+        dispatcher.set_routes(routes, at(now));
+        break;
+      }
+      case 3:
+        dispatcher.remove(GpuletId{*rc::gen::inRange<std::uint64_t>(1, 4)}, at(now), out);
+        break;
+      case 4:
+        dispatcher.set_ready(GpuletId{*rc::gen::inRange<std::uint64_t>(1, 4)},
+                             *rc::gen::arbitrary<bool>(), at(now));
+        break;
+      default:
+        if (!running.empty()) {
+          const auto which = *rc::gen::inRange<std::size_t>(0, running.size());
+          BatchResult result = echo(running[which]);
+          const auto code =
+              *rc::gen::element(StatusCode::ok, StatusCode::too_late, StatusCode::unavailable,
+                                StatusCode::overloaded, StatusCode::internal);
+          if (code != StatusCode::ok) result.status = {code, "as the test says"};
+          running.erase(running.begin() + static_cast<std::ptrdiff_t>(which));
+          dispatcher.completed(result, at(now), out);
+        }
+        break;
+    }
+    dispatcher.pump(at(now), out);
+    take(std::move(out));
+  }
+  // The end: nobody serves any more, and every deadline passes.
+  DispatchOutput out;
+  for (std::uint64_t id = 1; id <= 3; ++id) dispatcher.remove(GpuletId{id}, at(now), out);
+  dispatcher.set_routes({}, at(now));
+  dispatcher.pump(at(now + 1000), out);
+  take(std::move(out));
+  RC_ASSERT(dispatcher.idle());
+  RC_ASSERT(answered.size() == asked.size());
+  RC_ASSERT(std::set<std::uint64_t>(answered.begin(), answered.end()) == asked);
+  const ModelCounters a = dispatcher.counters(0);
+  const ModelCounters b = dispatcher.counters(1);
+  RC_ASSERT(a.offered + b.offered == asked.size());
+  RC_ASSERT(a.served + a.dropped + a.failed + b.served + b.dropped + b.failed == asked.size());
+}
+
+}  // namespace
+}  // namespace gpulet::serve

@@ -1,0 +1,260 @@
+// The engine in virtual time: frontend and backend cores together, as the daemons run them.
+#include "gpulet/serve/frontend_core.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "gpulet/core/random.h"
+#include "tests/support/serve/world.h"
+
+namespace gpulet::serve {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::byte_model;
+using testing::card_profile;
+using testing::World;
+
+constexpr Time at_s(double seconds_from_start) {
+  return Time(seconds(1)) + from_seconds(seconds_from_start);
+}
+
+struct Outcome {
+  std::size_t good = 0;
+  std::size_t late = 0;
+  std::map<StatusCode, std::size_t> errors;
+};
+
+// Poisson arrivals of one model; the tags count from `first_tag`. Returns the tag after the last.
+std::uint64_t load(World& world, const std::string& model, double rate, double from_s, double to_s,
+                   std::uint64_t first_tag, std::uint64_t seed) {
+  Random random(seed);
+  std::uint64_t tag = first_tag;
+  for (double time = from_s + random.exponential(1 / rate); time < to_s;
+       time += random.exponential(1 / rate)) {
+    world.request_at(at_s(time), model, tag++);
+  }
+  return tag;
+}
+
+// Every request has exactly one answer, its own.
+Outcome outcome(const World& world, std::uint64_t first_tag, std::uint64_t end_tag) {
+  Outcome result;
+  for (std::uint64_t tag = first_tag; tag < end_tag; ++tag) {
+    const auto found = world.replies().find(tag);
+    if (found == world.replies().end() || found->second.size() != 1) {
+      ADD_FAILURE() << "request " << tag << " has "
+                    << (found == world.replies().end() ? 0 : found->second.size()) << " answers";
+      continue;
+    }
+    const InferReply& reply = found->second.front().reply;
+    if (reply.status.ok()) {
+      ++result.good;
+      EXPECT_EQ(std::to_integer<std::uint64_t>(reply.payload.at(0).view()[0]), tag & 0xffU);
+    } else {
+      ++result.errors[reply.status.code()];
+    }
+  }
+  return result;
+}
+
+TEST(FrontendCoreTest, ServesFromAPlanOfTheConfiguredRates) {
+  World world({}, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.run_until(at_s(2));
+  EXPECT_EQ(world.status().state, "serving");
+  const std::uint64_t end = load(world, "a", 50, 2, 12, 1, 7);
+  world.run_until(at_s(14));
+  const Outcome result = outcome(world, 1, end);
+  EXPECT_TRUE(result.errors.empty());
+  EXPECT_GT(result.good, 400U);
+  EXPECT_EQ(world.status().models[0].counters.late, 0U);
+}
+
+TEST(FrontendCoreTest, FirstRequestOfAnUnplannedModelIsServed) {
+  World world({}, {byte_model("a", 3000, 0)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.run_until(at_s(5));
+  world.request_at(at_s(5), "a", 1);
+  world.run_until(at_s(9));
+  EXPECT_EQ(outcome(world, 1, 2).good, 1U);
+}
+
+TEST(FrontendCoreTest, RateAboveThePlanIsActedOnAtOnce) {
+  World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 2);
+  const std::uint64_t before = load(world, "a", 20, 2, 10, 1, 3);
+  const std::uint64_t end = load(world, "a", 250, 10, 25, before, 4);
+  world.run_until(at_s(10));
+  const double planned_before = world.status().models[0].rate_planned;
+  world.run_until(at_s(14));  // long before the period of 20 s is over
+  EXPECT_GT(world.status().models[0].rate_planned, 2 * planned_before);
+  world.run_until(at_s(30));
+  const Outcome result = outcome(world, 1, end);
+  EXPECT_GT(result.good, (end - 1) * 8 / 10);  // what is lost is lost in the seconds of the change
+}
+
+TEST(FrontendCoreTest, SteadyNoiseMovesNothing) {
+  World world({}, {byte_model("a", 100, 40)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  const std::uint64_t end = load(world, "a", 40, 2, 120, 1, 5);
+  world.run_until(at_s(10));
+  const auto epoch = world.status().epoch;
+  world.run_until(at_s(122));
+  EXPECT_EQ(world.status().epoch, epoch);
+  EXPECT_TRUE(outcome(world, 1, end).errors.empty());
+}
+
+TEST(FrontendCoreTest, ModelsThatShareOneDeviceKeepTheirObjectives) {
+  World world({}, {byte_model("a", 120, 30), byte_model("b", 200, 20), byte_model("c", 300, 10)},
+              card_profile({{"a", 4}, {"b", 6}, {"c", 9}}));
+  world.add_backend("n0", 1);
+  const std::uint64_t b = load(world, "a", 30, 2, 32, 1, 1);
+  const std::uint64_t c = load(world, "b", 20, 2, 32, b, 2);
+  const std::uint64_t end = load(world, "c", 10, 2, 32, c, 3);
+  world.run_until(at_s(34));
+  EXPECT_TRUE(world.status().schedulable);
+  const Outcome result = outcome(world, 1, end);
+  std::size_t late = 0;
+  for (const ModelStatus& model : world.status().models) late += model.counters.late;
+  EXPECT_LE(late + (end - 1 - result.good), (end - 1) / 50);
+}
+
+TEST(FrontendCoreTest, ProxyThatDiesCostsNoRequestItsAnswer) {
+  World world({}, {byte_model("a", 2000, 50)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  const std::uint64_t end = load(world, "a", 50, 2, 12, 1, 9);
+  for (const double when : {4.0, 4.003, 7.5}) {
+    world.run_until(at_s(when));
+    world.kill_a_proxy("n0");
+  }
+  world.run_until(at_s(20));
+  const Outcome result = outcome(world, 1, end);
+  EXPECT_TRUE(
+      result.errors.empty());  // the restart takes less than the SLO: all of them were run again
+}
+
+TEST(FrontendCoreTest, BackendThatDiesHandsItsWorkToTheOthers) {
+  World world({}, {byte_model("a", 3000, 60)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.add_backend("n1", 1);
+  const std::uint64_t end = load(world, "a", 60, 3, 15, 1, 11);
+  world.run_until(at_s(6));
+  const std::string served_by = world.status().gpulets.front().gpulet.device.node;
+  world.kill_backend(served_by);
+  world.run_until(at_s(20));
+  const Outcome result = outcome(world, 1, end);
+  EXPECT_TRUE(result.errors.empty());
+  EXPECT_EQ(world.status().backends.size(), 1U);
+}
+
+TEST(FrontendCoreTest, WithoutAnyBackendEveryRequestIsStillAnswered) {
+  World world({}, {byte_model("a", 100, 10)}, card_profile({{"a", 4}}));
+  const std::uint64_t end = load(world, "a", 50, 0, 2, 1, 1);
+  world.run_until(at_s(4));
+  const Outcome result = outcome(world, 1, end);
+  EXPECT_EQ(result.good, 0U);
+}
+
+TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefusedWithTheDifference) {
+  FrontendCore core({}, {byte_model("a", 100, 10)}, {}, at_s(0));
+  const auto refused = [&](InferRequest request) {
+    FrontendEffects effects;
+    core.on(ClientSaid{ClientId{1}, std::move(request)}, at_s(0), effects);
+    const auto* reply = effects.empty() ? nullptr : std::get_if<ReplyToClient>(&effects.front());
+    return reply == nullptr ? Status() : reply->reply.status;
+  };
+  InferRequest good{
+      1, "a", {}, {{"x", DataType::uint8, {1}}}, Bytes::own(std::vector<std::byte>(1))};
+
+  InferRequest wrong = good;
+  wrong.model = "b";
+  EXPECT_EQ(refused(wrong).code(), StatusCode::not_found);
+  wrong = good;
+  wrong.inputs[0].shape = {2};
+  EXPECT_EQ(refused(wrong).code(), StatusCode::invalid);
+  EXPECT_NE(refused(wrong).message().find("UINT8[2]"), std::string::npos);
+  wrong = good;
+  wrong.inputs[0].type = DataType::fp32;
+  EXPECT_NE(refused(wrong).message().find("FP32[1]"), std::string::npos);
+  wrong = good;
+  wrong.inputs[0].name = "y";
+  EXPECT_EQ(refused(wrong).code(), StatusCode::invalid);
+  wrong = good;
+  wrong.inputs.clear();
+  EXPECT_EQ(refused(wrong).code(), StatusCode::invalid);
+  wrong = good;
+  wrong.payload = Bytes::own(std::vector<std::byte>(2));
+  EXPECT_EQ(refused(wrong).code(), StatusCode::invalid);
+  EXPECT_TRUE(refused(good).ok());
+}
+
+TEST(FrontendCoreTest, SecondBackendOfOneNameIsSentAway) {
+  FrontendCore core({}, {byte_model("a", 100, 10)}, {}, at_s(0));
+  FrontendEffects effects;
+  core.on(BackendSaid{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
+  effects.clear();
+  core.on(BackendSaid{BackendId{2}, Hello{"n0", {}, {}}}, at_s(0), effects);
+  ASSERT_FALSE(effects.empty());
+  const auto* dropped = std::get_if<DropBackend>(&effects.front());
+  ASSERT_NE(dropped, nullptr);
+  EXPECT_EQ(dropped->backend, BackendId{2});
+}
+
+TEST(FrontendCoreTest, SilentBackendIsGivenUp) {
+  FrontendCore core({}, {byte_model("a", 100, 10)}, {}, at_s(0));
+  FrontendEffects effects;
+  core.on(BackendSaid{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
+  bool dropped = false;
+  for (int i = 1; i <= 10; ++i) {
+    effects.clear();
+    core.on(Settle{}, at_s(0.5 * i), effects);
+    dropped =
+        dropped || std::any_of(effects.begin(), effects.end(), [](const FrontendEffect& effect) {
+          return std::holds_alternative<DropBackend>(effect);
+        });
+  }
+  EXPECT_TRUE(dropped);
+  EXPECT_TRUE(core.status(at_s(6)).backends.empty());
+}
+
+TEST(FrontendCoreTest, DrainAnswersWhatIsHereAndTakesNothingNew) {
+  World world({}, {byte_model("a", 1000, 50)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  const std::uint64_t end = load(world, "a", 50, 2, 6, 1, 2);
+  world.drain_at(at_s(4));
+  world.run_until(at_s(8));
+  EXPECT_TRUE(world.drained());
+  const Outcome result = outcome(world, 1, end);
+  EXPECT_GT(result.good, 50U);
+  ASSERT_EQ(result.errors.size(), 1U);
+  EXPECT_EQ(result.errors.begin()->first, StatusCode::unavailable);
+}
+
+TEST(FrontendCoreTest, SameEventsGiveTheSameRun) {
+  const auto run = [] {
+    World world({}, {byte_model("a", 100, 50), byte_model("b", 150, 30)},
+                card_profile({{"a", 4}, {"b", 5}}));
+    world.add_backend("n0", 2);
+    const std::uint64_t middle = load(world, "a", 80, 1, 10, 1, 21);
+    load(world, "b", 60, 1, 10, middle, 22);
+    world.run_until(at_s(5));
+    world.kill_a_proxy("n0");
+    world.run_until(at_s(13));
+    std::string log;
+    for (const auto& [tag, answers] : world.replies()) {
+      for (const auto& answer : answers) {
+        log += std::to_string(tag) + "@" + std::to_string(answer.time.time_since_epoch().count()) +
+               ":" + answer.reply.status.to_string() + "/" +
+               std::to_string(answer.reply.batch_size) + "\n";
+      }
+    }
+    return log;
+  };
+  EXPECT_EQ(run(), run());
+}
+
+}  // namespace
+}  // namespace gpulet::serve

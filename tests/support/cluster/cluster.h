@@ -1,0 +1,71 @@
+// Cluster: a frontend daemon and backend daemons in this process, on a thread of their own, over
+// loopback sockets and with real proxy processes of simulated devices. Ports are ephemeral, files
+// are in a temporary directory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpulet/backend/daemon.h"
+#include "gpulet/frontend/daemon.h"
+#include "gpulet/net/asio.h"
+
+namespace gpulet::testing {
+
+struct ClusterModel {
+  std::string name;
+  double base_ms = 4;  // tests/support/serve/world.h, card_profile
+  double slo_ms = 100;
+  double rate = 20;
+  std::size_t bytes = 1;  // of the input and of the output
+};
+
+class Cluster {
+ public:
+  explicit Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer = {});
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // A node with that many simulated devices, inside this process.
+  void add_backend(const std::string& node, std::uint32_t devices = 1);
+  // The same as a process of its own; its process id.
+  pid_t spawn_backend(const std::string& node, std::uint32_t devices = 1);
+
+  // Waits until every model is served, or throws.
+  void wait_until_serving();
+  // Runs on the daemons' thread and waits for it.
+  void on_daemons(const std::function<void()>& what);
+  [[nodiscard]] serve::FrontendStatus status();
+  [[nodiscard]] std::vector<pid_t> proxies(const std::string& node);
+  [[nodiscard]] std::uint16_t client_port() const { return client_port_; }
+  [[nodiscard]] std::uint16_t backend_port() const { return backend_port_; }
+  [[nodiscard]] const frontend::Setup& setup() const { return setup_; }
+  [[nodiscard]] Time started_at() const { return started_at_; }
+  // Stops the frontend as SIGTERM does, and waits.
+  void stop_frontend();
+
+ private:
+  [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
+                                                           std::uint32_t devices) const;
+
+  std::filesystem::path directory_;
+  frontend::Setup setup_;
+  net::asio::io_context io_{1};
+  std::unique_ptr<frontend::FrontendDaemon> frontend_;
+  std::map<std::string, std::unique_ptr<backend::BackendDaemon>> backends_;
+  std::vector<pid_t> processes_;
+  std::uint16_t client_port_ = 0;
+  std::uint16_t backend_port_ = 0;
+  Time started_at_{};
+  std::jthread thread_;
+};
+
+}  // namespace gpulet::testing
