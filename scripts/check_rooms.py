@@ -120,7 +120,7 @@ def include_problem(root, file, room, name, quoted):
         return f"{name}: belongs to no room of the table in scripts/check_rooms.py"
     if RANK[other] >= RANK[room]:
         return f"{name}: '{room}' may not use '{other}', which does not stand above it"
-    if private:
+    if private and not room.startswith(other + "/"):  # a room within a room knows that one's insides
         return f"{name}: a private header of '{other}'; use what is in include/gpulet/{other}/"
     return None
 
@@ -176,6 +176,7 @@ SELF_TESTS = [
     ("upward use from a nested room", {"src/net/codec/b.cc": '#include "gpulet/net/a.h"\n'}, "'net/codec' may not"),
     ("neighbours of one row", {"src/backend/b.cc": '#include "gpulet/frontend/a.h"\n'}, "'backend' may not use"),
     ("private header of another", {"src/core/a.h": H, "src/serve/b.cc": '#include "core/a.h"\n'}, "a private header"),
+    ("private header of the room around", {"src/executor/a.h": H, "src/executor/torch/b.cc": '#include "executor/a.h"\n'}, None),
     ("unknown quoted include", {"src/core/b.cc": '#include "nowhere.h"\n'}, "no such file"),
     ("unknown room", {"src/misc/b.cc": "\n"}, "belongs to no room"),
     ("include of an unknown room", {"src/tools/b.cc": '#include "gpulet/misc/a.h"\n'}, "belongs to no room"),

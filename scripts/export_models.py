@@ -149,9 +149,9 @@ def export(name, pretrained, stamp):
         warnings.simplefilter("ignore", torch.jit.TracerWarning)
         module = torch.jit.trace(net, sample(example, 2), check_trace=False)
     verify(example, module)
-    target = os.path.join(MODELS, name + ".pt")
-    module.save(target + ".partial")
-    os.replace(target + ".partial", target)
+    target, partial = os.path.join(MODELS, name + ".pt"), os.path.join(GENERATED, name + ".pt.partial")
+    module.save(partial)
+    os.replace(partial, target)
     with open(stamp_file(name), "w", encoding="ascii") as file:
         file.write(stamp + "\n")
     return f"{os.path.getsize(target) / 1e6:6.1f} MB {time.monotonic() - started:6.1f} s  {weights}"

@@ -1,4 +1,5 @@
-// What encoding and decoding the messages of the hot path costs, payload included (it is never copied).
+// What encoding and decoding the messages of the hot path costs, payload included (it is never
+// copied).
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -12,8 +13,8 @@ using namespace gpulet;
 using namespace std::chrono_literals;
 
 const Bytes& image() {
-  static const Bytes kBytes = Bytes::own(std::vector<std::byte>(3136));
-  return kBytes;
+  static const Bytes bytes = Bytes::own(std::vector<std::byte>(3136));
+  return bytes;
 }
 
 struct Parts {
@@ -28,28 +29,32 @@ Parts parts_of(const net::OutgoingFrame& frame) {
 }
 
 serve::ClientMessage request() {
-  return serve::InferRequest{12345, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, image()};
+  return serve::InferRequest{
+      12345, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, image()};
 }
 
 serve::FrontendReply reply() {
-  return serve::InferReply{12345, {}, {{"logits", DataType::fp32, {10}}}, {image().slice(0, 40)}, 900us, 400us, 8};
+  return serve::InferReply{
+      12345, {}, {{"logits", DataType::fp32, {10}}}, {image().slice(0, 40)}, 900us, 400us, 8};
 }
 
 serve::BackendCommand batch() {
   return Batch{{77}, {3}, "lenet", 32, 5ms, 3ms, std::vector<Bytes>(32, image())};
 }
 
-serve::BackendMessage batch_result() { return BatchResult{{77}, {}, image().slice(0, 1280), 1ms, 3ms}; }
+serve::BackendMessage batch_result() {
+  return BatchResult{{77}, {}, image().slice(0, 1280), 1ms, 3ms};
+}
 
 void encode_infer_request(benchmark::State& state) {
   const serve::ClientMessage message = request();
-  for (auto _ : state) benchmark::DoNotOptimize(net::encode(message));
+  while (state.KeepRunning()) benchmark::DoNotOptimize(net::encode(message));
 }
 BENCHMARK(encode_infer_request);
 
 void decode_infer_request(benchmark::State& state) {
   const Parts parts = parts_of(net::encode(request()));
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(net::decode_client_message(parts.header, parts.message, image()));
   }
 }
@@ -57,27 +62,28 @@ BENCHMARK(decode_infer_request);
 
 void encode_infer_reply(benchmark::State& state) {
   const serve::FrontendReply message = reply();
-  for (auto _ : state) benchmark::DoNotOptimize(net::encode(message));
+  while (state.KeepRunning()) benchmark::DoNotOptimize(net::encode(message));
 }
 BENCHMARK(encode_infer_reply);
 
 void decode_infer_reply(benchmark::State& state) {
   const Parts parts = parts_of(net::encode(reply()));
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(net::decode_frontend_reply(parts.header, parts.message, image().slice(0, 40)));
+  while (state.KeepRunning()) {
+    benchmark::DoNotOptimize(
+        net::decode_frontend_reply(parts.header, parts.message, image().slice(0, 40)));
   }
 }
 BENCHMARK(decode_infer_reply);
 
 void encode_batch_of_32(benchmark::State& state) {
   const serve::BackendCommand message = batch();
-  for (auto _ : state) benchmark::DoNotOptimize(net::encode(message));
+  while (state.KeepRunning()) benchmark::DoNotOptimize(net::encode(message));
 }
 BENCHMARK(encode_batch_of_32);
 
 void decode_batch_of_32(benchmark::State& state) {
   const Parts parts = parts_of(net::encode(batch()));
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(net::decode_backend_command(parts.header, parts.message, image()));
   }
 }
@@ -85,7 +91,7 @@ BENCHMARK(decode_batch_of_32);
 
 void decode_batch_result(benchmark::State& state) {
   const Parts parts = parts_of(net::encode(batch_result()));
-  for (auto _ : state) {
+  while (state.KeepRunning()) {
     benchmark::DoNotOptimize(net::decode_backend_message(parts.header, parts.message, image()));
   }
 }

@@ -32,7 +32,11 @@ struct Record {
 class Session {
  public:
   Session(tcp::socket socket, std::uint32_t depth, Exchange& exchange, Record& record)
-      : socket_(std::move(socket)), exchange_(exchange), record_(record), slots_(depth), buffer_(kBufferBytes) {}
+      : socket_(std::move(socket)),
+        exchange_(exchange),
+        record_(record),
+        slots_(depth),
+        buffer_(kBufferBytes) {}
 
   void start() {
     for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) ask(slot);
@@ -67,7 +71,8 @@ class Session {
   }
 
   void read() {
-    if (received_ == buffer_.size()) buffer_.resize(2 * buffer_.size());  // a reply that must be whole to be told
+    if (received_ == buffer_.size())
+      buffer_.resize(2 * buffer_.size());  // a reply that must be whole to be told
     socket_.async_read_some(asio::buffer(buffer_.data() + received_, buffer_.size() - received_),
                             [this](const error_code& error, std::size_t bytes) {
                               if (error) return lose("receiving failed: " + error.message());
@@ -86,7 +91,8 @@ class Session {
       const Result<std::optional<Exchange::Reply>> reply = exchange_.reply(rest);
       if (!reply.ok()) return lose(reply.status().to_string());
       if (!reply.value()) break;
-      if (reply.value()->slot >= slots_.size()) return lose("a reply to a request that was never sent");
+      if (reply.value()->slot >= slots_.size())
+        return lose("a reply to a request that was never sent");
       note(*reply.value());
       ask(reply.value()->slot);
       skip_ = reply.value()->bytes;
@@ -126,7 +132,8 @@ class Session {
 
 Duration percentile(std::vector<Duration>& values, double fraction) {
   if (values.empty()) return {};
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
+  const auto at = values.begin() +
+                  static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }
@@ -148,7 +155,8 @@ Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange) {
   asio::io_context context(1);
   error_code error;
   const asio::ip::address address = asio::ip::make_address(options.host, error);
-  if (error) return Status(StatusCode::invalid, "\"" + options.host + "\" is not a numeric address");
+  if (error)
+    return Status(StatusCode::invalid, "\"" + options.host + "\" is not a numeric address");
 
   Record record;
   record.latencies.reserve(1U << 22U);
@@ -156,9 +164,12 @@ Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange) {
   for (std::uint32_t i = 0; i < options.connections; ++i) {
     tcp::socket socket(context);
     socket.connect({address, options.port}, error);
-    if (error) return Status(StatusCode::unavailable, "connecting to " + options.host + " failed: " + error.message());
+    if (error)
+      return Status(StatusCode::unavailable,
+                    "connecting to " + options.host + " failed: " + error.message());
     socket.set_option(tcp::no_delay(true));
-    sessions.push_back(std::make_unique<Session>(std::move(socket), options.depth, exchange, record));
+    sessions.push_back(
+        std::make_unique<Session>(std::move(socket), options.depth, exchange, record));
   }
 
   record.measured_from = Clock::now() + options.warm_up;

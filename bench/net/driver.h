@@ -1,6 +1,6 @@
-// A closed-loop load driver for servers that answer requests over TCP: N connections with D requests in flight each,
-// as many as the server takes. What a request and a reply look like is an Exchange, so that the same driver measures
-// a bare echo and a frontend.
+// A closed-loop load driver for servers that answer requests over TCP: N connections with D
+// requests in flight each, as many as the server takes. What a request and a reply look like is an
+// Exchange, so that the same driver measures a bare echo and a frontend.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class Exchange {
 
   // A request that carries the slot, a number below the depth, so that its reply can tell it.
   [[nodiscard]] virtual Request request(std::uint32_t slot) = 0;
-  // The reply that starts at the front of `bytes`; nothing while too little of it is here to tell. Fails where no
-  // reply starts like this.
+  // The reply that starts at the front of `bytes`; nothing while too little of it is here to tell.
+  // Fails where no reply starts like this.
   [[nodiscard]] virtual Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) = 0;
 };
 
@@ -50,11 +50,12 @@ struct DriveResult {
   std::uint64_t failures = 0;  // replies that are errors; among `replies`
   double replies_per_second = 0;
   double bytes_per_second = 0;  // of requests that were answered
-  Duration p50{};               // from handing a request to the kernel's queue to the end of its reply's head
+  Duration p50{};  // from handing a request to the kernel's queue to the end of its reply's head
   Duration p99{};
 };
 
-// Runs in the calling thread. Fails where it cannot connect, a connection is lost, or a reply makes no sense.
+// Runs in the calling thread. Fails where it cannot connect, a connection is lost, or a reply makes
+// no sense.
 [[nodiscard]] Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange);
 
 }  // namespace gpulet::bench

@@ -1,5 +1,6 @@
-// bench_echo_server [PORT]: the yardstick. A bare Boost.Asio TCP server that sends back every length-prefixed
-// message (exchanges.h) as it came: one exact read of the length, one of the message, one write.
+// bench_echo_server [PORT]: the yardstick. A bare Boost.Asio TCP server that sends back every
+// length-prefixed message (exchanges.h) as it came: one exact read of the length, one of the
+// message, one write.
 #include <array>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
@@ -34,16 +35,19 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
  private:
   void read_message() {
     message_.resize(length_);
-    asio::async_read(socket_, asio::buffer(message_), [self = shared_from_this()](const error_code& error, std::size_t) {
-      if (!error) self->write();
-    });
+    asio::async_read(socket_, asio::buffer(message_),
+                     [self = shared_from_this()](const error_code& error, std::size_t) {
+                       if (!error) self->write();
+                     });
   }
 
   void write() {
-    const std::array<asio::const_buffer, 2> pieces{asio::buffer(&length_, sizeof(length_)), asio::buffer(message_)};
-    asio::async_write(socket_, pieces, [self = shared_from_this()](const error_code& error, std::size_t) {
-      if (!error) self->read_length();
-    });
+    const std::array<asio::const_buffer, 2> pieces{asio::buffer(&length_, sizeof(length_)),
+                                                   asio::buffer(message_)};
+    asio::async_write(socket_, pieces,
+                      [self = shared_from_this()](const error_code& error, std::size_t) {
+                        if (!error) self->read_length();
+                      });
   }
 
   tcp::socket socket_;
@@ -66,8 +70,10 @@ void accept(tcp::acceptor& acceptor) {
 int main(int argc, char** argv) {
   const unsigned long port = argc > 1 ? std::stoul(argv[1]) : 0;
   asio::io_context context(1);
-  tcp::acceptor acceptor(context, {asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
-  std::printf("listening on 127.0.0.1:%u\n", static_cast<unsigned>(acceptor.local_endpoint().port()));
+  tcp::acceptor acceptor(context,
+                         {asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+  std::printf("listening on 127.0.0.1:%u\n",
+              static_cast<unsigned>(acceptor.local_endpoint().port()));
   std::fflush(stdout);
   accept(acceptor);
   asio::signal_set signals(context, SIGINT, SIGTERM);

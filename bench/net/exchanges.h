@@ -10,8 +10,8 @@
 
 namespace gpulet::bench {
 
-// With bench_echo_server. A message is its length in four little-endian bytes, then that many bytes, which start
-// with the slot.
+// With bench_echo_server. A message is its length in four little-endian bytes, then that many
+// bytes, which start with the slot.
 class EchoExchange : public Exchange {
  public:
   // REQUIRES: 4 <= message_bytes.

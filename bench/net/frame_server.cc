@@ -1,5 +1,6 @@
-// bench_frame_server [PORT]: answers every InferRequest at once with its own inputs as outputs, through Connection
-// and codec. What it costs beyond bench_echo_server is the price of frames and messages, without engine and backend.
+// bench_frame_server [PORT]: answers every InferRequest at once with its own inputs as outputs,
+// through Connection and codec. What it costs beyond bench_echo_server is the price of frames and
+// messages, without engine and backend.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -22,8 +23,10 @@ class Session : public net::ConnectionHandler {
  public:
   Session(Server& server, std::uint64_t id, net::StreamSocket socket, net::ConnectionSlot slot);
 
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header, std::span<const std::byte> message) override;
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message, MutableBytes payload) override;
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override;
   void on_closed(const Status& reason) override;
 
  private:
@@ -48,18 +51,22 @@ class Server {
   std::uint64_t next_id_ = 0;
 };
 
-Session::Session(Server& server, std::uint64_t id, net::StreamSocket socket, net::ConnectionSlot slot)
+Session::Session(Server& server, std::uint64_t id, net::StreamSocket socket,
+                 net::ConnectionSlot slot)
     : server_(server),
       id_(id),
       slot_(std::move(slot)),
       connection_(net::Connection::start(std::move(socket), {}, *this)) {}
 
-Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header, std::span<const std::byte>) {
+Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
+                                             std::span<const std::byte>) {
   return server_.pool().take(header.payload_bytes);
 }
 
-void Session::on_frame(const net::FrameHeader& header, std::span<const std::byte> message, MutableBytes payload) {
-  Result<serve::ClientMessage> decoded = net::decode_client_message(header, message, payload.freeze());
+void Session::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                       MutableBytes payload) {
+  Result<serve::ClientMessage> decoded =
+      net::decode_client_message(header, message, payload.freeze());
   if (!decoded.ok()) return connection_->close(decoded.status());
   auto* const request = std::get_if<serve::InferRequest>(&decoded.value());
   if (request == nullptr) return;
@@ -79,9 +86,11 @@ int main(int argc, char** argv) {
   const unsigned long port = argc > 1 ? std::stoul(argv[1]) : 0;
   net::asio::io_context context(1);
   Server server;
-  const auto listener = net::Listener::listen(
-      context.get_executor(), "127.0.0.1", static_cast<std::uint16_t>(port), {},
-      [&](net::StreamSocket socket, net::ConnectionSlot slot) { server.add(std::move(socket), std::move(slot)); });
+  const auto listener =
+      net::Listener::listen(context.get_executor(), "127.0.0.1", static_cast<std::uint16_t>(port),
+                            {}, [&](net::StreamSocket socket, net::ConnectionSlot slot) {
+                              server.add(std::move(socket), std::move(slot));
+                            });
   if (!listener.ok()) {
     std::fprintf(stderr, "%s\n", listener.status().message().c_str());
     return 1;

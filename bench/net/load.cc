@@ -1,4 +1,5 @@
-// bench_net_load: drives bench_echo_server, bench_frame_server or a frontend, and prints one line of JSON.
+// bench_net_load: drives bench_echo_server, bench_frame_server or a frontend, and prints one line
+// of JSON.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
@@ -15,10 +16,12 @@ constexpr double kMicrosecondsPerMillisecond = 1000;
 
 void print(const bench::DriveResult& result) {
   std::printf(
-      "{\"replies\":%llu,\"failures\":%llu,\"requests_per_s\":%.0f,\"megabytes_per_s\":%.1f,\"p50_us\":%.1f,"
+      "{\"replies\":%llu,\"failures\":%llu,\"requests_per_s\":%.0f,\"megabytes_per_s\":%.1f,\"p50_"
+      "us\":%.1f,"
       "\"p99_us\":%.1f}\n",
-      static_cast<unsigned long long>(result.replies), static_cast<unsigned long long>(result.failures),
-      result.replies_per_second, result.bytes_per_second / 1e6, to_ms(result.p50) * kMicrosecondsPerMillisecond,
+      static_cast<unsigned long long>(result.replies),
+      static_cast<unsigned long long>(result.failures), result.replies_per_second,
+      result.bytes_per_second / 1e6, to_ms(result.p50) * kMicrosecondsPerMillisecond,
       to_ms(result.p99) * kMicrosecondsPerMillisecond);
 }
 
@@ -34,15 +37,23 @@ int main(int argc, char** argv) {
   CLI::App app("Load for bench_echo_server, or for a frontend with --model");
   app.add_option("--host", options.host, "numeric address")->capture_default_str();
   app.add_option("--port", options.port)->required();
-  app.add_option("--connections", options.connections)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--connections", options.connections)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--depth", options.depth, "requests in flight per connection")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--bytes", bytes, "of one request's input, a multiple of 4")->check(CLI::Range(4, 1 << 28))->capture_default_str();
+  app.add_option("--bytes", bytes, "of one request's input, a multiple of 4")
+      ->check(CLI::Range(4, 1 << 28))
+      ->capture_default_str();
   app.add_option("--seconds", seconds)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--warm-up", warm_up_seconds)->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--model", model, "a model with one FP32 input of that many bytes; without it: echo");
-  app.add_option("--timeout-ms", timeout_ms, "of a request to a model; 0: the model's objective")->capture_default_str();
+  app.add_option("--warm-up", warm_up_seconds)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--model", model,
+                 "a model with one FP32 input of that many bytes; without it: echo");
+  app.add_option("--timeout-ms", timeout_ms, "of a request to a model; 0: the model's objective")
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   options.duration = from_seconds(seconds);
   options.warm_up = from_seconds(warm_up_seconds);
@@ -52,7 +63,8 @@ int main(int argc, char** argv) {
     exchange = std::make_unique<bench::EchoExchange>(static_cast<std::size_t>(bytes));
   } else {
     const TensorSpec input{"", DataType::fp32, {bytes / 4}};
-    exchange = std::make_unique<bench::InferExchange>(model, std::vector<TensorSpec>{input}, from_ms(timeout_ms));
+    exchange = std::make_unique<bench::InferExchange>(model, std::vector<TensorSpec>{input},
+                                                      from_ms(timeout_ms));
   }
   const Result<bench::DriveResult> result = bench::drive(options, *exchange);
   if (!result.ok()) {

@@ -65,7 +65,7 @@ std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, 
 void plan(benchmark::State& state, std::string_view policy, double rate) {
   const auto generated = generated_case(state.range(0), state.range(1), rate);
   const auto made = make_policy(policy);
-  for (auto _ : state) benchmark::DoNotOptimize(made.value()->plan(generated->input));
+  while (state.KeepRunning()) benchmark::DoNotOptimize(made.value()->plan(generated->input));
   const Plan result = made.value()->plan(generated->input);
   if (!check(result, generated->input).empty()) state.SkipWithError("the plan breaks the rules");
   state.counters["devices_used"] = result.devices_used();

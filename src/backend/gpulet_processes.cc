@@ -28,8 +28,8 @@ void GpuletProcesses::start(serve::StartGpulet order) {
   const auto gpulet = order.gpulet;
   auto started = start_process(order);
   if (!started.ok()) {
+    running_.erase(gpulet);  // first: a share is released when nobody is left under it
     devices_[order.device].driver->release(gpulet);
-    running_.erase(gpulet);
     tell_later(serve::ProxyEnded{gpulet, std::move(started)});
     return;
   }

@@ -16,7 +16,7 @@ constexpr std::size_t kSmallestPooled = 32U << 10U;
 
 // Four sizes to each power of two: no buffer is more than a quarter larger than asked for.
 std::size_t size_class(std::size_t bytes) {
-  const std::size_t step = std::bit_floor(bytes - 1) / 4;
+  const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes - 1) / 4, 1);
   return (bytes + step - 1) / step * step;
 }
 
@@ -66,9 +66,10 @@ Result<MutableBytes> BufferPool::Shelf::take(std::size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     if (capacity > options_.max_used_bytes - std::min(used_bytes_, options_.max_used_bytes)) {
-      return Status(StatusCode::overloaded, "no memory to receive " + std::to_string(bytes) + " bytes: " +
-                                                std::to_string(used_bytes_) + " of at most " +
-                                                std::to_string(options_.max_used_bytes) + " are in use");
+      return Status(StatusCode::overloaded,
+                    "no memory to receive " + std::to_string(bytes) +
+                        " bytes: " + std::to_string(used_bytes_) + " of at most " +
+                        std::to_string(options_.max_used_bytes) + " are in use");
     }
     used_bytes_ += capacity;
     const auto shelved = idle_.find(capacity);
@@ -118,7 +119,8 @@ std::size_t BufferPool::Shelf::used_bytes() const {
   return used_bytes_;
 }
 
-BufferPool::BufferPool(const BufferPoolOptions& options) : shelf_(std::make_shared<Shelf>(options)) {}
+BufferPool::BufferPool(const BufferPoolOptions& options)
+    : shelf_(std::make_shared<Shelf>(options)) {}
 BufferPool::~BufferPool() = default;
 
 Result<MutableBytes> BufferPool::take(std::size_t bytes) {

@@ -21,7 +21,8 @@ constexpr int kMaxWritesPerFlush = 16;
 constexpr Duration kLinger = std::chrono::seconds(1);
 
 std::string milliseconds(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) + " ms";
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count()) +
+         " ms";
 }
 
 Status network_failure(const std::string& doing, const error_code& error) {
@@ -32,8 +33,8 @@ Status network_failure(const std::string& doing, const error_code& error) {
 
 std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&) { return std::nullopt; }
 
-// Operations in flight share the Impl, so the memory that they use outlives them; after closing they find
-// state_ == closed and do nothing.
+// Operations in flight share the Impl, so the memory that they use outlives them; after closing
+// they find state_ == closed and do nothing.
 class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
  public:
   Impl(StreamSocket socket, const ConnectionOptions& options, ConnectionHandler& handler)
@@ -52,8 +53,9 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
 
  private:
-  // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits for the peer to
-  // close, because closing with unread bytes would make the kernel reset the connection and the last bytes be lost.
+  // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits
+  // for the peer to close, because closing with unread bytes would make the kernel reset the
+  // connection and the last bytes be lost.
   enum class State { open, sending_last, lingering, closed };
 
   void receive();
@@ -84,13 +86,13 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   WriteQueue queue_;
   std::vector<std::byte> discarded_;
   State state_ = State::open;
-  Status reason_;                   // why it closes after sending
-  bool in_turn_ = false;            // frames are being handled: flush comes at the end of it
+  Status reason_;         // why it closes after sending
+  bool in_turn_ = false;  // frames are being handled: flush comes at the end of it
   bool flush_posted_ = false;
-  bool waits_to_write_ = false;     // the kernel takes no more for now
+  bool waits_to_write_ = false;  // the kernel takes no more for now
   bool peer_sends_no_more_ = false;
   Clock::time_point last_read_;
-  Clock::time_point last_write_;    // progress, while waits_to_write_
+  Clock::time_point last_write_;  // progress, while waits_to_write_
   Clock::time_point linger_until_;
   Clock::time_point watched_ = Clock::time_point::max();  // when the watchdog wakes; max: it sleeps
 };
@@ -99,7 +101,8 @@ void Connection::Impl::start() {
   error_code ignored;  // a socket that is broken already says so at its first read
   socket_.non_blocking(true, ignored);
   const auto family = socket_.local_endpoint(ignored).protocol().family();
-  if (family == AF_INET || family == AF_INET6) socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  if (family == AF_INET || family == AF_INET6)
+    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   receive();
   watch();
 }
@@ -139,8 +142,9 @@ void Connection::Impl::on_peer_closed() {
   peer_sends_no_more_ = true;
   if (state_ == State::sending_last) return;  // it may still read
   if (state_ == State::lingering) return close(reason_);
-  end({StatusCode::cancelled, reader_.inside_frame() ? "the peer closed the connection in the middle of a frame"
-                                                       : "the peer closed the connection"});
+  end({StatusCode::cancelled, reader_.inside_frame()
+                                  ? "the peer closed the connection in the middle of a frame"
+                                  : "the peer closed the connection"});
 }
 
 void Connection::Impl::take_frames() {
@@ -163,7 +167,8 @@ void Connection::Impl::take_frames() {
 bool Connection::Impl::take_frame() {
   Result<FrameReader::Event> next = reader_.next();
   if (next.ok() && next.value().kind == FrameReader::Event::Kind::payload_wanted) {
-    Result<MutableBytes> memory = handler_->payload_memory(next.value().header, next.value().message);
+    Result<MutableBytes> memory =
+        handler_->payload_memory(next.value().header, next.value().message);
     if (state_ != State::open) return false;
     Status status = memory.ok() ? reader_.give_payload(std::move(memory).value()) : memory.status();
     if (!status.ok()) {
@@ -196,9 +201,10 @@ void Connection::Impl::send(OutgoingFrame frame) {
   if (state_ != State::open) return;
   queue_.push(std::move(frame));
   if (queue_.cost() > options_.max_queued_bytes) {
-    return close({StatusCode::overloaded, "the peer does not read: " + std::to_string(queue_.cost()) +
-                                              " bytes wait for it; at most " +
-                                              std::to_string(options_.max_queued_bytes) + " may"});
+    return close(
+        {StatusCode::overloaded, "the peer does not read: " + std::to_string(queue_.cost()) +
+                                     " bytes wait for it; at most " +
+                                     std::to_string(options_.max_queued_bytes) + " may"});
   }
   if (!in_turn_) flush_later();
 }
@@ -225,7 +231,8 @@ void Connection::Impl::write() {
     const WriteQueue::Pieces pieces = queue_.front();
     error_code error;
     const std::size_t bytes = socket_.write_some(pieces, error);
-    if (error == asio::error::would_block || error == asio::error::try_again) return wait_until_writable();
+    if (error == asio::error::would_block || error == asio::error::try_again)
+      return wait_until_writable();
     if (error) return end(network_failure("sending", error));
     queue_.written(bytes);
     if (bytes > 0) last_write_ = Clock::time_point{};
@@ -237,12 +244,13 @@ void Connection::Impl::write() {
 void Connection::Impl::wait_until_writable() {
   waits_to_write_ = true;
   if (last_write_ == Clock::time_point{}) last_write_ = Clock::now();
-  socket_.async_wait(StreamSocket::wait_write, [self = shared_from_this()](const error_code& error) {
-    self->waits_to_write_ = false;
-    if (self->state_ == State::closed) return;
-    if (error) return self->end(network_failure("sending", error));
-    self->flush();
-  });
+  socket_.async_wait(StreamSocket::wait_write,
+                     [self = shared_from_this()](const error_code& error) {
+                       self->waits_to_write_ = false;
+                       if (self->state_ == State::closed) return;
+                       if (error) return self->end(network_failure("sending", error));
+                       self->flush();
+                     });
   watch();
 }
 
@@ -269,7 +277,8 @@ Clock::time_point Connection::Impl::read_deadline() const {
   if (state_ != State::open) return deadline;
   const bool frame_begun = options_.frame_timeout > Duration::zero() && reader_.inside_frame();
   if (frame_begun) deadline = last_read_ + options_.frame_timeout;
-  if (options_.read_timeout > Duration::zero()) deadline = std::min(deadline, last_read_ + options_.read_timeout);
+  if (options_.read_timeout > Duration::zero())
+    deadline = std::min(deadline, last_read_ + options_.read_timeout);
   return deadline;
 }
 
@@ -280,8 +289,8 @@ Clock::time_point Connection::Impl::next_deadline() const {
   return deadline;
 }
 
-// Deadlines move with every read and write; the timer does not. It wakes at the one that was next when it was set,
-// and sleeps on where there was progress.
+// Deadlines move with every read and write; the timer does not. It wakes at the one that was next
+// when it was set, and sleeps on where there was progress.
 void Connection::Impl::watch() {
   const Clock::time_point deadline = next_deadline();
   if (state_ == State::closed || deadline >= watched_) return;
@@ -299,7 +308,8 @@ void Connection::Impl::on_watchdog() {
   if (next_deadline() > now) return watch();
   if (state_ == State::lingering) return close(reason_);
   if (read_deadline() <= now) {
-    return end({StatusCode::timeout, "nothing came from the peer for " + milliseconds(now - last_read_)});
+    return end(
+        {StatusCode::timeout, "nothing came from the peer for " + milliseconds(now - last_read_)});
   }
   end({StatusCode::timeout, "the peer did not read for " + milliseconds(now - last_write_)});
 }
@@ -310,12 +320,15 @@ void Connection::Impl::close(const Status& reason) {
   if (state_ == State::closed) return;
   shut();
   asio::post(socket_.get_executor(), [self = shared_from_this(), reason] {
-    if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr)) handler->on_closed(reason);
+    if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr))
+      handler->on_closed(reason);
   });
 }
 
 // What goes wrong while the last bytes are sent does not change why it closes.
-void Connection::Impl::end(const Status& failure) { close(state_ == State::open ? failure : reason_); }
+void Connection::Impl::end(const Status& failure) {
+  close(state_ == State::open ? failure : reason_);
+}
 
 void Connection::Impl::shut() {
   state_ = State::closed;

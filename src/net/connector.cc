@@ -16,11 +16,12 @@ std::int64_t milliseconds(Duration duration) {
 
 }  // namespace
 
-// Every attempt has a number. What still comes back from an earlier attempt, or after close(), is not of the current
-// number and is ignored.
+// Every attempt has a number. What still comes back from an earlier attempt, or after close(), is
+// not of the current number and is ignored.
 class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
  public:
-  Impl(const asio::any_io_executor& executor, std::string host, std::uint16_t port, const ConnectorOptions& options)
+  Impl(const asio::any_io_executor& executor, std::string host, std::uint16_t port,
+       const ConnectorOptions& options)
       : executor_(executor),
         resolver_(executor),
         socket_(executor),
@@ -37,7 +38,7 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
   using Attempt = std::uint64_t;
 
   void find_address();
-  void connect_to(std::vector<tcp::endpoint> endpoints);
+  void connect_to(const std::vector<tcp::endpoint>& endpoints);
   void finish(Attempt attempt, const error_code& error, const std::string& doing);
   void on_timeout();
   void deliver(Result<StreamSocket> result);
@@ -75,18 +76,20 @@ void Connector::Impl::find_address() {
   error_code not_numeric;
   const asio::ip::address address = asio::ip::make_address(host_, not_numeric);
   if (!not_numeric) return connect_to({tcp::endpoint(address, port_)});
-  resolver_.async_resolve(
-      host_, std::to_string(port_),
-      [self = shared_from_this(), attempt = attempt_](const error_code& error, const tcp::resolver::results_type& found) {
-        if (attempt != self->attempt_) return;
-        if (error) return self->finish(attempt, error, "finding the address of ");
-        self->connect_to({found.begin(), found.end()});
-      });
+  resolver_.async_resolve(host_, std::to_string(port_),
+                          [self = shared_from_this(), attempt = attempt_](
+                              const error_code& error, const tcp::resolver::results_type& found) {
+                            if (attempt != self->attempt_) return;
+                            if (error)
+                              return self->finish(attempt, error, "finding the address of ");
+                            self->connect_to({found.begin(), found.end()});
+                          });
 }
 
-void Connector::Impl::connect_to(std::vector<tcp::endpoint> endpoints) {
+void Connector::Impl::connect_to(const std::vector<tcp::endpoint>& endpoints) {
   asio::async_connect(socket_, endpoints,
-                      [self = shared_from_this(), attempt = attempt_](const error_code& error, const tcp::endpoint&) {
+                      [self = shared_from_this(), attempt = attempt_](const error_code& error,
+                                                                      const tcp::endpoint&) {
                         self->finish(attempt, error, "connecting to ");
                       });
 }
@@ -143,7 +146,9 @@ void Connector::Impl::pause_then_try(Duration pause) {
 }
 
 void Connector::Impl::try_again() {
-  connect([self = shared_from_this()](Result<StreamSocket> result) { self->on_tried(std::move(result)); });
+  connect([self = shared_from_this()](Result<StreamSocket> result) {
+    self->on_tried(std::move(result));
+  });
 }
 
 void Connector::Impl::on_tried(Result<StreamSocket> result) {

@@ -12,7 +12,8 @@ using boost::system::error_code;
 
 std::string to_text(const tcp::endpoint& endpoint) {
   const std::string address = endpoint.address().to_string();
-  return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" + std::to_string(endpoint.port());
+  return (endpoint.address().is_v6() ? "[" + address + "]" : address) + ":" +
+         std::to_string(endpoint.port());
 }
 
 }  // namespace
@@ -45,7 +46,8 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   OnSocket on_socket_;
   tcp::endpoint local_;
   // Slots may be given back on any thread and after the listener's end.
-  std::shared_ptr<std::atomic<std::size_t>> open_slots_ = std::make_shared<std::atomic<std::size_t>>(0);
+  std::shared_ptr<std::atomic<std::size_t>> open_slots_ =
+      std::make_shared<std::atomic<std::size_t>>(0);
   std::uint64_t failed_accepts_ = 0;
   Duration pause_;
   bool closed_ = false;
@@ -54,13 +56,15 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
 Status Listener::Impl::open(const tcp::endpoint& endpoint) {
   error_code error;
   acceptor_.open(endpoint.protocol(), error);
-  // A daemon that restarts takes its port again although old connections still linger in the kernel.
+  // A daemon that restarts takes its port again although old connections still linger in the
+  // kernel.
   if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (!error) local_ = acceptor_.local_endpoint(error);
   if (!error) return {};
-  return {StatusCode::unavailable, "cannot listen on " + to_text(endpoint) + ": " + error.message() +
+  return {StatusCode::unavailable, "cannot listen on " + to_text(endpoint) + ": " +
+                                       error.message() +
                                        "; choose another address or port, or stop what uses it"};
 }
 
@@ -108,14 +112,16 @@ void Listener::Impl::close() {
   pause_timer_.cancel();
 }
 
-Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& executor, const std::string& host,
-                                                   std::uint16_t port, const ListenerOptions& options,
+Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& executor,
+                                                   const std::string& host, std::uint16_t port,
+                                                   const ListenerOptions& options,
                                                    OnSocket on_socket) {
   error_code error;
   const asio::ip::address address = asio::ip::make_address(host, error);
   if (error) {
-    return Status(StatusCode::invalid, "cannot listen on \"" + host +
-                                           "\": it must be a numeric address, such as 127.0.0.1, 0.0.0.0 or ::");
+    return Status(StatusCode::invalid,
+                  "cannot listen on \"" + host +
+                      "\": it must be a numeric address, such as 127.0.0.1, 0.0.0.0 or ::");
   }
   auto impl = std::make_shared<Impl>(executor, options, std::move(on_socket));
   if (const Status status = impl->open({address, port}); !status.ok()) return status;

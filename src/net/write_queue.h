@@ -1,5 +1,5 @@
-// WriteQueue: frames that wait for the kernel to take them, gathered into as few system calls as possible.
-// Private to net. One thread at a time.
+// WriteQueue: frames that wait for the kernel to take them, gathered into as few system calls as
+// possible. Private to net. One thread at a time.
 #pragma once
 
 #include <array>
@@ -48,7 +48,8 @@ class WriteQueue {
 
   std::deque<OutgoingFrame> frames_;
   std::size_t bytes_ = 0;
-  std::size_t piece_ = 0;         // of the first frame, the first that is not wholly written: 0 head, 1.. payload
+  std::size_t piece_ =
+      0;  // of the first frame, the first that is not wholly written: 0 head, 1.. payload
   std::size_t piece_offset_ = 0;  // written of it
 };
 

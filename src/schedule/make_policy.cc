@@ -36,6 +36,7 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
 
 std::vector<std::string_view> policy_names() {
   std::vector<std::string_view> names;
+  names.reserve(kMakers.size());
   for (const Maker& maker : kMakers) names.push_back(maker.name);
   return names;
 }

@@ -53,8 +53,9 @@ std::optional<double> least_duty_cycle_ms(std::span<const Turn> turns, double de
 }
 
 std::optional<Cycle> tight_cycle(std::span<const Turn> turns) {
-  constexpr double kStep = 0.5;
-  for (double deviations = kMostDeviations; deviations >= 0; deviations -= kStep) {
+  constexpr int kStepsPerDeviation = 2;
+  for (int steps = static_cast<int>(kMostDeviations) * kStepsPerDeviation; steps >= 0; --steps) {
+    const double deviations = static_cast<double>(steps) / kStepsPerDeviation;
     if (const std::optional<double> duty_cycle_ms = least_duty_cycle_ms(turns, deviations)) {
       return Cycle{*duty_cycle_ms, deviations};
     }

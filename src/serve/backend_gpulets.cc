@@ -118,7 +118,6 @@ void BackendCore::on_event(ModelFailed& event, Now now) {
 
 void BackendCore::start(HostedGpulet& gpulet, Now now) {
   gpulet.enter(GpuletPhase::starting, now.time);
-  gpulet.doomed = {};
   gpulet.restart_at = kNever;
   now.effects.push_back(StartGpulet{gpulet.id(), gpulet.device(), gpulet.size(),
                                     gpulet.loading_order(files_), gpulet.input_capacity(),
@@ -186,7 +185,7 @@ void BackendCore::retire(HostedGpulet& gpulet, Now now) {
 void BackendCore::on_event(ProxyEnded& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
-  const auto why = gpulet->doomed.ok() ? event.reason : gpulet->doomed;
+  const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
   answer_all_unavailable(*gpulet, why, now);
   if (gpulet->phase() == GpuletPhase::retiring) {
     gpulet->enter(GpuletPhase::gone, now.time);

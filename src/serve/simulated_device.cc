@@ -16,8 +16,7 @@ const profile::Profile* SimulatedDevice::profile() const {
   return found == profiles_->end() ? nullptr : &found->second;
 }
 
-Status SimulatedDevice::can_run(const std::string& model, std::uint32_t count,
-                                Share size) const {
+Status SimulatedDevice::can_run(const std::string& model, std::uint32_t count, Share size) const {
   const auto* measured = profile();
   if (measured == nullptr) {
     return {StatusCode::invalid,

@@ -35,7 +35,7 @@ std::string names_of(const DeviceShare& share, bool with_details) {
   for (const DeviceShare::Model& model : share.models) {
     if (!names.empty()) names += " + ";
     names += model.name;
-    if (with_details) names += ' ' + model.details;
+    if (with_details && !model.details.empty()) names += ' ' + model.details;
   }
   return names;
 }

@@ -20,12 +20,8 @@ int main(int argc, char** argv) {
     gpulet::tools::add_config_command(app, chosen);
     gpulet::tools::add_load_command(app, chosen);
     gpulet::tools::add_models_command(app, chosen);
-#ifdef GPULET_HAS_PROFILE_COMMAND
     gpulet::tools::add_profile_command(app, chosen);
-#endif
-#ifdef GPULET_HAS_SCHEDULE_COMMAND
     gpulet::tools::add_schedule_command(app, chosen);
-#endif
     gpulet::tools::add_status_command(app, chosen);
 
     try {

@@ -65,13 +65,15 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
   backend::ProxyOptions options;
   options.program = program;
   options.environment = environment;
-  options.slots = 1;  // one batch at a time
+  options.slots = kInFlight;
   options.input_capacity = request.size() * largest_batch;
   options.output_capacity = output_bytes.value() * largest_batch;
   MeasuredProxy* const self = proxy.get();  // outlives the process and with it the callbacks
   backend::ProxyCallbacks callbacks;
   callbacks.on_ready = [self](serve::ProxyReady ready) { self->ready_ = std::move(ready); };
-  callbacks.on_ran = [self](serve::BatchRan ran, const Bytes&) { self->ran_ = std::move(ran); };
+  callbacks.on_ran = [self](serve::BatchRan ran, const Bytes&) {
+    self->ran_.push_back({std::chrono::steady_clock::now(), std::move(ran)});
+  };
   callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
   auto process = backend::ProxyProcess::start(loop.executor(), options, std::move(callbacks));
   if (!process.ok()) return process.status();
@@ -100,25 +102,31 @@ Result<std::uint64_t> MeasuredProxy::load() {
   return ready_->memory_bytes;
 }
 
-Result<Duration> MeasuredProxy::run(std::uint32_t batch) {
-  const std::string what = "a batch of " + std::to_string(batch);
+Status MeasuredProxy::submit(std::uint32_t batch) {
   std::optional<MutableBytes> input = process_->take_slot(request_.size() * batch);
-  if (!input) return Status(StatusCode::internal, what + ": no memory slot is free");
+  if (!input) {
+    return {StatusCode::internal,
+            "a batch of " + std::to_string(batch) + " finds no free memory slot"};
+  }
   repeat(model_, request_.view(), batch, input->view());
-  ran_.reset();
   serve::RunBatch command;
   command.id = BatchId{++last_batch_.value};
   command.model = model_.name;
   command.count = batch;
   command.start_within = kBatchTimeout;
   process_->run(std::move(command), input->freeze());
-  input.reset();  // the process holds it from here on
-  if (Status waited = wait([this] { return ran_.has_value(); }, kBatchTimeout, what);
+  return {};
+}
+
+Result<MeasuredProxy::Answer> MeasuredProxy::next() {
+  if (Status waited = wait([this] { return !ran_.empty(); }, kBatchTimeout, "a batch");
       !waited.ok()) {
     return waited;
   }
-  if (!ran_->status.ok()) return ran_->status.within(what);
-  return ran_->executed;
+  const Ran ran = std::move(ran_.front());
+  ran_.pop_front();
+  if (!ran.message.status.ok()) return ran.message.status.within("a batch");
+  return Answer{ran.at, ran.message.executed};
 }
 
 }  // namespace gpulet::tools

@@ -1,11 +1,13 @@
-// A proxy process with one model, run one batch at a time to find out how long batches take.
+// A proxy process with one model, fed with batches to find out how long they take.
 //
 // Every call blocks until its answer is there. One thread, which must outlive the process.
 #pragma once
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -52,8 +54,17 @@ class MeasuredProxy {
 
   // Loads and warms the model; the resident memory then, in bytes.
   [[nodiscard]] Result<std::uint64_t> load();
-  // Runs one batch of random inputs; the time that the proxy measured for it.
-  [[nodiscard]] Result<Duration> run(std::uint32_t batch);
+
+  // A batch that ran.
+  struct Answer {
+    std::chrono::steady_clock::time_point at;  // when its answer came
+    Duration executed{};                       // what the proxy measured
+  };
+  static constexpr std::uint32_t kInFlight = 2;  // as in serving: one runs, one waits
+  // Sends a batch of random inputs. REQUIRES: fewer than kInFlight are on their way.
+  [[nodiscard]] Status submit(std::uint32_t batch);
+  // The answer to the oldest batch on its way.
+  [[nodiscard]] Result<Answer> next();
 
  private:
   MeasuredProxy(BlockingLoop& loop, const config::ModelConfig& model, std::uint32_t largest_batch,
@@ -69,7 +80,11 @@ class MeasuredProxy {
   const Bytes request_;  // the model's inputs one after another
   BatchId last_batch_;
   std::optional<serve::ProxyReady> ready_;
-  std::optional<serve::BatchRan> ran_;
+  struct Ran {
+    std::chrono::steady_clock::time_point at;
+    serve::BatchRan message;
+  };
+  std::deque<Ran> ran_;  // answers that nobody asked for yet
   std::optional<Status> ended_;
   std::unique_ptr<backend::ProxyProcess> process_;  // last: its callbacks write to the others
 };

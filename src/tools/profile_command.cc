@@ -219,8 +219,8 @@ profile::Provenance provenance_of(const RunOptions& options, const ProfileRun& r
       {"device", options.device},
       {"date", date_now()},
       {"partitioning", run.mechanism},
-      {"method",
-       "median of batches back to back, " + shortest(options.seconds_per_cell, 3) + " s a cell"},
+      {"method", "sustained time per batch, back to back, " +
+                     shortest(options.seconds_per_cell, 3) + " s a cell"},
   };
   if (!run.libtorch.empty()) provenance["libtorch"] = run.libtorch;
   return provenance;
@@ -298,7 +298,7 @@ void add_run(CLI::App& profile, Run& chosen) {
   command->add_option("--only", options->only, "measure these models of the file")->delimiter(',');
   command->add_flag("--keep", options->keep,
                     "keep what the profile says about models that are not measured now");
-  command->add_option("--seconds-per-cell", options->seconds_per_cell, "executed time per cell")
+  command->add_option("--seconds-per-cell", options->seconds_per_cell, "measured time per cell")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();
   command

@@ -1,6 +1,7 @@
 #include "tools/profile_run.h"
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -19,9 +20,9 @@ namespace gpulet::tools {
 namespace {
 
 constexpr std::size_t kFewestRuns = 3;
-constexpr std::size_t kMostRuns =
-    10'000;                          // a device that answers at once would never fill its time
-constexpr double kWarmUpPart = 0.1;  // of a cell's time
+constexpr int kWarmUpFraction = 10;  // a tenth of a cell's time
+// Several periods of the CPU bandwidth control (10 ms).
+constexpr Duration kBlock = std::chrono::milliseconds(50);
 constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 
 using Environment = std::map<std::string, std::string>;
@@ -50,6 +51,27 @@ class HeldShare {
   GpuletId& last_;
   GpuletId gpulet_;
 };
+
+// What one batch costs a gpulet that has always one more to run. A batch shorter than a quota's
+// slice mostly runs at full speed whatever the share is, and every few batches the process stands
+// still for the rest of the period: the median of single batches would promise a 20 % gpulet the
+// rate of a whole core. So batches are averaged over blocks of several periods (one batch, where it
+// is that long), and the median is that of the blocks, which a disturbance of the machine does not
+// move.
+double sustained_ms(const std::vector<Duration>& intervals) {
+  load::Samples blocks_ms;
+  Duration block{};
+  int batches = 0;
+  for (const Duration interval : intervals) {
+    block += interval;
+    ++batches;
+    if (block < kBlock && (&interval != &intervals.back() || blocks_ms.size() > 0)) continue;
+    blocks_ms.add(to_ms(block) / batches);
+    block = {};
+    batches = 0;
+  }
+  return blocks_ms.percentile(50).value();
+}
 
 // The file name of the LibTorch that a process has mapped.
 std::string libtorch_of(pid_t process) {
@@ -82,6 +104,11 @@ class Sweep {
                                      const std::vector<Share>& sizes, Measured& measured);
   [[nodiscard]] Status measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
                                     Share size, Measured& measured);
+  // False where a batch takes longer than is useful.
+  [[nodiscard]] Result<bool> warm_up(MeasuredProxy& proxy, std::uint32_t batch);
+  // Times from one answer to the next, while the next batch waits already.
+  [[nodiscard]] Result<std::vector<Duration>> intervals_of(MeasuredProxy& proxy,
+                                                           std::uint32_t batch);
   // Empty where a batch takes longer than is useful.
   [[nodiscard]] Result<std::optional<profile::LatencySample>> measure_cell(MeasuredProxy& proxy,
                                                                            std::uint32_t batch,
@@ -178,30 +205,57 @@ Status Sweep::measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t
   return status;
 }
 
+Result<bool> Sweep::warm_up(MeasuredProxy& proxy, std::uint32_t batch) {
+  const auto enough = std::chrono::steady_clock::now() + options_.per_cell / kWarmUpFraction;
+  bool useful = true;
+  while (true) {
+    if (Status status = proxy.submit(batch); !status.ok()) return status;
+    const auto answer = proxy.next();
+    if (!answer.ok()) return answer.status();
+    useful = answer.value().executed <= options_.longest_batch;
+    if (!useful || answer.value().at >= enough) return useful;
+  }
+}
+
+Result<std::vector<Duration>> Sweep::intervals_of(MeasuredProxy& proxy, std::uint32_t batch) {
+  for (std::uint32_t i = 0; i < MeasuredProxy::kInFlight; ++i) {
+    if (Status status = proxy.submit(batch); !status.ok()) return status;
+  }
+  const auto first = proxy.next();  // nothing ran before it
+  if (!first.ok()) return first.status();
+  auto previous = first.value().at;
+  std::vector<Duration> intervals;
+  std::size_t in_flight = MeasuredProxy::kInFlight - 1;
+  while (true) {
+    const bool more = intervals.size() + in_flight < kFewestRuns ||
+                      previous - first.value().at < options_.per_cell;
+    if (more) {
+      if (Status status = proxy.submit(batch); !status.ok()) return status;
+      ++in_flight;
+    }
+    if (in_flight == 0) return intervals;
+    const auto answer = proxy.next();
+    if (!answer.ok()) return answer.status();
+    --in_flight;
+    intervals.push_back(answer.value().at - previous);
+    previous = answer.value().at;
+  }
+}
+
 Result<std::optional<profile::LatencySample>> Sweep::measure_cell(MeasuredProxy& proxy,
                                                                   std::uint32_t batch, Share size,
                                                                   bool smallest) {
-  for (Duration warm{};
-       warm == Duration{} || to_seconds(warm) < kWarmUpPart * to_seconds(options_.per_cell);) {
-    const auto executed = proxy.run(batch);
-    if (!executed.ok()) return executed.status();
-    if (executed.value() > options_.longest_batch && !smallest) {
-      return std::optional<profile::LatencySample>();
-    }
-    warm += std::max(executed.value(), Duration(std::chrono::microseconds(1)));
-  }
-  load::Samples latencies_ms;
-  for (Duration total{}; latencies_ms.size() < kFewestRuns ||
-                         (total < options_.per_cell && latencies_ms.size() < kMostRuns);) {
-    const auto executed = proxy.run(batch);
-    if (!executed.ok()) return executed.status();
-    total += executed.value();
-    latencies_ms.add(to_ms(executed.value()));
-  }
+  const auto useful = warm_up(proxy, batch);
+  if (!useful.ok()) return useful.status();
+  if (!useful.value() && !smallest) return std::optional<profile::LatencySample>();
+  const auto intervals = intervals_of(proxy, batch);
+  if (!intervals.ok()) return intervals.status();
+  load::Samples intervals_ms;
+  for (const Duration interval : intervals.value()) intervals_ms.add(to_ms(interval));
   return std::optional(profile::LatencySample{.batch = batch,
                                               .share = size,
-                                              .latency_ms = latencies_ms.percentile(50).value(),
-                                              .p99_ms = latencies_ms.percentile(99)});
+                                              .latency_ms = sustained_ms(intervals.value()),
+                                              .p99_ms = intervals_ms.percentile(99)});
 }
 
 }  // namespace

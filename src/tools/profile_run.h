@@ -1,9 +1,11 @@
 // Measures L(b, p) of models on a CPU device of this machine, through the real proxy program and
 // the real partitions.
 //
-// One process per model and thread count serves all its cells. A cell is measured after a warm-up,
-// by batches back to back for a given executed time, and at least three. Batches of a size grow
-// until one takes longer than is useful. Blocking; one thread.
+// One process per model and thread count serves all its cells. After a warm-up a cell's batches run
+// back to back, two in flight as in serving, for a given time and at least three of them. The
+// latency of the cell is the sustained time per batch, which holds what the share really delivers;
+// p99 is that of the times from one answer to the next. Batches of a size grow until one takes
+// longer than is useful. Blocking; one thread.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "tools/device_bar.h"
@@ -35,6 +36,11 @@ double number(const json& object, const char* key) {
 
 std::string whole(const json& object, const char* key) { return fixed(number(object, key), 0); }
 
+// Before the first answer there is none.
+std::string percentile(const json& model, const char* key) {
+  return number(model, "served") > 0 ? fixed(number(model, key), 1) : "-";
+}
+
 bool flag(const json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_boolean() && found->get<bool>();
@@ -58,9 +64,12 @@ DeviceShare share_of(const json& gpulet) {
   share.state = text(gpulet, "state");
   share.status = text(gpulet, "status");
   for (const json& model : list(gpulet, "models")) {
-    share.models.push_back(
-        {.name = text(model, "name"),
-         .details = shortest(number(model, "rate"), 1) + "/s b" + whole(model, "batch")});
+    DeviceShare::Model shown{.name = text(model, "name"), .details = {}};
+    // A gpulet that is being prepared or retired has no part of the plan in force: batch 0.
+    if (number(model, "batch") > 0) {
+      shown.details = shortest(number(model, "rate"), 1) + "/s b" + whole(model, "batch");
+    }
+    share.models.push_back(std::move(shown));
   }
   return share;
 }
@@ -94,8 +103,8 @@ std::string models_table(const json& models) {
     table.add_row({text(model, "name"), fixed(number(model, "rate_seen"), 1),
                    fixed(number(model, "rate_planned"), 1), whole(model, "queued"),
                    whole(model, "offered"), whole(model, "served"), whole(model, "dropped"),
-                   whole(model, "late"), whole(model, "failed"), fixed(number(model, "p50_ms"), 1),
-                   fixed(number(model, "p99_ms"), 1), shortest(number(model, "slo_ms"), 1),
+                   whole(model, "late"), whole(model, "failed"), percentile(model, "p50_ms"),
+                   percentile(model, "p99_ms"), shortest(number(model, "slo_ms"), 1),
                    // Without requests there is no ratio: 0/0 prints as "-".
                    fixed(100 * violations / number(model, "offered"), 2)});
   }

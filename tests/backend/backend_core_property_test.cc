@@ -62,6 +62,12 @@ class RandomShell {
         take(bench_.on(Heartbeat{}));
         break;
     }
+    // Without a frontend only the gpulets set the alarm: none that waits for its turn may be
+    // forgotten.
+    for (std::uint64_t id = 0; id < 8 && !connected_; ++id) {
+      RC_ASSERT(bench_.phase(id) != GpuletPhase::restarting ||
+                bench_.core().next_wakeup() != kNever);
+    }
   }
 
   // Lets everything come to its end; returns whether it did.

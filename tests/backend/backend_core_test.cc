@@ -13,8 +13,7 @@ using std::chrono::seconds;
 
 const Status kKilled{StatusCode::unavailable, "killed by signal 9"};
 
-// ---- the life of a gpulet
-// ------------------------------------------------------------------------------------
+// ---- the life of a gpulet -----------------------------------------------------------------------
 
 TEST(GpuletLife, GoesFromAskedToReady) {
   CoreBench bench;
@@ -239,8 +238,7 @@ TEST(GpuletLife, AnswersASecondAskingWithHowItStands) {
   EXPECT_EQ(told<GpuletReport>(effects).at(0).state, GpuletState::ready);
 }
 
-// ---- batches
-// -------------------------------------------------------------------------------------------------
+// ---- batches ------------------------------------------------------------------------------------
 
 TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   CoreBench bench;
@@ -316,6 +314,8 @@ TEST(Batches, ThatHangTakeTheirProcessDown) {
   EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
             StatusCode::unavailable);
   EXPECT_EQ(told<BatchResult>(bench.end(1)).at(0).status.code(), StatusCode::unavailable);
+  bench.pass(milliseconds(100));
+  EXPECT_EQ(all<StartGpulet>(bench.on(TimePassed{})).size(), 1U) << "and it is started anew";
 }
 
 TEST(Batches, AnAnswerThatNobodyAskedForTakesTheProcessDown) {
@@ -327,8 +327,7 @@ TEST(Batches, AnAnswerThatNobodyAskedForTakesTheProcessDown) {
   EXPECT_EQ(all<KillProxy>(effects).size(), 1U);
 }
 
-// ---- the frontend
-// --------------------------------------------------------------------------------------------
+// ---- the frontend -------------------------------------------------------------------------------
 
 TEST(FrontendLink, IsToldOfWhatRunsWhenItComesBack) {
   CoreBench bench;
@@ -403,8 +402,7 @@ TEST(FrontendLink, AnAbsurdHeartbeatNeitherSpinsNorOverflows) {
   EXPECT_GT(bench.core().next_wakeup(), bench.now());
 }
 
-// ---- the end
-// -------------------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------
 
 TEST(ShuttingDown, FinishesWhatIsInFlightAndTakesNothingNew) {
   CoreBench bench;

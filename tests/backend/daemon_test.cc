@@ -1,0 +1,353 @@
+// BackendDaemon in this process, with the simulated proxy program, and a frontend made of a socket.
+#include "gpulet/backend/daemon.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <optional>
+
+#include "gpulet/core/sha256.h"
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/partition/drivers/cpu_quota.h"
+#include "gpulet/partition/drivers/simulated.h"
+#include "tests/backend/temporary_directory.h"
+
+namespace gpulet::backend {
+namespace {
+
+namespace asio = net::asio;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kPatience(30);
+constexpr std::size_t kRequestBytes = 16;
+constexpr std::uint32_t kSimulated = 0;
+constexpr std::uint32_t kPaced = 1;
+
+const std::string kModelText = "what stands in for the file of a model";
+
+std::string model_sha256() {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(kModelText)));
+  return hash.finish();
+}
+
+// The frontend's end of one connection: keeps what the backend says.
+class FrontendEnd : public net::ConnectionHandler {
+ public:
+  explicit FrontendEnd(net::StreamSocket socket)
+      : connection_(net::Connection::start(std::move(socket), net::ConnectionOptions(), *this)) {}
+
+  void say(const serve::BackendCommand& command) { connection_->send(net::encode(command)); }
+  void send_rubbish() {
+    net::OutgoingFrame frame;
+    frame.head = "this is not a frame, whatever it may look like";
+    connection_->send(std::move(frame));
+  }
+  [[nodiscard]] bool closed() const { return closed_; }
+  template <typename Message>
+  [[nodiscard]] std::vector<Message> heard() const {
+    std::vector<Message> found;
+    for (const auto& message : messages_) {
+      if (const auto* one = std::get_if<Message>(&message)) found.push_back(*one);
+    }
+    return found;
+  }
+
+ private:
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte>) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
+    const std::span<std::byte> view(*memory);
+    return MutableBytes(std::move(memory), view);
+  }
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    auto decoded = net::decode_backend_message(header, message, payload.freeze());
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    messages_.push_back(std::move(decoded).value());
+  }
+  void on_closed(const Status&) override { closed_ = true; }
+
+  std::deque<serve::BackendMessage> messages_;
+  bool closed_ = false;
+  std::shared_ptr<net::Connection> connection_;
+};
+
+std::shared_ptr<const profile::ProfileSet> profiles() {
+  profile::Profile measured;
+  measured.name = "sim";
+  auto table = profile::LatencyTable::create(
+      {{1, {20}, 1.0}, {4, {20}, 2.0}, {1, {100}, 1.0}, {4, {100}, 2.0}});
+  measured.models.emplace("echo",
+                          profile::ModelProfile{std::move(table).value(), {}, std::nullopt});
+  return std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"sim", measured}});
+}
+
+HostedDevice device(std::uint32_t number, const std::string& partitioning,
+                    std::unique_ptr<partition::PartitionDriver> driver) {
+  HostedDevice made;
+  made.offer.device.key = {"n0", number};
+  made.offer.device.type = "sim";
+  made.offer.device.partitioning = partitioning;
+  made.offer.device.sizes = {{20}, {100}};
+  made.offer.mechanism = driver->mechanism();
+  made.driver = std::move(driver);
+  made.proxy_program = GPULET_PROXY_SIMULATED;
+  return made;
+}
+
+class BackendDaemonTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    config::BackendConfig config;
+    config.node = "n0";
+    config.frontend = {"127.0.0.1", acceptor_.local_endpoint().port()};
+    config.model_store = directory_.path();
+    std::vector<HostedDevice> devices;
+    devices.push_back(device(kSimulated, "simulated", partition::make_simulated_driver()));
+    auto paced = partition::make_cpu_quota_driver(partition::usable_cores(),
+                                                  partition::CpuMechanism::pacing);
+    ASSERT_TRUE(paced.ok()) << paced.status().to_string();
+    devices.push_back(device(kPaced, "cpu_quota", std::move(paced).value()));
+    auto store = ModelStore::open(directory_.path());
+    ASSERT_TRUE(store.ok());
+    backend::Setup setup{config, std::move(devices), std::move(store).value(), profiles()};
+    daemon_ = BackendDaemon::start(io_, std::move(setup));
+    accept();
+  }
+
+  // Takes the backend's next connection and welcomes it.
+  void accept() {
+    frontend_.reset();
+    acceptor_.async_accept(
+        [this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
+          ASSERT_FALSE(error) << error.message();
+          frontend_ = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
+        });
+    ASSERT_TRUE(run_until([this] { return frontend_ != nullptr; }));
+    frontend_->say(serve::Welcome{std::chrono::seconds(60)});
+    ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Hello>().empty(); }));
+  }
+
+  template <typename Condition>
+  bool run_until(Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!condition() && std::chrono::steady_clock::now() < deadline) {
+      io_.restart();
+      io_.run_one_for(milliseconds(100));
+    }
+    return condition();
+  }
+
+  void ask(std::uint64_t gpulet, std::uint32_t on_device = kSimulated) {
+    const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
+    frontend_->say(serve::CreateGpulet{
+        {gpulet}, on_device, {20}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}});
+  }
+  [[nodiscard]] std::optional<serve::GpuletState> last_state() const {
+    const auto reports = frontend_->heard<serve::GpuletReport>();
+    return reports.empty() ? std::nullopt : std::optional(reports.back().state);
+  }
+  bool comes_to(serve::GpuletState state) {
+    return run_until([this, state] { return last_state() == state; });
+  }
+  void send_batch(std::uint64_t id, std::uint64_t gpulet, std::uint8_t filling = 1) {
+    Batch batch;
+    batch.id = {id};
+    batch.gpulet = {gpulet};
+    batch.model = "echo";
+    batch.count = 2;
+    batch.start_within = kPatience;
+    batch.expected_duration = milliseconds(1);
+    batch.inputs = {Bytes::own(std::vector<std::byte>(2 * kRequestBytes, std::byte{filling}))};
+    frontend_->say(batch);
+  }
+  bool answered(std::size_t batches) {
+    return run_until([this, batches] { return frontend_->heard<BatchResult>().size() >= batches; });
+  }
+  bool stop() {
+    bool stopped = false;
+    daemon_->stop([&] { stopped = true; });
+    return run_until([&] { return stopped; });
+  }
+
+  TemporaryDirectory directory_;
+  asio::io_context io_{1};
+  asio::ip::tcp::acceptor acceptor_{io_,
+                                    asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
+  std::unique_ptr<BackendDaemon> daemon_;
+  std::unique_ptr<FrontendEnd> frontend_;
+};
+
+TEST_F(BackendDaemonTest, OffersItsDevicesAndServesABatch) {
+  const auto hello = frontend_->heard<serve::Hello>().at(0);
+  EXPECT_EQ(hello.node, "n0");
+  ASSERT_EQ(hello.devices.size(), 2U);
+  EXPECT_EQ(hello.devices[kSimulated].mechanism, "simulated");
+  EXPECT_EQ(hello.devices[kPaced].mechanism, "pacing");
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  send_batch(7, 1, 42);
+  ASSERT_TRUE(answered(1));
+  const auto result = frontend_->heard<BatchResult>()[0];
+  EXPECT_EQ(result.id, BatchId{7});
+  EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  EXPECT_GE(result.executed, from_ms(1.0)) << "the profile's latency";
+  ASSERT_EQ(result.outputs.size(), 2 * kRequestBytes);
+  EXPECT_EQ(result.outputs.view().back(), std::byte{42});
+}
+
+TEST_F(BackendDaemonTest, AnswersManyBatchesOnceEach) {
+  ask(1);
+  ask(2);
+  ASSERT_TRUE(run_until([this] {
+    const auto reports = frontend_->heard<serve::GpuletReport>();
+    return std::count_if(reports.begin(), reports.end(), [](const auto& report) {
+             return report.state == serve::GpuletState::ready;
+           }) == 2;
+  }));
+  constexpr std::size_t kBatches = 200;
+  for (std::size_t id = 1; id <= kBatches; ++id) {
+    send_batch(id, 1 + id % 2, static_cast<std::uint8_t>(id));
+    if (id % 4 == 0) {
+      ASSERT_TRUE(answered(id));
+    }
+  }
+  std::vector<int> answers(kBatches + 1, 0);
+  for (const auto& result : frontend_->heard<BatchResult>()) {
+    ++answers[result.id.value];
+    ASSERT_TRUE(result.status.ok()) << result.status.to_string();
+    ASSERT_EQ(result.outputs.view()[3], static_cast<std::byte>(result.id.value))
+        << "somebody else's answer";
+  }
+  for (std::size_t id = 1; id <= kBatches; ++id) EXPECT_EQ(answers[id], 1) << id;
+}
+
+TEST_F(BackendDaemonTest, AnswersForAProxyThatWasKilledAndStartsItAnew) {
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  ASSERT_EQ(daemon_->proxies().size(), 1U);
+  const pid_t killed = daemon_->proxies()[0];
+  ::kill(killed, SIGSTOP);  // it will not answer before it dies
+  send_batch(7, 1);
+  send_batch(8, 1);
+  // Heard after the two batches, so they are with the proxy by then.
+  ask(1);
+  const auto reports = frontend_->heard<serve::GpuletReport>().size();
+  ASSERT_TRUE(run_until([&] { return frontend_->heard<serve::GpuletReport>().size() > reports; }));
+  ::kill(killed, SIGKILL);
+  ASSERT_TRUE(answered(2));
+  for (const auto& result : frontend_->heard<BatchResult>()) {
+    EXPECT_EQ(result.status.code(), StatusCode::unavailable);
+  }
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  ASSERT_EQ(daemon_->proxies().size(), 1U);
+  EXPECT_NE(daemon_->proxies()[0], killed);
+  send_batch(9, 1);
+  ASSERT_TRUE(answered(3));
+  EXPECT_TRUE(frontend_->heard<BatchResult>().back().status.ok());
+}
+
+TEST_F(BackendDaemonTest, TellsAFrontendThatComesBackOfItsGpulets) {
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  const auto proxies = daemon_->proxies();
+  accept();
+  const auto hello = frontend_->heard<serve::Hello>().at(0);
+  ASSERT_EQ(hello.gpulets.size(), 1U);
+  EXPECT_EQ(hello.gpulets[0].state, serve::GpuletState::ready);
+  EXPECT_EQ(daemon_->proxies(), proxies);
+  send_batch(7, 1);
+  ASSERT_TRUE(answered(1));
+  EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok());
+}
+
+TEST_F(BackendDaemonTest, FetchesAModelThatItLacksAndHasItTheNextTime) {
+  ask(1, kPaced);
+  ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::ModelWanted>().empty(); }));
+  EXPECT_EQ(frontend_->heard<serve::ModelWanted>()[0].sha256, model_sha256());
+  const auto bytes = std::as_bytes(std::span(kModelText));
+  const auto text = Bytes::own({bytes.begin(), bytes.end()});
+  frontend_->say(serve::ModelPiece{model_sha256(), 0, text.size(), text.slice(0, 10)});
+  frontend_->say(
+      serve::ModelPiece{model_sha256(), 10, text.size(), text.slice(10, text.size() - 10)});
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  ask(2, kPaced);
+  ASSERT_TRUE(run_until([this] {
+    const auto report = frontend_->heard<serve::GpuletReport>().back();
+    return report.id == GpuletId{2} && report.state == serve::GpuletState::ready;
+  }));
+  EXPECT_EQ(frontend_->heard<serve::ModelWanted>().size(), 1U);
+}
+
+TEST_F(BackendDaemonTest, FailsAGpuletWhoseModelNobodyHas) {
+  ask(1, kPaced);
+  ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::ModelWanted>().empty(); }));
+  frontend_->say(serve::ModelPiece{model_sha256(), 0, 0, {}});
+  ASSERT_TRUE(comes_to(serve::GpuletState::failed));
+  EXPECT_EQ(frontend_->heard<serve::GpuletReport>().back().status.code(), StatusCode::not_found);
+}
+
+TEST_F(BackendDaemonTest, LeavesAFrontendThatTalksNonsenseAndKeepsItsGpulets) {
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  frontend_->send_rubbish();
+  ASSERT_TRUE(run_until([this] { return frontend_->closed(); }));
+  accept();
+  EXPECT_EQ(frontend_->heard<serve::Hello>().at(0).gpulets.size(), 1U);
+}
+
+TEST_F(BackendDaemonTest, EndsAGpuletThatIsRetired) {
+  ask(1, kSimulated);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  send_batch(7, 1);
+  frontend_->say(serve::RetireGpulet{{1}});
+  ASSERT_TRUE(comes_to(serve::GpuletState::gone));
+  EXPECT_TRUE(frontend_->heard<BatchResult>().at(0).status.ok()) << "what it held was finished";
+  EXPECT_TRUE(daemon_->proxies().empty());
+}
+
+TEST_F(BackendDaemonTest, StopsCleanly) {
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  send_batch(7, 1);
+  ask(1);  // the report says that the batch was taken
+  const auto reports = frontend_->heard<serve::GpuletReport>().size();
+  ASSERT_TRUE(run_until([&] { return frontend_->heard<serve::GpuletReport>().size() > reports; }));
+  ASSERT_TRUE(stop());
+  ASSERT_TRUE(run_until([this] { return frontend_->closed(); }));
+  ASSERT_EQ(frontend_->heard<BatchResult>().size(), 1U);
+  EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok())
+      << "what was in flight is answered first";
+  EXPECT_EQ(last_state(), serve::GpuletState::gone);
+  EXPECT_TRUE(daemon_->proxies().empty());
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "no child is left";
+  EXPECT_EQ(errno, ECHILD);
+}
+
+TEST_F(BackendDaemonTest, StopsWithoutAFrontend) {
+  acceptor_.close();
+  frontend_.reset();
+  EXPECT_TRUE(stop());
+}
+
+TEST_F(BackendDaemonTest, DestroyedInTheMiddleItLeavesNoProcess) {
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  send_batch(7, 1);
+  daemon_.reset();
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
+  EXPECT_EQ(errno, ECHILD);
+  io_.restart();
+  frontend_.reset();
+  io_.run_for(milliseconds(10));
+}
+
+}  // namespace
+}  // namespace gpulet::backend

@@ -4,6 +4,7 @@
 [ "$1 $2 $3 $4 $5" = "--control-fd 3 --memory-fd 4 --memory-bytes" ] || exit 11
 [ -e /proc/$$/fd/3 ] && [ -e /proc/$$/fd/4 ] || exit 12
 for fd in /proc/$$/fd/*; do
+  [ -e "$fd" ] || continue  # the listing's own
   number=${fd##*/}
   # The shell reads this script through a descriptor of its own.
   [ "$number" -le 4 ] || [ "$(readlink "$fd")" = "$(realpath "$0")" ] || exit 13

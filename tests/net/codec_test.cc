@@ -56,7 +56,9 @@ void expect_malformed(const Result<Value>& result, const std::string& word) {
   EXPECT_NE(result.status().message().find(word), std::string::npos) << result.status().message();
 }
 
-serve::InferRequest small_request() { return {1, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, {}}; }
+serve::InferRequest small_request() {
+  return {1, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, {}};
+}
 
 Bytes zeros(std::size_t count) { return Bytes::own(std::vector<std::byte>(count)); }
 
@@ -118,7 +120,8 @@ TEST(CodecPayload, a_request_keeps_the_memory_that_it_was_received_into) {
   request.payload = zeros(3136);
   const WholeFrame whole = take_apart(encode(serve::ClientMessage(request)));
   const auto decoded = decode_client_message(whole.header, whole.message, whole.payload);
-  EXPECT_EQ(std::get<serve::InferRequest>(decoded.value()).payload.view().data(), whole.payload.view().data());
+  EXPECT_EQ(std::get<serve::InferRequest>(decoded.value()).payload.view().data(),
+            whole.payload.view().data());
 }
 
 TEST(CodecPayload, a_batch_is_written_from_its_slices_and_read_as_one) {
@@ -133,7 +136,9 @@ TEST(CodecPayload, a_batch_is_written_from_its_slices_and_read_as_one) {
 }
 
 TEST(CodecPayload, a_reply_whose_bytes_do_not_fit_its_outputs_is_malformed) {
-  serve::InferReply reply{1, {}, {{"a", DataType::fp32, {2}}, {"b", DataType::uint8, {3}}}, {zeros(8), zeros(3)}, {}, {}, 1};
+  serve::InferReply reply{
+      1,  {}, {{"a", DataType::fp32, {2}}, {"b", DataType::uint8, {3}}}, {zeros(8), zeros(3)}, {},
+      {}, 1};
   ASSERT_TRUE(decode_reply(encode(serve::FrontendReply(reply))).ok());
   reply.payload.pop_back();
   expect_malformed(decode_reply(encode(serve::FrontendReply(reply))), "8 bytes");
@@ -146,11 +151,14 @@ TEST(CodecPayload, a_message_without_payload_must_not_have_one) {
 
 TEST(CodecFamilies, a_message_of_another_conversation_is_malformed) {
   expect_malformed(decode_client(encode(serve::BackendMessage(serve::Heartbeat{}))), "heartbeat");
-  expect_malformed(decode_reply(encode(serve::ClientMessage(serve::ModelsRequest{}))), "models_request");
-  expect_malformed(decode_backend(encode(serve::BackendCommand(serve::RetireGpulet{{1}}))), "retire_gpulet");
+  expect_malformed(decode_reply(encode(serve::ClientMessage(serve::ModelsRequest{}))),
+                   "models_request");
+  expect_malformed(decode_backend(encode(serve::BackendCommand(serve::RetireGpulet{{1}}))),
+                   "retire_gpulet");
   expect_malformed(decode_command(encode(serve::ProxyCommand(serve::StopProxy{}))), "stop_proxy");
   expect_malformed(decode_proxy(encode(serve::ProxyMessage(serve::BatchRan{}))), "batch_ran");
-  expect_malformed(decode_from_proxy(encode(serve::ClientMessage(small_request()))), "infer_request");
+  expect_malformed(decode_from_proxy(encode(serve::ClientMessage(small_request()))),
+                   "infer_request");
 }
 
 TEST(CodecLimits, numbers_and_lengths_beyond_them_are_malformed_and_named) {
@@ -182,21 +190,26 @@ TEST(CodecLimits, a_size_outside_1_to_100_percent_is_malformed) {
 }
 
 TEST(CodecLimits, nothing_but_a_digest_names_a_model_file) {
-  for (const std::string& name : {std::string("../../etc/passwd"), std::string(), std::string(64, 'A'), kDigest + "a"}) {
-    expect_malformed(decode_backend(encode(serve::BackendMessage(serve::ModelWanted{name}))), "sha256");
-    expect_malformed(decode_command(encode(serve::BackendCommand(serve::ModelPiece{name, 0, 0, {}}))), "sha256");
+  for (const std::string& name :
+       {std::string("../../etc/passwd"), std::string(), std::string(64, 'A'), kDigest + "a"}) {
+    expect_malformed(decode_backend(encode(serve::BackendMessage(serve::ModelWanted{name}))),
+                     "sha256");
+    expect_malformed(
+        decode_command(encode(serve::BackendCommand(serve::ModelPiece{name, 0, 0, {}}))), "sha256");
   }
 }
 
 TEST(CodecLimits, a_piece_beyond_the_end_of_its_file_is_malformed) {
-  for (const std::uint64_t offset : {std::uint64_t{95}, std::uint64_t{101}, std::numeric_limits<std::uint64_t>::max()}) {
+  for (const std::uint64_t offset :
+       {std::uint64_t{95}, std::uint64_t{101}, std::numeric_limits<std::uint64_t>::max()}) {
     const serve::ModelPiece piece{kDigest, offset, 100, zeros(6)};
     expect_malformed(decode_command(encode(serve::BackendCommand(piece))), "100");
   }
 }
 
 TEST(CodecLimits, shared_memory_ranges_that_wrap_are_malformed) {
-  serve::RunBatch run{{1}, "lenet", 1, 0, 10, std::numeric_limits<std::uint64_t>::max(), 1, 1ms, {}};
+  serve::RunBatch run{{1}, "lenet", 1, 0, 10, std::numeric_limits<std::uint64_t>::max(),
+                      1,   1ms,     {}};
   expect_malformed(decode_proxy(encode(serve::ProxyCommand(run))), "output_capacity");
 }
 
@@ -221,7 +234,8 @@ TEST(CodecDurations, a_time_below_a_microsecond_does_not_become_none) {
 
 TEST(CodecDurations, negative_and_endless_times_are_brought_into_range) {
   Batch batch{{1}, {2}, "lenet", 1, -5ms, Duration::max(), {}};
-  const auto decoded = std::get<Batch>(decode_command(encode(serve::BackendCommand(batch))).value());
+  const auto decoded =
+      std::get<Batch>(decode_command(encode(serve::BackendCommand(batch))).value());
   EXPECT_EQ(decoded.start_within, 0ns);
   EXPECT_EQ(decoded.expected_duration, kMaxDuration);
 }
@@ -235,10 +249,12 @@ TEST(CodecText, an_error_message_of_any_bytes_arrives_as_readable_text) {
 
 TEST(CodecText, a_long_error_message_is_cut_between_characters) {
   std::string text;
-  while (text.size() <= kMaxStatusMessageBytes) text += "\xe2\x82\xac";  // a character of three bytes
+  while (text.size() <= kMaxStatusMessageBytes)
+    text += "\xe2\x82\xac";  // a character of three bytes
   const serve::ProxyReady ready{{StatusCode::internal, text}, 0};
   const auto decoded = decode_from_proxy(encode(serve::ProxyMessage(ready)));
-  EXPECT_EQ(std::get<serve::ProxyReady>(decoded.value()).status.message(), text.substr(0, kMaxStatusMessageBytes / 3 * 3));
+  EXPECT_EQ(std::get<serve::ProxyReady>(decoded.value()).status.message(),
+            text.substr(0, kMaxStatusMessageBytes / 3 * 3));
 }
 
 }  // namespace

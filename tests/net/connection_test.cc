@@ -1,9 +1,9 @@
 #include "gpulet/net/connection.h"
 
-#include <boost/asio/write.hpp>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <boost/asio/write.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -23,9 +23,11 @@ using namespace std::chrono_literals;
 OutgoingFrame frame_of(const std::string& text, std::vector<Bytes> payload = {}) {
   std::size_t payload_bytes = 0;
   for (const Bytes& piece : payload) payload_bytes += piece.size();
-  const auto header = encode_frame_header({MessageType::infer_request, static_cast<std::uint32_t>(text.size()),
-                                           static_cast<std::uint32_t>(payload_bytes)});
-  return {std::string(reinterpret_cast<const char*>(header.data()), header.size()) + text, std::move(payload)};
+  const auto header =
+      encode_frame_header({MessageType::infer_request, static_cast<std::uint32_t>(text.size()),
+                           static_cast<std::uint32_t>(payload_bytes)});
+  return {std::string(reinterpret_cast<const char*>(header.data()), header.size()) + text,
+          std::move(payload)};
 }
 
 Bytes pattern(std::size_t count) {
@@ -39,12 +41,14 @@ bool same(const Bytes& a, const Bytes& b) { return std::ranges::equal(a.view(), 
 // Keeps what it gets; a test hooks into the frames.
 class Recorder : public ConnectionHandler {
  public:
-  Result<MutableBytes> payload_memory(const FrameHeader& header, std::span<const std::byte>) override {
+  Result<MutableBytes> payload_memory(const FrameHeader& header,
+                                      std::span<const std::byte>) override {
     ++payloads_wanted;
     if (refuse_payloads) return Status(StatusCode::invalid, "no room");
     return memory_for(header.payload_bytes);
   }
-  void on_frame(const FrameHeader&, std::span<const std::byte> message, MutableBytes payload) override {
+  void on_frame(const FrameHeader&, std::span<const std::byte> message,
+                MutableBytes payload) override {
     messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
     payloads.push_back(payload.freeze());
     if (on_each) on_each();
@@ -123,12 +127,14 @@ TEST_F(ConnectionTest, carries_frames_of_every_size_both_ways_in_order) {
   for (int round = 0; round < 3; ++round) {
     for (const std::size_t size : sizes) {
       const Bytes payload = pattern(size);
-      a->send(frame_of("to b " + std::to_string(sent), {payload.slice(0, size / 3), payload.slice(size / 3, size - size / 3)}));
+      a->send(frame_of("to b " + std::to_string(sent),
+                       {payload.slice(0, size / 3), payload.slice(size / 3, size - size / 3)}));
       b->send(frame_of("to a " + std::to_string(sent), {payload}));
       ++sent;
     }
   }
-  ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == sent && peer.messages.size() == sent; }));
+  ASSERT_TRUE(loop_.run_until(
+      [&] { return recorder_.messages.size() == sent && peer.messages.size() == sent; }));
   for (std::size_t i = 0; i < sent; ++i) {
     EXPECT_EQ(recorder_.messages[i], "to a " + std::to_string(i));
     EXPECT_EQ(peer.messages[i], "to b " + std::to_string(i));
@@ -263,7 +269,8 @@ TEST_F(ConnectionTest, bounds_a_queue_of_tiny_frames_by_what_they_cost) {
   EXPECT_LT(frames, 10'000);
 }
 
-TEST_F(ConnectionTest, drops_a_peer_that_never_reads_after_the_write_timeout_and_harms_nobody_else) {
+TEST_F(ConnectionTest,
+       drops_a_peer_that_never_reads_after_the_write_timeout_and_harms_nobody_else) {
   Recorder other;
   Recorder others_peer;
   StreamSocket silent = std::move(there_);
@@ -338,7 +345,8 @@ TEST_F(ConnectionTest, closes_after_sending_although_the_peer_keeps_its_side_ope
 TEST_F(ConnectionTest, may_be_closed_by_its_handler_in_the_middle_of_many_frames) {
   const auto connection = start(here_, recorder_);
   recorder_.on_each = [&] {
-    if (recorder_.messages.size() == 2) connection->close({StatusCode::cancelled, "two are enough"});
+    if (recorder_.messages.size() == 2)
+      connection->close({StatusCode::cancelled, "two are enough"});
   };
   for (int i = 0; i < 5; ++i) write_raw(bytes_of(frame_of("frame", {pattern(10)})));
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));

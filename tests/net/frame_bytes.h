@@ -14,7 +14,8 @@ namespace gpulet::net::testing {
 [[nodiscard]] inline std::vector<std::byte> bytes_of(const OutgoingFrame& frame) {
   const std::span<const std::byte> head = std::as_bytes(std::span(frame.head));
   std::vector<std::byte> bytes(head.begin(), head.end());
-  for (const Bytes& piece : frame.payload) bytes.insert(bytes.end(), piece.view().begin(), piece.view().end());
+  for (const Bytes& piece : frame.payload)
+    bytes.insert(bytes.end(), piece.view().begin(), piece.view().end());
   return bytes;
 }
 

@@ -26,12 +26,14 @@ struct Received {
 
 std::vector<std::byte> some_bytes(std::size_t count, int seed) {
   std::vector<std::byte> bytes(count);
-  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 31 + static_cast<std::size_t>(seed));
+  for (std::size_t i = 0; i < count; ++i)
+    bytes[i] = static_cast<std::byte>(i * 31 + static_cast<std::size_t>(seed));
   return bytes;
 }
 
 Received some_frame(std::size_t message_bytes, std::size_t payload_bytes, int seed) {
-  return {{MessageType::infer_request, static_cast<std::uint32_t>(message_bytes), static_cast<std::uint32_t>(payload_bytes)},
+  return {{MessageType::infer_request, static_cast<std::uint32_t>(message_bytes),
+           static_cast<std::uint32_t>(payload_bytes)},
           some_bytes(message_bytes, seed),
           some_bytes(payload_bytes, seed + 7)};
 }
@@ -66,7 +68,9 @@ void take_frames(FrameReader& reader, std::vector<Received>& frames) {
       continue;
     }
     const std::span<const std::byte> payload = event.payload.view();
-    frames.push_back({event.header, {event.message.begin(), event.message.end()}, {payload.begin(), payload.end()}});
+    frames.push_back({event.header,
+                      {event.message.begin(), event.message.end()},
+                      {payload.begin(), payload.end()}});
   }
 }
 
@@ -82,14 +86,17 @@ std::vector<Received> read_all(std::span<const std::byte> stream, std::vector<st
 }
 
 bool same(const std::vector<Received>& a, const std::vector<Received>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Received& one, const Received& other) {
-    return one.header == other.header && one.message == other.message && one.payload == other.payload;
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Received& one, const Received& other) {
+                      return one.header == other.header && one.message == other.message &&
+                             one.payload == other.payload;
+                    });
 }
 
 TEST(FrameHeaderBytes, are_little_endian_with_the_magic_first) {
   const HeaderBytes bytes = encode_frame_header({MessageType::batch, 0x01020304, 0x0a0b0c0d});
-  const unsigned char expected[] = {'G', 'P', 'L', 'T', 1, 35, 0, 0, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a};
+  const unsigned char expected[] = {'G', 'P', 'L', 'T', 1,    35,   0,    0,
+                                    4,   3,   2,   1,   0x0d, 0x0c, 0x0b, 0x0a};
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof(expected)), 0);
 }
 
@@ -107,9 +114,12 @@ TEST(FrameHeaderBytes, that_are_not_of_the_protocol_are_malformed) {
 
 TEST(FrameHeaderBytes, with_lengths_over_the_limit_are_invalid_and_name_them) {
   const FrameLimits limits{100, 1000};
-  EXPECT_TRUE(decode_frame_header(encode_frame_header({MessageType::batch, 100, 1000}), limits).ok());
-  const auto message = decode_frame_header(encode_frame_header({MessageType::batch, 101, 0}), limits);
-  const auto payload = decode_frame_header(encode_frame_header({MessageType::batch, 0, 0xffffffff}), limits);
+  EXPECT_TRUE(
+      decode_frame_header(encode_frame_header({MessageType::batch, 100, 1000}), limits).ok());
+  const auto message =
+      decode_frame_header(encode_frame_header({MessageType::batch, 101, 0}), limits);
+  const auto payload =
+      decode_frame_header(encode_frame_header({MessageType::batch, 0, 0xffffffff}), limits);
   EXPECT_EQ(message.status().code(), StatusCode::invalid);
   EXPECT_NE(message.status().message().find("101"), std::string::npos);
   EXPECT_EQ(payload.status().code(), StatusCode::invalid);
@@ -132,8 +142,10 @@ RC_GTEST_PROP(FrameReaderStream, is_read_the_same_in_pieces_of_any_size, ()) {
   std::vector<std::byte> stream;
   const int frames = *rc::gen::inRange(1, 12);
   for (int i = 0; i < frames; ++i) {
-    const auto message = *rc::gen::element<std::size_t>(0, 1, 100, 5000, FrameReader::kBufferBytes, 200'000);
-    const auto payload = *rc::gen::element<std::size_t>(0, 1, 3000, FrameReader::kBufferBytes - 16, 300'000);
+    const auto message =
+        *rc::gen::element<std::size_t>(0, 1, 100, 5000, FrameReader::kBufferBytes, 200'000);
+    const auto payload =
+        *rc::gen::element<std::size_t>(0, 1, 3000, FrameReader::kBufferBytes - 16, 300'000);
     sent.push_back(some_frame(message, payload, i));
     append(stream, sent.back());
   }

@@ -1,4 +1,5 @@
-// What both fuzz targets do with a stream: read its frames twice, cut in two ways, and decode each. For tests only.
+// What both fuzz targets do with a stream: read its frames twice, cut in two ways, and decode each.
+// For tests only.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +22,8 @@ inline void require(bool condition) {
 
 inline constexpr FrameLimits kFuzzLimits{1U << 16U, 1U << 16U};
 
-// Reads the whole stream, at most `step` bytes at a time, and gives every frame to `take`. True where it is
-// well-formed to its end.
+// Reads the whole stream, at most `step` bytes at a time, and gives every frame to `take`. True
+// where it is well-formed to its end.
 template <typename Take>
 bool read_stream(std::span<const std::byte> stream, std::size_t step, const Take& take) {
   FrameReader reader(kFuzzLimits);
@@ -56,16 +57,18 @@ void read_in_two_ways(std::span<const std::byte> data, const Take& take) {
   const std::size_t step = 1 + std::to_integer<std::size_t>(data[0]);
   const std::span<const std::byte> stream = data.subspan(1);
   std::vector<std::byte> seen;
-  const bool whole = read_stream(stream, stream.size() + 1, [&](const FrameHeader& header, auto message, Bytes payload) {
-    seen.insert(seen.end(), message.begin(), message.end());
-    seen.insert(seen.end(), payload.view().begin(), payload.view().end());
-    take(header, message, std::move(payload));
-  });
+  const bool whole = read_stream(
+      stream, stream.size() + 1, [&](const FrameHeader& header, auto message, Bytes payload) {
+        seen.insert(seen.end(), message.begin(), message.end());
+        seen.insert(seen.end(), payload.view().begin(), payload.view().end());
+        take(header, message, std::move(payload));
+      });
   std::vector<std::byte> seen_again;
-  const bool cut = read_stream(stream, step, [&](const FrameHeader&, auto message, const Bytes& payload) {
-    seen_again.insert(seen_again.end(), message.begin(), message.end());
-    seen_again.insert(seen_again.end(), payload.view().begin(), payload.view().end());
-  });
+  const bool cut =
+      read_stream(stream, step, [&](const FrameHeader&, auto message, const Bytes& payload) {
+        seen_again.insert(seen_again.end(), message.begin(), message.end());
+        seen_again.insert(seen_again.end(), payload.view().begin(), payload.view().end());
+      });
   require(whole == cut && seen == seen_again);
 }
 
@@ -75,7 +78,8 @@ void require_stable(const Result<Value>& value, const Decode& decode) {
   if (!value.ok()) return;
   const OutgoingFrame first = encode(value.value());
   const WholeFrame whole = take_apart(first);
-  const Result<Value> again = decode(whole.header, std::span<const std::byte>(whole.message), whole.payload);
+  const Result<Value> again =
+      decode(whole.header, std::span<const std::byte>(whole.message), whole.payload);
   require(again.ok());
   require(bytes_of(first) == bytes_of(encode(again.value())));
 }

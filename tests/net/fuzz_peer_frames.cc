@@ -11,13 +11,11 @@ void take(const FrameHeader& header, std::span<const std::byte> message, const B
   testing::require_stable(decode_backend_message(header, message, payload), decode_backend_message);
   testing::require_stable(decode_backend_command(header, message, payload), decode_backend_command);
   testing::require_stable(decode_proxy_command(header, message),
-                          [](const FrameHeader& again, std::span<const std::byte> bytes, const Bytes&) {
-                            return decode_proxy_command(again, bytes);
-                          });
+                          [](const FrameHeader& again, std::span<const std::byte> bytes,
+                             const Bytes&) { return decode_proxy_command(again, bytes); });
   testing::require_stable(decode_proxy_message(header, message),
-                          [](const FrameHeader& again, std::span<const std::byte> bytes, const Bytes&) {
-                            return decode_proxy_message(again, bytes);
-                          });
+                          [](const FrameHeader& again, std::span<const std::byte> bytes,
+                             const Bytes&) { return decode_proxy_message(again, bytes); });
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// make_fuzz_seeds DIR: writes one small stream for each kind of message, for the fuzz targets to start from.
+// make_fuzz_seeds DIR: writes one small stream for each kind of message, for the fuzz targets to
+// start from.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -24,7 +25,8 @@ class SeedFolder {
     const std::vector<std::byte> bytes = net::testing::bytes_of(frame);
     std::ofstream file(folder_ / ("seed" + std::to_string(count_++)), std::ios::binary);
     file.put('\x0c');  // read in pieces of 13 bytes
-    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
   }
 
  private:
@@ -32,27 +34,33 @@ class SeedFolder {
   int count_ = 0;
 };
 
-void add_client_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, const Bytes& payload) {
+void add_client_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
+                      const Bytes& payload) {
   seeds.add(net::encode(ClientMessage(InferRequest{7, "lenet", 50ms, image, payload})));
   seeds.add(net::encode(ClientMessage(ModelsRequest{})));
   seeds.add(net::encode(ClientMessage(StatusRequest{})));
   seeds.add(net::encode(FrontendReply(InferReply{7, {}, image, {payload}, 1ms, 2ms, 4})));
-  seeds.add(net::encode(FrontendReply(InferReply{7, {StatusCode::too_late, "late"}, {}, {}, 1ms, 0ms, 0})));
+  seeds.add(net::encode(
+      FrontendReply(InferReply{7, {StatusCode::too_late, "late"}, {}, {}, 1ms, 0ms, 0})));
   seeds.add(net::encode(FrontendReply(ModelsReply{{{"lenet", image, image, 50, 32}}})));
   seeds.add(net::encode(FrontendReply(StatusReply{"{}"})));
 }
 
-void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image, const Bytes& payload) {
+void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
+                       const Bytes& payload) {
   const std::string digest(64, 'a');
-  const GpuletReport report{{3}, 0, Share{40}, {{"lenet", 8}}, GpuletState::failed, {StatusCode::internal, "died"}};
-  const DeviceOffer offer{{{"n0", 0}, "cpu", "cpu_quota", {Share{20}, Share{100}}, 2, 1024}, "cgroup"};
+  const GpuletReport report{
+      {3}, 0, Share{40}, {{"lenet", 8}}, GpuletState::failed, {StatusCode::internal, "died"}};
+  const DeviceOffer offer{{{"n0", 0}, "cpu", "cpu_quota", {Share{20}, Share{100}}, 2, 1024},
+                          "cgroup"};
   seeds.add(net::encode(BackendMessage(Hello{"n0", {offer}, {report}})));
   seeds.add(net::encode(BackendMessage(report)));
   seeds.add(net::encode(BackendMessage(BatchResult{{9}, {}, payload, 1ms, 2ms})));
   seeds.add(net::encode(BackendMessage(ModelWanted{digest})));
   seeds.add(net::encode(BackendMessage(Heartbeat{})));
   seeds.add(net::encode(BackendCommand(Welcome{500ms})));
-  seeds.add(net::encode(BackendCommand(CreateGpulet{{3}, 0, Share{40}, {{"lenet", digest, image, image, 8}}})));
+  seeds.add(net::encode(
+      BackendCommand(CreateGpulet{{3}, 0, Share{40}, {{"lenet", digest, image, image, 8}}})));
   seeds.add(net::encode(BackendCommand(RetireGpulet{{3}})));
   seeds.add(net::encode(BackendCommand(Batch{{9}, {3}, "lenet", 2, 5ms, 3ms, {payload, payload}})));
   seeds.add(net::encode(BackendCommand(ModelPiece{digest, 0, 100, payload})));

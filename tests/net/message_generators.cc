@@ -16,7 +16,9 @@ std::uint32_t any_index() { return *rc::gen::arbitrary<std::uint32_t>(); }
 std::uint32_t any_batch() { return *rc::gen::inRange<std::uint32_t>(1, 1025); }
 Share any_share() { return Share{*rc::gen::inRange(1, 101)}; }
 double any_amount() { return static_cast<double>(*rc::gen::inRange(0, 1 << 20)) / 64; }
-Duration any_duration() { return std::chrono::microseconds(*rc::gen::inRange<std::int64_t>(0, 1LL << 44)); }
+Duration any_duration() {
+  return std::chrono::microseconds(*rc::gen::inRange<std::int64_t>(0, 1LL << 44));
+}
 
 std::string any_sha256() {
   return *rc::gen::container<std::string>(64, rc::gen::elementOf(std::string("0123456789abcdef")));
@@ -73,7 +75,8 @@ InferReply any_infer_reply() {
   reply.tag = any_number();
   reply.status = any_status();
   reply.outputs = any_tensors();
-  for (const TensorSpec& output : reply.outputs) reply.payload.push_back(any_bytes(byte_size(output).value()));
+  for (const TensorSpec& output : reply.outputs)
+    reply.payload.push_back(any_bytes(byte_size(output).value()));
   reply.queued = any_duration();
   reply.executed = any_duration();
   reply.batch_size = any_batch();
@@ -88,7 +91,8 @@ ModelPiece any_piece() {
 
 RunBatch any_run() {
   const auto below = [] { return *rc::gen::inRange<std::uint64_t>(0, 1ULL << 62); };
-  return {{any_number()}, any_name(), any_batch(), below(), below(), below(), below(), any_duration(), any_duration()};
+  return {{any_number()}, any_name(), any_batch(),    below(),       below(),
+          below(),        below(),    any_duration(), any_duration()};
 }
 
 // ---- the same ----
@@ -108,32 +112,35 @@ bool equal(const InferRequest& a, const InferRequest& b) {
          same_bytes(a.payload, b.payload);
 }
 bool equal(const InferReply& a, const InferReply& b) {
-  return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs && same_bytes(a.payload, b.payload) &&
-         a.queued == b.queued && a.executed == b.executed && a.batch_size == b.batch_size;
+  return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
+         same_bytes(a.payload, b.payload) && a.queued == b.queued && a.executed == b.executed &&
+         a.batch_size == b.batch_size;
 }
 bool equal(const ModelInfo& a, const ModelInfo& b) {
-  return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs && a.slo_ms == b.slo_ms &&
-         a.max_batch == b.max_batch;
+  return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.slo_ms == b.slo_ms && a.max_batch == b.max_batch;
 }
 bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.models, b.models); }
 bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
-  return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models && a.state == b.state &&
-         a.status == b.status;
+  return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
+         a.state == b.state && a.status == b.status;
 }
-bool equal(const DeviceOffer& a, const DeviceOffer& b) { return a.device == b.device && a.mechanism == b.mechanism; }
+bool equal(const DeviceOffer& a, const DeviceOffer& b) {
+  return a.device == b.device && a.mechanism == b.mechanism;
+}
 bool equal(const Hello& a, const Hello& b) {
   return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets);
 }
 bool equal(const BatchResult& a, const BatchResult& b) {
-  return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) && a.queued == b.queued &&
-         a.executed == b.executed;
+  return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
+         a.queued == b.queued && a.executed == b.executed;
 }
 bool equal(const ModelWanted& a, const ModelWanted& b) { return a.sha256 == b.sha256; }
 bool equal(const Welcome& a, const Welcome& b) { return a.heartbeat_every == b.heartbeat_every; }
 bool equal(const ModelToServe& a, const ModelToServe& b) {
-  return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.max_batch == b.max_batch;
+  return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
+         a.outputs == b.outputs && a.max_batch == b.max_batch;
 }
 bool equal(const CreateGpulet& a, const CreateGpulet& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models);
@@ -145,7 +152,8 @@ bool equal(const Batch& a, const Batch& b) {
          same_bytes(a.inputs, b.inputs);
 }
 bool equal(const ModelPiece& a, const ModelPiece& b) {
-  return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes && same_bytes(a.data, b.data);
+  return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes &&
+         same_bytes(a.data, b.data);
 }
 bool equal(const LoadModel& a, const LoadModel& b) {
   return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
@@ -153,23 +161,21 @@ bool equal(const LoadModel& a, const LoadModel& b) {
 }
 bool equal(const LoadModels& a, const LoadModels& b) { return all_same(a.models, b.models); }
 bool equal(const RunBatch& a, const RunBatch& b) {
-  return a.id == b.id && a.model == b.model && a.count == b.count && a.input_offset == b.input_offset &&
-         a.input_bytes == b.input_bytes && a.output_offset == b.output_offset &&
-         a.output_capacity == b.output_capacity && a.start_within == b.start_within &&
-         a.simulated_latency == b.simulated_latency;
+  return a.id == b.id && a.model == b.model && a.count == b.count &&
+         a.input_offset == b.input_offset && a.input_bytes == b.input_bytes &&
+         a.output_offset == b.output_offset && a.output_capacity == b.output_capacity &&
+         a.start_within == b.start_within && a.simulated_latency == b.simulated_latency;
 }
 bool equal(const ProxyReady& a, const ProxyReady& b) {
   return a.status == b.status && a.memory_bytes == b.memory_bytes;
 }
 bool equal(const BatchRan& a, const BatchRan& b) {
-  return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes && a.queued == b.queued &&
-         a.executed == b.executed;
+  return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
+         a.queued == b.queued && a.executed == b.executed;
 }
 template <typename Empty>
-  requires std::is_empty_v<Empty>
-bool equal(const Empty&, const Empty&) {
-  return true;
-}
+requires std::is_empty_v<Empty>
+bool equal(const Empty&, const Empty&) { return true; }
 
 template <typename T>
 bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -180,7 +186,8 @@ bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
 template <typename Variant>
 bool same_variant(const Variant& a, const Variant& b) {
   if (a.index() != b.index()) return false;
-  return std::visit([&](const auto& one) { return equal(one, std::get<std::decay_t<decltype(one)>>(b)); }, a);
+  return std::visit(
+      [&](const auto& one) { return equal(one, std::get<std::decay_t<decltype(one)>>(b)); }, a);
 }
 
 }  // namespace
@@ -242,13 +249,14 @@ BackendCommand any_backend_command() {
       return Welcome{any_duration()};
     case 1:
       return CreateGpulet{{any_number()}, any_index(), any_share(), some([] {
-                            return ModelToServe{any_name(), any_sha256(), any_tensors(), any_tensors(), any_batch()};
+                            return ModelToServe{any_name(), any_sha256(), any_tensors(),
+                                                any_tensors(), any_batch()};
                           })};
     case 2:
       return RetireGpulet{{any_number()}};
     case 3:
-      return Batch{{any_number()}, {any_number()}, any_name(), any_batch(), any_duration(), any_duration(),
-                   {any_bytes()}};
+      return Batch{{any_number()}, {any_number()}, any_name(),   any_batch(),
+                   any_duration(), any_duration(), {any_bytes()}};
     case 4:
       return any_piece();
     default:

@@ -1,13 +1,15 @@
 // Connection: frames over one stream socket (TCP or Unix), in both directions.
 //
-// Single-strand type: every call and every callback happens on the executor of the socket, which must not run them
-// concurrently. Reading goes through one buffer, so that many small frames cost one system call; a large payload is
-// received straight into the memory that the handler gives. Writing gathers what is queued into one system call, once
-// at the end of the turn in which it was sent. A turn handles a bounded number of frames, then others get theirs.
+// Single-strand type: every call and every callback happens on the executor of the socket, which
+// must not run them concurrently. Reading goes through one buffer, so that many small frames cost
+// one system call; a large payload is received straight into the memory that the handler gives.
+// Writing gathers what is queued into one system call, once at the end of the turn in which it was
+// sent. A turn handles a bounded number of frames, then others get theirs.
 //
-// A connection lives by its shared_ptr: dropping the last one closes it at once and no callback follows, so a handler
-// that owns its connection may die at any time outside of a callback. No callback is made from within a call.
-// A peer that shuts down its sending side has left: it keeps it open until it has its answers.
+// A connection lives by its shared_ptr: dropping the last one closes it at once and no callback
+// follows, so a handler that owns its connection may die at any time outside of a callback. No
+// callback is made from within a call. A peer that shuts down its sending side has left: it keeps
+// it open until it has its answers.
 #pragma once
 
 #include <cstddef>
@@ -30,24 +32,28 @@ class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
 
-  // A frame's header and message are here, its payload (not empty) is to come: where shall it go? Memory of exactly
-  // header.payload_bytes. An error is the peer's fault: the connection closes with it.
+  // A frame's header and message are here, its payload (not empty) is to come: where shall it go?
+  // Memory of exactly header.payload_bytes. An error is the peer's fault: the connection closes
+  // with it.
   [[nodiscard]] virtual Result<MutableBytes> payload_memory(const FrameHeader& header,
                                                             std::span<const std::byte> message) = 0;
-  // A whole frame is here. `message` is valid during the call only. The handler may send() and close() inside.
-  virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message, MutableBytes payload) = 0;
-  // The peer broke the protocol, or payload_memory failed: what to tell it before the connection closes. Nothing
-  // by default.
+  // A whole frame is here. `message` is valid during the call only. The handler may send() and
+  // close() inside.
+  virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message,
+                        MutableBytes payload) = 0;
+  // The peer broke the protocol, or payload_memory failed: what to tell it before the connection
+  // closes. Nothing by default.
   [[nodiscard]] virtual std::optional<OutgoingFrame> goodbye(const Status& failure);
-  // Called once, as the last call: the peer closed (cancelled), broke the protocol (malformed, invalid), stopped
-  // reading (overloaded, timeout), fell silent (timeout), the network failed (unavailable), or what close() was
-  // given; cancelled after close_after_sending().
+  // Called once, as the last call: the peer closed (cancelled), broke the protocol (malformed,
+  // invalid), stopped reading (overloaded, timeout), fell silent (timeout), the network failed
+  // (unavailable), or what close() was given; cancelled after close_after_sending().
   virtual void on_closed(const Status& reason) = 0;
 };
 
 struct ConnectionOptions {
   FrameLimits limits;
-  std::size_t max_queued_bytes = 64U << 20U;       // written but not yet taken by the peer; beyond it: closed
+  std::size_t max_queued_bytes =
+      64U << 20U;  // written but not yet taken by the peer; beyond it: closed
   Duration write_timeout = std::chrono::seconds(10);  // without any progress of a write
   // Without a byte received within this time the peer is gone. Zero: no limit (clients may idle).
   Duration read_timeout{};
@@ -58,13 +64,15 @@ struct ConnectionOptions {
 class Connection {
  public:
   // Takes the socket over and starts reading. The first callback comes after this returns.
-  [[nodiscard]] static std::shared_ptr<Connection> start(StreamSocket socket, const ConnectionOptions& options,
+  [[nodiscard]] static std::shared_ptr<Connection> start(StreamSocket socket,
+                                                         const ConnectionOptions& options,
                                                          ConnectionHandler& handler);
 
   // Queues a frame. After closing it is dropped.
   void send(OutgoingFrame frame);
-  // Sends what is queued, then closes: for goodbye errors. Bounded by the write timeout; the peer gets up to a second
-  // to read its last bytes and to close its side. Frames that still arrive are discarded.
+  // Sends what is queued, then closes: for goodbye errors. Bounded by the write timeout; the peer
+  // gets up to a second to read its last bytes and to close its side. Frames that still arrive are
+  // discarded.
   void close_after_sending();
   // Closes now; on_closed follows unless it was already called. REQUIRES: a failed status.
   void close(const Status& reason);

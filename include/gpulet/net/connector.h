@@ -1,7 +1,7 @@
 // Connector: a TCP connection to one place, once or again and again.
 //
-// Single-strand type, as Connection. One attempt at a time; callbacks are never made from within a call. Destroying
-// or closing it ends the attempt without a callback; a callback may do so.
+// Single-strand type, as Connection. One attempt at a time; callbacks are never made from within a
+// call. Destroying or closing it ends the attempt without a callback; a callback may do so.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@
 namespace gpulet::net {
 
 struct ConnectorOptions {
-  Duration timeout = std::chrono::seconds(5);             // of one attempt, finding the address included
-  Duration first_pause = std::chrono::milliseconds(100);  // between attempts; doubles up to longest_pause
+  Duration timeout = std::chrono::seconds(5);  // of one attempt, finding the address included
+  Duration first_pause =
+      std::chrono::milliseconds(100);  // between attempts; doubles up to longest_pause
   Duration longest_pause = std::chrono::seconds(5);
 };
 
@@ -36,8 +37,8 @@ class Connector {
 
   // One attempt. REQUIRES: none is under way.
   void connect(OnDone on_done);
-  // Until it succeeds. After a first success the next call pauses before its first attempt, so that a peer which
-  // accepts and closes at once is not asked in a tight loop.
+  // Until it succeeds. After a first success the next call pauses before its first attempt, so that
+  // a peer which accepts and closes at once is not asked in a tight loop.
   void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed);
   void close();
 

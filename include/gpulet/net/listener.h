@@ -1,8 +1,8 @@
 // Listener: accepts TCP connections on one address, for as long as it lives.
 //
-// Errors of accepting (no descriptors left, a peer that left before it was accepted) never end it: it pauses and goes
-// on. Above the limit of connections a peer is accepted and closed at once. Single-strand type, as Connection; the
-// callback may destroy the listener.
+// Errors of accepting (no descriptors left, a peer that left before it was accepted) never end it:
+// it pauses and goes on. Above the limit of connections a peer is accepted and closed at once.
+// Single-strand type, as Connection; the callback may destroy the listener.
 #pragma once
 
 #include <cstddef>
@@ -20,22 +20,25 @@ namespace gpulet::net {
 
 struct ListenerOptions {
   std::size_t max_connections = 4096;
-  Duration first_pause = std::chrono::milliseconds(10);  // after a failed accept; doubles up to longest_pause
+  Duration first_pause =
+      std::chrono::milliseconds(10);  // after a failed accept; doubles up to longest_pause
   Duration longest_pause = std::chrono::seconds(1);
 };
 
-// A place among the listener's connections. Whoever has the socket keeps it until the connection has ended.
+// A place among the listener's connections. Whoever has the socket keeps it until the connection
+// has ended.
 using ConnectionSlot = std::shared_ptr<void>;
 
 class Listener {
  public:
   using OnSocket = std::function<void(StreamSocket, ConnectionSlot)>;
 
-  // Binds and listens; the first callback comes later. Port 0: any free one. The host is a numeric address. Fails
-  // with invalid (not an address) or unavailable (in use, not permitted), naming address and port.
-  [[nodiscard]] static Result<std::unique_ptr<Listener>> listen(const asio::any_io_executor& executor,
-                                                                const std::string& host, std::uint16_t port,
-                                                                const ListenerOptions& options, OnSocket on_socket);
+  // Binds and listens; the first callback comes later. Port 0: any free one. The host is a numeric
+  // address. Fails with invalid (not an address) or unavailable (in use, not permitted), naming
+  // address and port.
+  [[nodiscard]] static Result<std::unique_ptr<Listener>> listen(
+      const asio::any_io_executor& executor, const std::string& host, std::uint16_t port,
+      const ListenerOptions& options, OnSocket on_socket);
 
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::string local_address() const;  // "127.0.0.1:7000", "[::1]:7000"

@@ -22,7 +22,7 @@ namespace gpulet::profile {
 struct LatencySample {
   std::uint32_t batch = 0;
   Share share;
-  double latency_ms = 0;           // the median where several runs were measured
+  double latency_ms = 0;           // where many ran back to back: the time each took
   std::optional<double> p99_ms{};  // kept and written back; plans go by latency_ms
 
   friend bool operator==(const LatencySample&, const LatencySample&) = default;

@@ -9,7 +9,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,8 +33,8 @@ struct BackendCoreOptions {
   Duration longest_restart_delay = std::chrono::seconds(10);
   Duration healthy_after = std::chrono::seconds(30);  // so long ready: its restarts are forgotten
   std::uint32_t load_attempts = 3;
-  Duration load_timeout =
-      std::chrono::minutes(10);  // a big model beside busy neighbours takes minutes
+  // A big model beside busy neighbours takes minutes.
+  Duration load_timeout = std::chrono::minutes(10);
   // A proxy that answers nothing for so long, and ten times the expected duration of its batch,
   // hangs.
   Duration hang_timeout = std::chrono::seconds(20);

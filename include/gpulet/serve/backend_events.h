@@ -19,8 +19,7 @@
 
 namespace gpulet::serve {
 
-// ---- events
-// --------------------------------------------------------------------------------------------------
+// ---- events -------------------------------------------------------------------------------------
 
 struct FrontendConnected {};
 struct FrontendLost {};
@@ -80,8 +79,7 @@ using BackendEvent =
                  BatchArrived, ModelStored, ModelFailed, ProxyStarted, ProxyLoaded, ShareActive,
                  ProxyRan, ProxyEnded, TimePassed, ShutDown>;
 
-// ---- effects
-// -------------------------------------------------------------------------------------------------
+// ---- effects ------------------------------------------------------------------------------------
 
 struct TellFrontend {
   BackendMessage message;

@@ -118,7 +118,8 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
   serve::GpuletReport report;
   report.id = {message.id()};
   report.device = message.device();
-  report.size = fields.share(message.size(), 0);  // a report on a gpulet that the backend does not know has none
+  report.size = fields.share(message.size(),
+                             0);  // a report on a gpulet that the backend does not know has none
   if (fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) {
     for (const wire::LoadedModel& model : message.models()) {
       report.models.push_back({fields.name(model.name(), "models.name"),
@@ -136,14 +137,16 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
   return report;
 }
 
-serve::DeviceOffer read_device(const wire::Device& message, const std::string& node, FieldReader& fields) {
+serve::DeviceOffer read_device(const wire::Device& message, const std::string& node,
+                               FieldReader& fields) {
   serve::DeviceOffer offer;
   offer.device.key = {node, message.index()};
   offer.device.type = fields.name(message.type(), "devices.type");
   offer.device.partitioning = fields.name(message.partitioning(), "devices.partitioning");
   constexpr std::size_t kPercents = 100;
   if (fields.count(static_cast<std::size_t>(message.sizes_size()), kPercents, "devices.sizes")) {
-    for (const std::uint32_t size : message.sizes()) offer.device.sizes.push_back(fields.share(size, 1));
+    for (const std::uint32_t size : message.sizes())
+      offer.device.sizes.push_back(fields.share(size, 1));
   }
   offer.device.max_partitions = message.max_partitions();
   offer.device.memory_mb = fields.amount(message.memory_mb(), "devices.memory_mb");
@@ -160,12 +163,14 @@ BackendMessage read_hello(const wire::Hello& message, FieldReader& fields) {
     }
   }
   if (fields.count(static_cast<std::size_t>(message.gpulets_size()), kMaxGpulets, "gpulets")) {
-    for (const wire::GpuletReport& report : message.gpulets()) hello.gpulets.push_back(read_report(report, fields));
+    for (const wire::GpuletReport& report : message.gpulets())
+      hello.gpulets.push_back(read_report(report, fields));
   }
   return hello;
 }
 
-BackendMessage read_batch_result(const wire::BatchResult& message, FieldReader& fields, Bytes payload) {
+BackendMessage read_batch_result(const wire::BatchResult& message, FieldReader& fields,
+                                 Bytes payload) {
   BatchResult result;
   result.id = {message.id()};
   result.status = fields.status(message.status());
@@ -180,9 +185,11 @@ BackendCommand read_create(const wire::CreateGpulet& message, FieldReader& field
   create.id = {message.id()};
   create.device = message.device();
   create.size = fields.share(message.size(), 1);
-  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) return create;
+  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
+    return create;
   for (const wire::ModelToServe& model : message.models()) {
-    create.models.push_back({fields.name(model.name(), "models.name"), fields.sha256(model.sha256()),
+    create.models.push_back({fields.name(model.name(), "models.name"),
+                             fields.sha256(model.sha256()),
                              fields.tensors(model.inputs(), "models.inputs"),
                              fields.tensors(model.outputs(), "models.outputs"),
                              fields.batch(model.max_batch(), "models.max_batch", 1)});
@@ -206,8 +213,9 @@ BackendCommand read_piece(const wire::ModelPiece& message, FieldReader& fields, 
   serve::ModelPiece piece{fields.sha256(message.sha256()), message.offset(), message.total_bytes(),
                           std::move(payload)};
   if (piece.offset > piece.total_bytes || piece.data.size() > piece.total_bytes - piece.offset) {
-    fields.fail("payload", std::to_string(piece.data.size()) + " bytes from " + std::to_string(piece.offset) +
-                               " on do not lie within the file's " + std::to_string(piece.total_bytes));
+    fields.fail("payload", std::to_string(piece.data.size()) + " bytes from " +
+                               std::to_string(piece.offset) + " on do not lie within the file's " +
+                               std::to_string(piece.total_bytes));
   }
   return piece;
 }
@@ -222,18 +230,19 @@ OutgoingFrame encode(const BackendCommand& message) {
   return std::visit([](const auto& one) { return encode_one(one); }, message);
 }
 
-Result<BackendMessage> decode_backend_message(const FrameHeader& header, std::span<const std::byte> message,
-                                              Bytes payload) {
+Result<BackendMessage> decode_backend_message(const FrameHeader& header,
+                                              std::span<const std::byte> message, Bytes payload) {
   switch (header.type) {
     case MessageType::hello:
-      return decode_as<BackendMessage, wire::Hello>(header.type, message,
-                                                    [&](const wire::Hello& hello, FieldReader& fields) {
-                                                      fields.no_payload(payload);
-                                                      return read_hello(hello, fields);
-                                                    });
+      return decode_as<BackendMessage, wire::Hello>(
+          header.type, message, [&](const wire::Hello& hello, FieldReader& fields) {
+            fields.no_payload(payload);
+            return read_hello(hello, fields);
+          });
     case MessageType::gpulet_report:
       return decode_as<BackendMessage, wire::GpuletReport>(
-          header.type, message, [&](const wire::GpuletReport& report, FieldReader& fields) -> BackendMessage {
+          header.type, message,
+          [&](const wire::GpuletReport& report, FieldReader& fields) -> BackendMessage {
             fields.no_payload(payload);
             return read_report(report, fields);
           });
@@ -244,7 +253,8 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header, std::sp
           });
     case MessageType::model_wanted:
       return decode_as<BackendMessage, wire::ModelWanted>(
-          header.type, message, [&](const wire::ModelWanted& wanted, FieldReader& fields) -> BackendMessage {
+          header.type, message,
+          [&](const wire::ModelWanted& wanted, FieldReader& fields) -> BackendMessage {
             fields.no_payload(payload);
             return serve::ModelWanted{fields.sha256(wanted.sha256())};
           });
@@ -259,12 +269,13 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header, std::sp
   }
 }
 
-Result<BackendCommand> decode_backend_command(const FrameHeader& header, std::span<const std::byte> message,
-                                              Bytes payload) {
+Result<BackendCommand> decode_backend_command(const FrameHeader& header,
+                                              std::span<const std::byte> message, Bytes payload) {
   switch (header.type) {
     case MessageType::welcome:
       return decode_as<BackendCommand, wire::Welcome>(
-          header.type, message, [&](const wire::Welcome& welcome, FieldReader& fields) -> BackendCommand {
+          header.type, message,
+          [&](const wire::Welcome& welcome, FieldReader& fields) -> BackendCommand {
             fields.no_payload(payload);
             return serve::Welcome{fields.duration(welcome.heartbeat_us(), "heartbeat_us")};
           });
@@ -276,7 +287,8 @@ Result<BackendCommand> decode_backend_command(const FrameHeader& header, std::sp
           });
     case MessageType::retire_gpulet:
       return decode_as<BackendCommand, wire::RetireGpulet>(
-          header.type, message, [&](const wire::RetireGpulet& retire, FieldReader& fields) -> BackendCommand {
+          header.type, message,
+          [&](const wire::RetireGpulet& retire, FieldReader& fields) -> BackendCommand {
             fields.no_payload(payload);
             return serve::RetireGpulet{{retire.id()}};
           });

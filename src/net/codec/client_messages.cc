@@ -57,7 +57,8 @@ OutgoingFrame encode_one(const serve::StatusReply& reply) {
   return make_frame(MessageType::status_reply, message, {});
 }
 
-ClientMessage read_infer_request(const wire::InferRequest& message, FieldReader& fields, Bytes payload) {
+ClientMessage read_infer_request(const wire::InferRequest& message, FieldReader& fields,
+                                 Bytes payload) {
   serve::InferRequest request;
   request.tag = message.tag();
   request.model = fields.name(message.model(), "model");
@@ -68,11 +69,13 @@ ClientMessage read_infer_request(const wire::InferRequest& message, FieldReader&
 }
 
 // The payload is the outputs one after another: each is a view into it.
-std::vector<Bytes> split(const Bytes& payload, const std::vector<TensorSpec>& outputs, FieldReader& fields) {
+std::vector<Bytes> split(const Bytes& payload, const std::vector<TensorSpec>& outputs,
+                         FieldReader& fields) {
   std::vector<Bytes> pieces;
   const Result<std::size_t> total = byte_size(outputs);
   if (!total.ok() || total.value() != payload.size()) {
-    fields.fail("payload", std::to_string(payload.size()) + " bytes do not hold the outputs that it declares");
+    fields.fail("payload",
+                std::to_string(payload.size()) + " bytes do not hold the outputs that it declares");
     return pieces;
   }
   pieces.reserve(outputs.size());
@@ -85,7 +88,8 @@ std::vector<Bytes> split(const Bytes& payload, const std::vector<TensorSpec>& ou
   return pieces;
 }
 
-FrontendReply read_infer_reply(const wire::InferReply& message, FieldReader& fields, const Bytes& payload) {
+FrontendReply read_infer_reply(const wire::InferReply& message, FieldReader& fields,
+                               const Bytes& payload) {
   serve::InferReply reply;
   reply.tag = message.tag();
   reply.status = fields.status(message.status());
@@ -99,7 +103,8 @@ FrontendReply read_infer_reply(const wire::InferReply& message, FieldReader& fie
 
 FrontendReply read_models_reply(const wire::ModelsReply& message, FieldReader& fields) {
   serve::ModelsReply reply;
-  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) return reply;
+  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
+    return reply;
   for (const wire::ModelInfo& model : message.models()) {
     reply.models.push_back({fields.name(model.name(), "models.name"),
                             fields.tensors(model.inputs(), "models.inputs"),
@@ -120,8 +125,8 @@ OutgoingFrame encode(const FrontendReply& message) {
   return std::visit([](const auto& one) { return encode_one(one); }, message);
 }
 
-Result<ClientMessage> decode_client_message(const FrameHeader& header, std::span<const std::byte> message,
-                                            Bytes payload) {
+Result<ClientMessage> decode_client_message(const FrameHeader& header,
+                                            std::span<const std::byte> message, Bytes payload) {
   switch (header.type) {
     case MessageType::infer_request:
       return decode_often<ClientMessage, wire::InferRequest>(
@@ -130,13 +135,15 @@ Result<ClientMessage> decode_client_message(const FrameHeader& header, std::span
           });
     case MessageType::models_request:
       return decode_as<ClientMessage, wire::ModelsRequest>(
-          header.type, message, [&](const wire::ModelsRequest&, FieldReader& fields) -> ClientMessage {
+          header.type, message,
+          [&](const wire::ModelsRequest&, FieldReader& fields) -> ClientMessage {
             fields.no_payload(payload);
             return serve::ModelsRequest{};
           });
     case MessageType::status_request:
       return decode_as<ClientMessage, wire::StatusRequest>(
-          header.type, message, [&](const wire::StatusRequest&, FieldReader& fields) -> ClientMessage {
+          header.type, message,
+          [&](const wire::StatusRequest&, FieldReader& fields) -> ClientMessage {
             fields.no_payload(payload);
             return serve::StatusRequest{};
           });
@@ -145,8 +152,8 @@ Result<ClientMessage> decode_client_message(const FrameHeader& header, std::span
   }
 }
 
-Result<FrontendReply> decode_frontend_reply(const FrameHeader& header, std::span<const std::byte> message,
-                                            Bytes payload) {
+Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
+                                            std::span<const std::byte> message, Bytes payload) {
   switch (header.type) {
     case MessageType::infer_reply:
       return decode_often<FrontendReply, wire::InferReply>(
@@ -161,7 +168,8 @@ Result<FrontendReply> decode_frontend_reply(const FrameHeader& header, std::span
           });
     case MessageType::status_reply:
       return decode_as<FrontendReply, wire::StatusReply>(
-          header.type, message, [&](const wire::StatusReply& reply, FieldReader& fields) -> FrontendReply {
+          header.type, message,
+          [&](const wire::StatusReply& reply, FieldReader& fields) -> FrontendReply {
             fields.no_payload(payload);
             return serve::StatusReply{reply.json()};
           });

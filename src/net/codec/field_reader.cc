@@ -9,10 +9,12 @@ namespace {
 constexpr std::size_t kSha256Digits = 64;
 constexpr std::uint32_t kMaxDataType = static_cast<std::uint32_t>(DataType::fp64);
 constexpr std::uint32_t kMaxStatusCode = static_cast<std::uint32_t>(StatusCode::internal);
-constexpr std::uint64_t kMaxMicroseconds =
-    static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(kMaxDuration).count());
+constexpr std::uint64_t kMaxMicroseconds = static_cast<std::uint64_t>(
+    std::chrono::duration_cast<std::chrono::microseconds>(kMaxDuration).count());
 
-bool is_lower_hex(char digit) { return (digit >= '0' && digit <= '9') || (digit >= 'a' && digit <= 'f'); }
+bool is_lower_hex(char digit) {
+  return (digit >= '0' && digit <= '9') || (digit >= 'a' && digit <= 'f');
+}
 
 std::string at_most(std::uint64_t limit, std::uint64_t value) {
   return "at most " + std::to_string(limit) + "; was " + std::to_string(value);
@@ -22,11 +24,12 @@ std::string at_most(std::uint64_t limit, std::uint64_t value) {
 
 void FieldReader::fail(std::string_view field, std::string_view why) {
   if (!failure_.ok()) return;
-  failure_ = Status(StatusCode::malformed, std::string(to_string(message_)) + ": " + std::string(field) + ": " +
-                                               std::string(why));
+  failure_ = Status(StatusCode::malformed, std::string(to_string(message_)) + ": " +
+                                               std::string(field) + ": " + std::string(why));
 }
 
-std::string FieldReader::text(const std::string& value, std::string_view field, std::size_t max_bytes) {
+std::string FieldReader::text(const std::string& value, std::string_view field,
+                              std::size_t max_bytes) {
   if (value.size() > max_bytes) {
     fail(field, "its length must be " + at_most(max_bytes, value.size()));
     return {};
@@ -41,7 +44,8 @@ std::string FieldReader::name(const std::string& value, std::string_view field) 
 std::string FieldReader::sha256(const std::string& value) {
   // Files are named after it: nothing but a digest may pass.
   if (value.size() != kSha256Digits || !std::all_of(value.begin(), value.end(), is_lower_hex)) {
-    fail("sha256", "must be 64 lower-case hexadecimal digits; was \"" + value.substr(0, kSha256Digits) + "\"");
+    fail("sha256", "must be 64 lower-case hexadecimal digits; was \"" +
+                       value.substr(0, kSha256Digits) + "\"");
     return {};
   }
   return value;
@@ -57,7 +61,8 @@ Duration FieldReader::duration(std::uint64_t microseconds, std::string_view fiel
 
 Share FieldReader::share(std::uint32_t percent, int least) {
   if (percent > 100 || static_cast<int>(percent) < least) {
-    fail("size", "must be " + std::to_string(least) + "..100 percent; was " + std::to_string(percent));
+    fail("size",
+         "must be " + std::to_string(least) + "..100 percent; was " + std::to_string(percent));
     return kWholeDevice;
   }
   return Share{static_cast<int>(percent)};
@@ -71,7 +76,8 @@ double FieldReader::amount(double value, std::string_view field) {
   return value;
 }
 
-std::uint32_t FieldReader::batch(std::uint32_t requests, std::string_view field, std::uint32_t least) {
+std::uint32_t FieldReader::batch(std::uint32_t requests, std::string_view field,
+                                 std::uint32_t least) {
   if (requests < least || requests > kMaxBatch) {
     fail(field, "must be " + std::to_string(least) + ".." + std::to_string(kMaxBatch) + "; was " +
                     std::to_string(requests));
@@ -86,7 +92,8 @@ Status FieldReader::status(const wire::Status& value) {
     return {};
   }
   if (value.code() == 0) return {};
-  return {static_cast<StatusCode>(value.code()), text(value.message(), "status.message", kMaxStatusMessageBytes)};
+  return {static_cast<StatusCode>(value.code()),
+          text(value.message(), "status.message", kMaxStatusMessageBytes)};
 }
 
 std::vector<TensorSpec> FieldReader::unchecked_tensors(
@@ -100,16 +107,18 @@ std::vector<TensorSpec> FieldReader::unchecked_tensors(
       break;
     }
     if (!count(static_cast<std::size_t>(value.shape_size()), kMaxDimensions, field)) break;
-    specs.push_back({name(value.name(), field), static_cast<DataType>(value.type()),
+    specs.push_back({name(value.name(), field),
+                     static_cast<DataType>(value.type()),
                      {value.shape().begin(), value.shape().end()}});
   }
   return specs;
 }
 
-std::vector<TensorSpec> FieldReader::tensors(const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
-                                             std::string_view field) {
+std::vector<TensorSpec> FieldReader::tensors(
+    const google::protobuf::RepeatedPtrField<wire::Tensor>& values, std::string_view field) {
   std::vector<TensorSpec> specs = unchecked_tensors(values, field);
-  if (const Result<std::size_t> bytes = byte_size(specs); !bytes.ok()) fail(field, bytes.status().message());
+  if (const Result<std::size_t> bytes = byte_size(specs); !bytes.ok())
+    fail(field, bytes.status().message());
   return specs;
 }
 
@@ -119,7 +128,8 @@ bool FieldReader::count(std::size_t count, std::size_t limit, std::string_view f
 }
 
 void FieldReader::no_payload(const Bytes& payload) {
-  if (!payload.empty()) fail("payload", "there must be none; was " + std::to_string(payload.size()) + " bytes");
+  if (!payload.empty())
+    fail("payload", "there must be none; was " + std::to_string(payload.size()) + " bytes");
 }
 
 }  // namespace gpulet::net

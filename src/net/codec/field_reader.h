@@ -1,5 +1,6 @@
-// FieldReader: takes the fields of one message into values of their own, and keeps the first failure. A decoder reads
-// everything and asks for the failure once, at its end. Private to net/codec. One thread at a time.
+// FieldReader: takes the fields of one message into values of their own, and keeps the first
+// failure. A decoder reads everything and asks for the failure once, at its end. Private to
+// net/codec. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +27,15 @@ class FieldReader {
   [[nodiscard]] const Status& failure() const { return failure_; }
 
   // Each of these fails where the value is out of its range, and then gives any valid value.
-  [[nodiscard]] std::string text(const std::string& value, std::string_view field, std::size_t max_bytes);
+  [[nodiscard]] std::string text(const std::string& value, std::string_view field,
+                                 std::size_t max_bytes);
   [[nodiscard]] std::string name(const std::string& value, std::string_view field);
   [[nodiscard]] std::string sha256(const std::string& value);
   [[nodiscard]] Duration duration(std::uint64_t microseconds, std::string_view field);
   [[nodiscard]] Share share(std::uint32_t percent, int least);
   [[nodiscard]] double amount(double value, std::string_view field);  // finite, not negative
-  [[nodiscard]] std::uint32_t batch(std::uint32_t requests, std::string_view field, std::uint32_t least);
+  [[nodiscard]] std::uint32_t batch(std::uint32_t requests, std::string_view field,
+                                    std::uint32_t least);
   [[nodiscard]] Status status(const wire::Status& value);
   // Of a model: every dimension is at least 1.
   [[nodiscard]] std::vector<TensorSpec> tensors(
@@ -41,7 +44,8 @@ class FieldReader {
   [[nodiscard]] std::vector<TensorSpec> unchecked_tensors(
       const google::protobuf::RepeatedPtrField<wire::Tensor>& values, std::string_view field);
 
-  // At most `limit` elements may be read of a list that has `count`. False, and a failure, where it has more.
+  // At most `limit` elements may be read of a list that has `count`. False, and a failure, where it
+  // has more.
   [[nodiscard]] bool count(std::size_t count, std::size_t limit, std::string_view field);
   void no_payload(const Bytes& payload);
   void fail(std::string_view field, std::string_view why);

@@ -6,28 +6,34 @@
 namespace gpulet::net {
 namespace {
 
-// Offsets of the header's fields, all little-endian: magic 0, version 4, type 5, reserved 6, lengths 8 and 12.
+// Offsets of the header's fields, all little-endian: magic 0, version 4, type 5, reserved 6,
+// lengths 8 and 12.
 constexpr std::size_t kVersionAt = 4;
 constexpr std::size_t kTypeAt = 5;
 constexpr std::size_t kReservedAt = 6;
 constexpr std::size_t kMessageBytesAt = 8;
 constexpr std::size_t kPayloadBytesAt = 12;
 
-void put_uint32(std::span<std::byte, kFrameHeaderBytes> bytes, std::size_t at, std::uint32_t value) {
+void put_uint32(std::span<std::byte, kFrameHeaderBytes> bytes, std::size_t at,
+                std::uint32_t value) {
   for (std::size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<std::byte>(value >> (8 * i));
 }
 
 std::uint32_t get_uint32(std::span<const std::byte, kFrameHeaderBytes> bytes, std::size_t at) {
   std::uint32_t value = 0;
-  for (std::size_t i = 0; i < 4; ++i) value |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
+  for (std::size_t i = 0; i < 4; ++i)
+    value |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
   return value;
 }
 
-Status malformed(std::string message) { return {StatusCode::malformed, "frame: " + std::move(message)}; }
+Status malformed(std::string message) {
+  return {StatusCode::malformed, "frame: " + std::move(message)};
+}
 
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
   return {StatusCode::invalid, "frame: a " + std::string(what) + " of " + std::to_string(bytes) +
-                                   " bytes; at most " + std::to_string(limit) + " are accepted here"};
+                                   " bytes; at most " + std::to_string(limit) +
+                                   " are accepted here"};
 }
 
 }  // namespace
@@ -93,7 +99,8 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& 
 Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
                                         const FrameLimits& limits) {
   if (const std::uint32_t magic = get_uint32(bytes, 0); magic != kFrameMagic) {
-    return malformed("it must start with GPLT, the number " + std::to_string(kFrameMagic) + " in little-endian order; was " + std::to_string(magic));
+    return malformed("it must start with GPLT, the number " + std::to_string(kFrameMagic) +
+                     " in little-endian order; was " + std::to_string(magic));
   }
   if (const auto version = std::to_integer<unsigned>(bytes[kVersionAt]); version != kFrameVersion) {
     return malformed("version " + std::to_string(version) + " is not spoken here; only version " +
@@ -106,7 +113,8 @@ Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderB
   if (bytes[kReservedAt] != std::byte{0} || bytes[kReservedAt + 1] != std::byte{0}) {
     return malformed("the reserved bytes 6 and 7 must be zero");
   }
-  const FrameHeader header{type, get_uint32(bytes, kMessageBytesAt), get_uint32(bytes, kPayloadBytesAt)};
+  const FrameHeader header{type, get_uint32(bytes, kMessageBytesAt),
+                           get_uint32(bytes, kPayloadBytesAt)};
   if (header.message_bytes > limits.max_message_bytes) {
     return over_limit("message", header.message_bytes, limits.max_message_bytes);
   }

@@ -31,7 +31,8 @@ Result<FrameReader::Event> FrameReader::next() {
   drop_frame();
   if (state_ == State::header) {
     if (buffered() < kFrameHeaderBytes) return Event{};
-    const std::span<const std::byte, kFrameHeaderBytes> bytes(buffer_.get() + begin_, kFrameHeaderBytes);
+    const std::span<const std::byte, kFrameHeaderBytes> bytes(buffer_.get() + begin_,
+                                                              kFrameHeaderBytes);
     Result<FrameHeader> header = decode_frame_header(bytes, limits_);
     if (!header.ok()) return header.status();
     header_ = header.value();
@@ -49,7 +50,8 @@ Result<FrameReader::Event> FrameReader::next() {
 
 Status FrameReader::give_payload(MutableBytes memory) {
   if (memory.size() != header_.payload_bytes) {
-    return {StatusCode::internal, "memory of " + std::to_string(memory.size()) + " bytes for a payload of " +
+    return {StatusCode::internal, "memory of " + std::to_string(memory.size()) +
+                                      " bytes for a payload of " +
                                       std::to_string(header_.payload_bytes)};
   }
   payload_ = std::move(memory);
@@ -95,7 +97,8 @@ void FrameReader::make_room() {
     if (capacity_ > kBufferBytes) move_to(kBufferBytes);
     return;
   }
-  // Moving is cheap while little is buffered, and a receive should not be cut short by the buffer's end.
+  // Moving is cheap while little is buffered, and a receive should not be cut short by the buffer's
+  // end.
   if (capacity_ - end_ < capacity_ / 2 && begin_ > 0) {
     std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
     end_ -= std::exchange(begin_, 0);

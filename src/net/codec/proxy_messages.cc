@@ -61,7 +61,8 @@ OutgoingFrame encode_one(const serve::BatchRan& ran) {
 
 ProxyCommand read_load(const wire::LoadModels& message, FieldReader& fields) {
   serve::LoadModels load;
-  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) return load;
+  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
+    return load;
   for (const wire::LoadModel& model : message.models()) {
     load.models.push_back({fields.name(model.name(), "models.name"),
                            fields.text(model.file(), "models.file", kMaxPathBytes),
@@ -85,8 +86,10 @@ ProxyCommand read_run(const wire::RunBatch& message, FieldReader& fields) {
   run.simulated_latency = fields.duration(message.simulated_latency_us(), "simulated_latency_us");
   // The proxy compares ends with its memory: they must not wrap.
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
-  if (run.input_bytes > kMax - run.input_offset) fields.fail("input_bytes", "its end does not fit 64 bits");
-  if (run.output_capacity > kMax - run.output_offset) fields.fail("output_capacity", "its end does not fit 64 bits");
+  if (run.input_bytes > kMax - run.input_offset)
+    fields.fail("input_bytes", "its end does not fit 64 bits");
+  if (run.output_capacity > kMax - run.output_offset)
+    fields.fail("output_capacity", "its end does not fit 64 bits");
   return run;
 }
 
@@ -100,7 +103,8 @@ OutgoingFrame encode(const ProxyMessage& message) {
   return std::visit([](const auto& one) { return encode_one(one); }, message);
 }
 
-Result<ProxyCommand> decode_proxy_command(const FrameHeader& header, std::span<const std::byte> message) {
+Result<ProxyCommand> decode_proxy_command(const FrameHeader& header,
+                                          std::span<const std::byte> message) {
   switch (header.type) {
     case MessageType::load_models:
       return decode_as<ProxyCommand, wire::LoadModels>(header.type, message, read_load);
@@ -115,11 +119,13 @@ Result<ProxyCommand> decode_proxy_command(const FrameHeader& header, std::span<c
   }
 }
 
-Result<ProxyMessage> decode_proxy_message(const FrameHeader& header, std::span<const std::byte> message) {
+Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
+                                          std::span<const std::byte> message) {
   switch (header.type) {
     case MessageType::proxy_ready:
       return decode_as<ProxyMessage, wire::ProxyReady>(
-          header.type, message, [](const wire::ProxyReady& ready, FieldReader& fields) -> ProxyMessage {
+          header.type, message,
+          [](const wire::ProxyReady& ready, FieldReader& fields) -> ProxyMessage {
             return serve::ProxyReady{fields.status(ready.status()), ready.memory_bytes()};
           });
     case MessageType::batch_ran:

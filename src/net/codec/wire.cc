@@ -14,7 +14,8 @@ std::size_t character_bytes(std::string_view text) {
   const unsigned char first = byte_at(0);
   if (first < 0x80) return 1;
   std::size_t length = 0;
-  unsigned char least_second = 0x80;  // some second bytes would make overlong forms, surrogates or numbers too large
+  unsigned char least_second =
+      0x80;  // some second bytes would make overlong forms, surrogates or numbers too large
   unsigned char largest_second = 0xbf;
   if (first >= 0xc2 && first <= 0xdf) length = 2;
   if (first >= 0xe0 && first <= 0xef) length = 3;
@@ -65,7 +66,8 @@ void to_wire(const Status& status, wire::Status* to) {
   to->set_message(to_valid_text(status.message(), kMaxStatusMessageBytes));
 }
 
-void to_wire(const std::vector<TensorSpec>& specs, google::protobuf::RepeatedPtrField<wire::Tensor>* to) {
+void to_wire(const std::vector<TensorSpec>& specs,
+             google::protobuf::RepeatedPtrField<wire::Tensor>* to) {
   for (const TensorSpec& spec : specs) {
     wire::Tensor* const tensor = to->Add();
     tensor->set_name(spec.name);
@@ -74,29 +76,34 @@ void to_wire(const std::vector<TensorSpec>& specs, google::protobuf::RepeatedPtr
   }
 }
 
-OutgoingFrame make_frame(MessageType type, const google::protobuf::MessageLite& message, std::vector<Bytes> payload) {
+OutgoingFrame make_frame(MessageType type, const google::protobuf::MessageLite& message,
+                         std::vector<Bytes> payload) {
   std::size_t payload_bytes = 0;
   for (const Bytes& piece : payload) payload_bytes += piece.size();
   const std::size_t message_bytes = message.ByteSizeLong();
-  const std::array<std::byte, kFrameHeaderBytes> header =
-      encode_frame_header({type, checked_length(message_bytes, "message"), checked_length(payload_bytes, "payload")});
+  const std::array<std::byte, kFrameHeaderBytes> header = encode_frame_header(
+      {type, checked_length(message_bytes, "message"), checked_length(payload_bytes, "payload")});
 
   OutgoingFrame frame;
   frame.head.resize(kFrameHeaderBytes + message_bytes);
   std::memcpy(frame.head.data(), header.data(), header.size());
-  message.SerializeWithCachedSizesToArray(reinterpret_cast<std::uint8_t*>(frame.head.data() + kFrameHeaderBytes));
+  message.SerializeWithCachedSizesToArray(
+      reinterpret_cast<std::uint8_t*>(frame.head.data() + kFrameHeaderBytes));
   frame.payload = std::move(payload);
   return frame;
 }
 
 Status not_expected(MessageType type, std::string_view from) {
-  return {StatusCode::malformed, "a " + std::string(to_string(type)) + " is nothing that " + std::string(from) + " sends"};
+  return {StatusCode::malformed,
+          "a " + std::string(to_string(type)) + " is nothing that " + std::string(from) + " sends"};
 }
 
-Status parse(MessageType type, std::span<const std::byte> bytes, google::protobuf::MessageLite& message) {
+Status parse(MessageType type, std::span<const std::byte> bytes,
+             google::protobuf::MessageLite& message) {
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return {StatusCode::malformed, std::string(to_string(type)) + ": its " + std::to_string(bytes.size()) +
+    return {StatusCode::malformed, std::string(to_string(type)) + ": its " +
+                                       std::to_string(bytes.size()) +
                                        " bytes are not that protobuf message (proto/gpulet.proto)"};
   }
   return {};

@@ -242,17 +242,19 @@ Status CpuCgroups::set(GpuletId gpulet, CpuBandwidth bandwidth, CpuWeight weight
   const auto directory = directory_of(gpulet);
   const auto quota = std::to_string(bandwidth.quota.count());
   const auto period = std::to_string(bandwidth.period.count());
-  const bool lowest = weight == CpuWeight::lowest;
+  // A tenth of the usual weight: with the least that there is, anything else that keeps the core
+  // busy (a compiler, say) holds up a loading process for minutes.
+  const bool low = weight == CpuWeight::low;
   if (place_.version == CgroupVersion::v2) {
     auto limited = write_text(directory / "cpu.max", quota + " " + period);
-    return limited.ok() ? write_text(directory / "cpu.weight", lowest ? "1" : "100") : limited;
+    return limited.ok() ? write_text(directory / "cpu.weight", low ? "10" : "100") : limited;
   }
   // Period and quota are two files and a moment between them must be legal under the parent's own
   // limit: no quota.
   auto limited = write_text(directory / "cpu.cfs_quota_us", "-1");
   if (limited.ok()) limited = write_text(directory / "cpu.cfs_period_us", period);
   if (limited.ok()) limited = write_text(directory / "cpu.cfs_quota_us", quota);
-  return limited.ok() ? write_text(directory / "cpu.shares", lowest ? "2" : "1024") : limited;
+  return limited.ok() ? write_text(directory / "cpu.shares", low ? "102" : "1024") : limited;
 }
 
 Status CpuCgroups::add(GpuletId gpulet, pid_t process) {

@@ -48,7 +48,7 @@ struct CpuBandwidth {
 // `cores`: how many cores' worth of time, for example 0.2. REQUIRES: cores > 0.
 [[nodiscard]] CpuBandwidth bandwidth_of(double cores);
 
-enum class CpuWeight : std::uint8_t { lowest, normal };
+enum class CpuWeight : std::uint8_t { low, normal };
 
 // The gpulets' cgroups below this process's own.
 class CpuCgroups {

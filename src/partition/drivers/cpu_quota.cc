@@ -108,7 +108,7 @@ class CgroupDriver final : public CpuQuotaDriver {
     return cgroups_.create(gpulet);
   }
   [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
-    auto set = cgroups_.set(gpulet, bandwidth_of(cores_of(kWholeDevice)), CpuWeight::lowest);
+    auto set = cgroups_.set(gpulet, bandwidth_of(cores_of(kWholeDevice)), CpuWeight::low);
     return set.ok() ? cgroups_.add(gpulet, process) : set;
   }
   [[nodiscard]] Status hold_firmly(GpuletId gpulet, double cores) override {

@@ -1,5 +1,6 @@
 #include "tests/support/cluster/cluster.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <spdlog/spdlog.h>
@@ -35,25 +36,36 @@ void must(const Status& status) {
   if (!status.ok()) throw std::runtime_error(status.to_string());
 }
 
-frontend::Setup write_and_load(const std::filesystem::path& directory,
-                               const std::vector<ClusterModel>& models) {
-  std::string entries;
-  std::map<std::string, double> base_ms;
-  for (const ClusterModel& model : models) {
-    write_file(directory / (model.name + ".pt"),
-               "no network, but a file with a hash: " + model.name);
-    const std::string tensor =
-        R"(","type":"UINT8","shape":[)" + std::to_string(model.bytes) + "]}]";
-    entries += std::string(entries.empty() ? "" : ",") + R"({"name":")" + model.name +
-               R"(","file":")" + model.name + R"(.pt","inputs":[{"name":"x)" + tensor +
-               R"(,"outputs":[{"name":"y)" + tensor + R"(,"slo_ms":)" +
-               std::to_string(model.slo_ms) + R"(,"rate":)" + std::to_string(model.rate) +
-               R"(,"max_batch":16})";
-    base_ms[model.name] = model.base_ms;
+std::string json_of(const std::vector<TensorSpec>& tensors) {
+  std::string text;
+  for (const TensorSpec& tensor : tensors) {
+    std::string shape;
+    for (const std::int64_t dimension : tensor.shape)
+      shape += (shape.empty() ? "" : ",") + std::to_string(dimension);
+    text += std::string(text.empty() ? "" : ",") + R"({"name":")" + tensor.name + R"(","type":")" +
+            std::string(to_string(tensor.type)) + R"(","shape":[)" + shape + "]}";
   }
-  write_file(directory / "models.json", R"({"models":[)" + entries + "]}");
-  must(profile::write_profile(serve::testing::card_profile(base_ms), directory / "profiles"));
+  return "[" + text + "]";
+}
 
+void write_models(const std::filesystem::path& file,
+                  const std::vector<config::ModelConfig>& models) {
+  std::string entries;
+  for (const config::ModelConfig& model : models) {
+    entries += std::string(entries.empty() ? "" : ",") + R"({"name":")" + model.name +
+               R"(","file":")" + model.file.string() + R"(","inputs":)" + json_of(model.inputs) +
+               R"(,"outputs":)" + json_of(model.outputs) + R"(,"slo_ms":)" +
+               std::to_string(model.slo_ms) + R"(,"rate":)" + std::to_string(model.rate) +
+               R"(,"max_batch":)" + std::to_string(model.max_batch) + "}";
+  }
+  write_file(file, R"({"models":[)" + entries + "]}");
+}
+
+frontend::Setup write_and_load(const std::filesystem::path& directory,
+                               const std::vector<config::ModelConfig>& models,
+                               const profile::Profile& profile) {
+  write_models(directory / "models.json", models);
+  must(profile::write_profile(profile, directory / "profiles"));
   config::FrontendConfig config;
   config.listen = {"127.0.0.1", 0};
   config.backend_listen = {"127.0.0.1", 0};
@@ -64,10 +76,40 @@ frontend::Setup write_and_load(const std::filesystem::path& directory,
   return std::move(setup).value();
 }
 
+// Files that no network is in, but that have a hash: simulated proxies do not look inside.
+std::vector<config::ModelConfig> byte_models(const std::filesystem::path& directory,
+                                             const std::vector<ClusterModel>& models) {
+  std::vector<config::ModelConfig> made;
+  for (const ClusterModel& model : models) {
+    config::ModelConfig one;
+    one.name = model.name;
+    one.file = directory / (model.name + ".pt");
+    write_file(one.file, "stands for model " + model.name);
+    one.inputs = {{"x", DataType::uint8, {static_cast<std::int64_t>(model.bytes)}}};
+    one.outputs = {{"y", DataType::uint8, {static_cast<std::int64_t>(model.bytes)}}};
+    one.slo_ms = model.slo_ms;
+    one.rate = model.rate;
+    one.max_batch = 16;
+    made.push_back(one);
+  }
+  return made;
+}
+
+profile::Profile profile_of(const std::vector<ClusterModel>& models) {
+  std::map<std::string, double> base_ms;
+  for (const ClusterModel& model : models) base_ms[model.name] = model.base_ms;
+  return serve::testing::card_profile(base_ms);
+}
+
 }  // namespace
 
 Cluster::Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer)
-    : directory_(make_directory()), setup_(write_and_load(directory_, models)) {
+    : Cluster(byte_models(std::filesystem::temp_directory_path(), models), profile_of(models),
+              std::move(observer)) {}
+
+Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
+                 frontend::CoreObserver observer)
+    : directory_(make_directory()), setup_(write_and_load(directory_, models, profile)) {
   spdlog::set_level(spdlog::level::warn);
   auto started = frontend::FrontendDaemon::start(io_, setup_, std::move(observer));
   must(started.status());
@@ -107,19 +149,41 @@ void Cluster::on_daemons(const std::function<void()>& what) {
 }
 
 std::filesystem::path Cluster::write_backend_config(const std::string& node,
-                                                    std::uint32_t devices) const {
+                                                    const std::string& proxy,
+                                                    const std::string& devices) const {
   const std::filesystem::path file = directory_ / ("backend-" + node + ".json");
   write_file(file, R"({"node":")" + node + R"(","frontend":"127.0.0.1:)" +
                        std::to_string(backend_port_) + R"(","model_store":"store-)" + node +
-                       R"(","profiles":"profiles","proxy":")" + GPULET_BINARY_DIR +
-                       R"(/bin/gpulet-proxy-simulated","devices":[{"type":"card","count":)" +
-                       std::to_string(devices) + R"(,"partitioning":"simulated"}]})");
+                       R"(","profiles":"profiles","proxy":")" + GPULET_BINARY_DIR + "/bin/" +
+                       proxy + R"(","devices":[)" + devices + "]}");
   return file;
 }
 
+std::filesystem::path Cluster::write_simulated_config(const std::string& node,
+                                                      std::uint32_t devices) const {
+  return write_backend_config(
+      node, "gpulet-proxy-simulated",
+      R"({"type":"card","count":)" + std::to_string(devices) + R"(,"partitioning":"simulated"})");
+}
+
 void Cluster::add_backend(const std::string& node, std::uint32_t devices) {
-  const Result<config::BackendConfig> config =
-      config::load_backend(write_backend_config(node, devices));
+  start_backend(node, write_simulated_config(node, devices));
+}
+
+void Cluster::add_real_backend(const std::string& node) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof(cores), &cores);
+  int core = 0;
+  while (!CPU_ISSET(core, &cores)) ++core;
+  start_backend(node, write_backend_config(
+                          node, "gpulet-proxy",
+                          R"({"type":"card","partitioning":"cpu_quota","sizes":[100],"cores":[)" +
+                              std::to_string(core) + "]}"));
+}
+
+void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file) {
+  const Result<config::BackendConfig> config = config::load_backend(config_file);
   must(config.status());
   Result<backend::Setup> setup = backend::make_setup(config.value());
   must(setup.status());
@@ -128,7 +192,7 @@ void Cluster::add_backend(const std::string& node, std::uint32_t devices) {
 }
 
 pid_t Cluster::spawn_backend(const std::string& node, std::uint32_t devices) {
-  const std::string file = write_backend_config(node, devices).string();
+  const std::string file = write_simulated_config(node, devices).string();
   const std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-backend";
   std::vector<std::string> words{program, "--config", file};
   std::vector<char*> arguments;
@@ -154,14 +218,14 @@ std::vector<pid_t> Cluster::proxies(const std::string& node) {
   return proxies;
 }
 
-void Cluster::wait_until_serving() {
-  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(30);
+void Cluster::wait_until_serving(Duration patience) {
+  const Clock::time_point deadline = Clock::now() + patience;
   while (Clock::now() < deadline) {
     const serve::FrontendStatus now = status();
     if (now.state == "serving" && !now.reorganising && now.schedulable) return;
     std::this_thread::yield();
   }
-  throw std::runtime_error("the cluster does not serve within 30 s");
+  throw std::runtime_error("the cluster does not serve in time");
 }
 
 void Cluster::stop_frontend() {

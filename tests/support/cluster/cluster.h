@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gpulet/backend/daemon.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/frontend/daemon.h"
 #include "gpulet/net/asio.h"
 
@@ -30,17 +31,22 @@ struct ClusterModel {
 class Cluster {
  public:
   explicit Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer = {});
+  // Any models, on devices that the plan believes to be like `profile`.
+  Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
+          frontend::CoreObserver observer = {});
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
   // A node with that many simulated devices, inside this process.
   void add_backend(const std::string& node, std::uint32_t devices = 1);
+  // A node whose device is one core of this machine and whose proxies run the models for real.
+  void add_real_backend(const std::string& node);
   // The same as a process of its own; its process id.
   pid_t spawn_backend(const std::string& node, std::uint32_t devices = 1);
 
   // Waits until every model is served, or throws.
-  void wait_until_serving();
+  void wait_until_serving(Duration patience = std::chrono::seconds(30));
   // Runs on the daemons' thread and waits for it.
   void on_daemons(const std::function<void()>& what);
   [[nodiscard]] serve::FrontendStatus status();
@@ -54,7 +60,11 @@ class Cluster {
 
  private:
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
-                                                           std::uint32_t devices) const;
+                                                           const std::string& proxy,
+                                                           const std::string& devices) const;
+  [[nodiscard]] std::filesystem::path write_simulated_config(const std::string& node,
+                                                             std::uint32_t devices) const;
+  void start_backend(const std::string& node, const std::filesystem::path& config_file);
 
   std::filesystem::path directory_;
   frontend::Setup setup_;

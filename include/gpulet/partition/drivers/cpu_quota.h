@@ -2,22 +2,21 @@
 // time.
 //
 // Mechanisms, found out at run time:
-// - cgroup v2 or v1: the kernel's CPU bandwidth control, in a cgroup per gpulet named
-// gpulet-<backend pid>-<gpulet id>
-//   below the backend's own. The period is 10 ms: with the customary 100 ms a batch of 12 ms takes
-//   12 ms or 73, as luck has it. Cgroups that a dead backend left are removed when a driver is
-//   made.
+// - cgroup v2 or v1: the kernel's CPU bandwidth control, in a cgroup per gpulet below the backend's
+//   own, named gpulet-<backend pid>-<gpulet id>. The period is 10 ms: with the customary 100 ms a
+//   batch of 12 ms takes 12 ms or 73, as luck has it. Cgroups that a dead backend left are removed
+//   when a driver is made.
 // - pacing, where no cgroup may be written: a thread of this process measures the gpulet's CPU time
-// and stops and
-//   continues the process by signal, as a token bucket of the same period. Coarser, and its thread
-//   costs CPU itself.
-// While a process loads, it may use the whole device: at the lowest weight under cgroups, and under
-// pacing whatever share no serving gpulet of the device holds (its own at least), so that it does
-// not starve them.
+//   and stops and continues the process by signal, as a token bucket of the same period. Coarser,
+//   and its thread costs CPU itself.
+// While a process loads, it may use the whole device: at a tenth of the usual weight under cgroups,
+// and under pacing whatever share no serving gpulet of the device holds (its own at least), so that
+// it does not starve them.
 //
 // A process is bound to the device's cores; its numeric libraries are told, by environment, to use
 // as many threads as the share has whole cores (at least one): a second thread that spins would
-// burn the quota. Threads: as PartitionDriver. The destructor releases everything.
+// burn the quota.
+// Threads: as PartitionDriver. The destructor releases everything.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,142 @@
+// Every exported model: what comes back through frontend, backend and proxy equals LibTorch called
+// directly on the same input.
+#include <gtest/gtest.h>
+#include <torch/script.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "gpulet/core/random.h"
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/cluster/stream_client.h"
+#include "tests/support/serve/world.h"
+
+namespace gpulet::testing {
+namespace {
+
+constexpr std::uint64_t kRequestsPerModel = 3;
+constexpr double kTolerance = 1e-4;  // of the output's largest magnitude
+
+std::vector<config::ModelConfig> exported_models() {
+  const auto models =
+      config::load_models(std::filesystem::path(GPULET_SOURCE_DIR) / "config/models.json");
+  if (!models.ok()) throw std::runtime_error(models.status().to_string());
+  std::vector<config::ModelConfig> exported;
+  for (config::ModelConfig model : models.value()) {
+    if (!std::filesystem::exists(model.file)) continue;
+    model.slo_ms = 120000;  // this is about what comes back, not when
+    model.rate = 0.1;
+    model.max_batch = 4;
+    exported.push_back(model);
+  }
+  return exported;
+}
+
+// Random in [-1, 1), or random token ids for whole numbers.
+Bytes random_input(const std::vector<TensorSpec>& inputs, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<std::byte> bytes;
+  const auto append = [&bytes](auto value) {
+    const auto raw = std::bit_cast<std::array<std::byte, sizeof(value)>>(value);
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  };
+  for (const TensorSpec& input : inputs) {
+    const std::size_t elements = byte_size(input).value() / byte_size(input.type);
+    for (std::size_t i = 0; i < elements; ++i) {
+      if (input.type == DataType::int64) {
+        append(static_cast<std::int64_t>(random.below(1000)));
+      } else {
+        append(static_cast<float>(2 * random.uniform() - 1));
+      }
+    }
+  }
+  return Bytes::own(std::move(bytes));
+}
+
+std::vector<torch::Tensor> run_directly(torch::jit::Module& network,
+                                        const config::ModelConfig& model, const Bytes& input) {
+  std::vector<torch::jit::IValue> arguments;
+  std::size_t offset = 0;
+  for (const TensorSpec& spec : model.inputs) {
+    std::vector<std::int64_t> shape{1};
+    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+    const auto type = spec.type == DataType::int64 ? torch::kInt64 : torch::kFloat32;
+    const auto bytes = input.slice(offset, byte_size(spec).value()).view();
+    arguments.emplace_back(
+        torch::from_blob(const_cast<std::byte*>(bytes.data()), shape, type).clone());
+    offset += bytes.size();
+  }
+  const torch::jit::IValue result = network.forward(arguments);
+  if (result.isTensor()) return {result.toTensor()};
+  std::vector<torch::Tensor> outputs;
+  for (const torch::jit::IValue& one : result.toTuple()->elements())
+    outputs.push_back(one.toTensor());
+  return outputs;
+}
+
+void expect_equal(const torch::Tensor& expected, const Bytes& answered, const std::string& what) {
+  const torch::Tensor direct = expected.to(torch::kFloat32).contiguous().flatten();
+  ASSERT_EQ(static_cast<std::size_t>(direct.numel()) * sizeof(float), answered.size()) << what;
+  std::vector<float> served(static_cast<std::size_t>(direct.numel()));
+  std::memcpy(served.data(), answered.view().data(), answered.size());
+  double largest = 0;
+  double difference = 0;
+  for (std::size_t i = 0; i < served.size(); ++i) {
+    const double wanted = direct.data_ptr<float>()[i];
+    ASSERT_TRUE(std::isfinite(served[i])) << what;
+    largest = std::max(largest, std::abs(wanted));
+    difference = std::max(difference, std::abs(wanted - served[i]));
+  }
+  EXPECT_GT(largest, 0) << what;
+  EXPECT_LE(difference, kTolerance * largest) << what;
+}
+
+TEST(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
+  const std::vector<config::ModelConfig> models = exported_models();
+  if (models.empty()) GTEST_SKIP() << "no exported models: run scripts/export_models.py";
+  std::map<std::string, double> believed_ms;
+  for (const config::ModelConfig& model : models) believed_ms[model.name] = 500;
+  Cluster cluster(models, serve::testing::card_profile(believed_ms));
+  cluster.add_real_backend("n0");
+  cluster.wait_until_serving(std::chrono::minutes(8));
+
+  StreamClient client(cluster.client_port());
+  std::map<std::uint64_t, Bytes> inputs;
+  for (std::size_t m = 0; m < models.size(); ++m) {
+    for (std::uint64_t i = 0; i < kRequestsPerModel; ++i) {
+      serve::InferRequest request;
+      request.tag = m * kRequestsPerModel + i + 1;
+      request.model = models[m].name;
+      request.inputs = models[m].inputs;
+      request.payload = inputs[request.tag] = random_input(models[m].inputs, request.tag);
+      client.send(request);
+    }
+  }
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == inputs.size(); },
+                               std::chrono::minutes(4)));
+
+  std::uint32_t largest_batch = 0;
+  for (std::size_t m = 0; m < models.size(); ++m) {
+    torch::jit::Module network = torch::jit::load(models[m].file.string());
+    network.eval();
+    const torch::InferenceMode inference;
+    for (std::uint64_t i = 0; i < kRequestsPerModel; ++i) {
+      const std::uint64_t tag = m * kRequestsPerModel + i + 1;
+      const serve::InferReply& reply = client.replies().at(tag).front();
+      ASSERT_TRUE(reply.status.ok()) << models[m].name << ": " << reply.status.to_string();
+      largest_batch = std::max(largest_batch, reply.batch_size);
+      const std::vector<torch::Tensor> direct = run_directly(network, models[m], inputs.at(tag));
+      ASSERT_EQ(direct.size(), reply.payload.size()) << models[m].name;
+      for (std::size_t output = 0; output < direct.size(); ++output) {
+        expect_equal(direct[output], reply.payload[output],
+                     models[m].name + " output " + std::to_string(output));
+      }
+    }
+  }
+  EXPECT_GT(largest_batch, 1U);  // mixed with others in one batch, and still everybody's own
+}
+
+}  // namespace
+}  // namespace gpulet::testing

@@ -1,0 +1,156 @@
+// `gpulet profile import|run` as a user runs it. The measured device answers at once
+// (gpulet-proxy-simulated): what is tested is the way of a measurement, not its numbers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>  // mkdtemp
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "gpulet/profile/store.h"
+#include "tests/tools/program_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using testing::HasSubstr;
+
+class ProfileCommand : public testing::Test {
+ protected:
+  ProfileCommand() : folder_(testing::TempDir() + "gpulet-profile-command-XXXXXX") {
+    if (::mkdtemp(folder_.data()) == nullptr) throw std::runtime_error("no folder " + folder_);
+    write("a.pt", "");
+    write("b.pt", "");
+    write("models.json", R"({"models":[)" + model("a", 4) + "," + model("b", 1) + "]}");
+  }
+  ~ProfileCommand() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
+  static std::string model(const std::string& name, int max_batch) {
+    return R"({"name":")" + name + R"(","file":")" + name + R"(.pt","slo_ms":5,"max_batch":)" +
+           std::to_string(max_batch) +
+           R"(,"inputs":[{"name":"x","type":"FP32","shape":[3]},{"name":"y","type":"INT64","shape":[2]}],
+               "outputs":[{"name":"o","type":"FP32","shape":[10]}]})";
+  }
+  [[nodiscard]] std::string at(const std::string& name) const { return folder_ + "/" + name; }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(at(name)) << text;
+  }
+  [[nodiscard]] ProgramResult measure(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"profile",
+                                       "run",
+                                       "--device",
+                                       "cpu:0",
+                                       "--models",
+                                       at("models.json"),
+                                       "--out",
+                                       at("profiles"),
+                                       "--proxy",
+                                       GPULET_SIMULATED_PROXY,
+                                       "--seconds-per-cell",
+                                       "0.001",
+                                       "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  }
+
+  std::string folder_;
+};
+
+TEST_F(ProfileCommand, RunMeasuresEveryCellThatTheModelsAllow) {
+  const ProgramResult result = measure({"--sizes", "50,100", "--batches", "1,2,4,8"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto document = nlohmann::json::parse(result.output);
+  EXPECT_EQ(document["profile"], "cpu-core");
+  EXPECT_EQ(document["cells"], 2 * 3 + 2 * 1);
+  const auto profile = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  const profile::ModelProfile* measured = profile.value().find("a");
+  ASSERT_NE(measured, nullptr);
+  EXPECT_EQ(measured->latency.largest_batch(Share{50}), 4U);
+  EXPECT_EQ(measured->latency.largest_batch(Share{100}), 4U);
+  EXPECT_GT(measured->memory_mb.value_or(0), 0);
+  for (const profile::LatencySample& sample : measured->latency.samples()) {
+    EXPECT_GT(sample.p99_ms.value_or(0), 0);
+  }
+  EXPECT_EQ(profile.value().find("b")->latency.largest_batch(Share{100}), 1U);
+  for (const std::string key : {"machine", "date", "partitioning", "device"}) {
+    EXPECT_TRUE(profile.value().provenance.contains(key)) << key;
+  }
+}
+
+TEST_F(ProfileCommand, RunOfSomeModelsCanKeepTheOthers) {
+  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1"}).exit_code, 0);
+  ASSERT_EQ(measure({"--sizes", "50", "--batches", "1", "--only", "b", "--keep"}).exit_code, 0);
+  const auto kept = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(kept.ok());
+  ASSERT_NE(kept.value().find("a"), nullptr);
+  EXPECT_EQ(kept.value().find("a")->latency.largest_batch(Share{100}), 1U);
+  EXPECT_EQ(kept.value().find("b")->latency.largest_batch(Share{100}), 0U);
+  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1", "--only", "b"}).exit_code, 0);
+  const auto replaced = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(replaced.ok());
+  EXPECT_EQ(replaced.value().find("a"), nullptr);
+}
+
+TEST_F(ProfileCommand, RunNamesWhatIsWrongWithItsArguments) {
+  const auto refused = [this](const std::vector<std::string>& more) {
+    const ProgramResult result = measure(more);
+    EXPECT_EQ(result.exit_code, 2) << result.errors;
+    EXPECT_EQ(result.output, "");
+    return result.errors;
+  };
+  EXPECT_THAT(refused({"--only", "c"}), HasSubstr("has no model called \"c\""));
+  EXPECT_THAT(refused({"--name", "a/b"}), HasSubstr("--name \"a/b\""));
+  EXPECT_THAT(refused({"--sizes", "0"}), HasSubstr("--sizes"));
+  std::filesystem::remove(at("b.pt"));
+  EXPECT_THAT(refused({}), HasSubstr("b.pt does not exist; export it"));
+  for (const std::string device : {"cuda:0", "cpu:", "cpu:0,", "cpu:0,0", "cpu:x", "cpu:4000"}) {
+    const ProgramResult result =
+        run_gpulet({"profile", "run", "--device", device, "--models", at("models.json"), "--out",
+                    at("p"), "--only", "a", "--proxy", GPULET_SIMULATED_PROXY});
+    EXPECT_EQ(result.exit_code, 2) << device;
+  }
+}
+
+TEST_F(ProfileCommand, RunFailsWhereTheProxyDoes) {
+  const ProgramResult result =
+      run_gpulet({"profile", "run", "--device", "cpu:0", "--models", at("models.json"), "--out",
+                  at("profiles"), "--proxy", "/bin/false"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("a: the proxy ended during loading"));
+  EXPECT_FALSE(std::filesystem::exists(at("profiles")));
+}
+
+TEST_F(ProfileCommand, ImportWritesAProfileThatReadsBack) {
+  write("l.csv", "model,batch,partition,latency_ms\nresnet50,4,20,12.5\n");
+  write("u.csv", "model,batch,partition,l2_util,dram_util\nbert,4,20,0.5,0.25\n");
+  const ProgramResult result =
+      run_gpulet({"profile", "import", "--name", "v100", "--latency", at("l.csv"), "--utilization",
+                  at("u.csv"), "--out", at("profiles"), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("left out utilization without latency: bert"));
+  EXPECT_EQ(nlohmann::json::parse(result.output)["models"][0]["name"], "resnet50");
+  const auto profile = profile::read_profile(at("profiles/v100"));
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  EXPECT_EQ(profile.value().find("resnet50")->latency.latency_ms(4, Share{20}), 12.5);
+}
+
+TEST_F(ProfileCommand, ImportNamesFileLineAndMend) {
+  write("l.csv", "model,batch,partition,latency_ms\nresnet50,4,20,fast\n");
+  const ProgramResult result = run_gpulet(
+      {"profile", "import", "--name", "v100", "--latency", at("l.csv"), "--out", at("profiles")});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.errors,
+            "gpulet: " + at("l.csv") +
+                ": line 2: latency_ms is \"fast\"; write a number above 0, or take the line out\n");
+}
+
+}  // namespace
+}  // namespace gpulet::tools

@@ -1,0 +1,58 @@
+#include "tests/tools/program_run.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+extern char** environ;
+
+namespace gpulet::tools {
+namespace {
+
+std::string take_file(const std::filesystem::path& file) {
+  std::ifstream stream(file, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(stream), {}};
+  std::filesystem::remove(file);
+  return content;
+}
+
+}  // namespace
+
+ProgramResult run_gpulet(const std::vector<std::string>& arguments) {
+  const std::string prefix =
+      (std::filesystem::temp_directory_path() / ("gpulet_run_" + std::to_string(getpid())))
+          .string();
+  std::vector<std::string> words = {GPULET_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  constexpr int kFlags = O_CREAT | O_TRUNC | O_WRONLY;
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, (prefix + ".out").c_str(), kFlags,
+                                   0600);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, (prefix + ".err").c_str(), kFlags,
+                                   0600);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, GPULET_PROGRAM, &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) throw std::runtime_error(std::string("cannot start ") + GPULET_PROGRAM);
+
+  int status = 0;
+  waitpid(child, &status, 0);
+  ProgramResult result;
+  if (WIFEXITED(status)) result.exit_code = WEXITSTATUS(status);
+  result.output = take_file(prefix + ".out");
+  result.errors = take_file(prefix + ".err");
+  return result;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,115 @@
+#include "tools/status_picture.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tools/device_bar.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kDocument = R"json(
+{"frontend":{"state":"serving","uptime_s":12.5,"policy":"elastic","epoch":3,"clients":2,
+             "reorganising":false,"schedulable":false},
+ "nodes":[{"name":"n0","devices":[
+   {"device":0,"type":"cpu-core","partitioning":"cpu_quota","mechanism":"cgroup v1","memory_mb":4096,
+    "gpulets":[{"id":17,"size":40,"state":"ready","status":"","duty_cycle_ms":12.4,"in_flight":1,
+                "batches":120,"mean_batch":3.4,"busy":0.61,
+                "models":[{"name":"lenet","rate":100.0,"batch":5,"latency_ms":6.1,"queued":2}]},
+               {"id":18,"size":20,"state":"restarting","status":"its process was killed by signal 9",
+                "models":[{"name":"resnet18","rate":12.5,"batch":1},{"name":"bert","rate":3,"batch":2}]}]},
+   {"device":1,"type":"cpu-core","partitioning":"cpu_quota","mechanism":"paced","memory_mb":0,"gpulets":[]}]}],
+ "models":[{"name":"lenet","slo_ms":50,"rate_seen":98.2,"rate_planned":110.0,"rate_unserved":0.0,"reason":"",
+            "queued":2,"offered":1200,"served":1190,"late":3,"dropped":2,"failed":0,"p50_ms":9.1,"p99_ms":31.0},
+           {"name":"vgg16","slo_ms":300.5,"rate_seen":0,"rate_planned":0,"rate_unserved":35,
+            "reason":"no device is large enough","queued":0,"offered":0,"served":0,"late":0,"dropped":0,
+            "failed":0,"p50_ms":0,"p99_ms":0}],
+ "events":[{"at_s":3.2,"text":"epoch 3 serves: 2 gpulets on 1 device"},
+           {"at_s":11.25,"text":"gpulet 18 died"}]}
+)json";
+
+TEST(StatusPicture, ShowsDevicesModelsAndEvents) {
+  const Result<std::string> picture = render_status(kDocument, {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_EQ(
+      picture.value(),
+      R"(frontend serving for 12.5 s, policy elastic, epoch 3, clients 2, not every rate has a place
+
+n0/0 cpu-core cgroup v1, 4096 MB
+  [#### 40% lenet 100/s b5 #####|#### 20% ####|......... 40% free .........]
+    20% resnet18 12.5/s b1 + bert 3/s b2 (restarting): its process was killed by signal 9
+n0/1 cpu-core paced
+  [.............................. 100% free ...............................]
+
+model  rate seen  planned  queue  offered  served  dropped  late  failed  p50 ms  p99 ms  SLO ms  viol. %
+-----  ---------  -------  -----  -------  ------  -------  ----  ------  ------  ------  ------  -------
+lenet       98.2    110.0      2     1200    1190        2     3       0     9.1    31.0      50     0.42
+vgg16        0.0      0.0      0        0       0        0     0       0       -       -   300.5        -
+
+vgg16: 35/s without a place: no device is large enough
+
+events
+       3.2 s  epoch 3 serves: 2 gpulets on 1 device
+      11.2 s  gpulet 18 died
+)");
+}
+
+TEST(StatusPicture, RefusesWhatIsNoStatusDocument) {
+  EXPECT_EQ(render_status("[1", {}).status().code(), StatusCode::malformed);
+  EXPECT_EQ(render_status("[]", {}).status().code(), StatusCode::malformed);
+  EXPECT_EQ(render_status("{}", {}).status().code(), StatusCode::malformed);
+}
+
+TEST(StatusPicture, LeavesOutWhatTheDocumentLacks) {
+  const Result<std::string> picture =
+      render_status(R"({"frontend":{"state":"starting"},"models":[{"name":"a"}]})", {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(), HasSubstr("no backend is connected"));
+}
+
+TEST(DeviceBar, ShowsAnUnusedDeviceAsFree) {
+  const std::string bar = draw_device({}, {});
+  EXPECT_THAT(bar, HasSubstr(" 100% free "));
+  EXPECT_EQ(bar.size(), 2U + 72 + 2 + 1);
+}
+
+TEST(DeviceBar, KeepsItsWidthWhateverTheShares) {
+  const auto share = [](int percent) {
+    return DeviceShare{percent, "ready", "", {{"m", "1/s b1"}}};
+  };
+  for (const std::vector<int>& percents : std::vector<std::vector<int>>{
+           {100}, {50, 50}, {20, 20, 20, 20, 20}, {1, 99}, {33, 33, 33}, {60, 40, 60, 40}, {80}}) {
+    std::vector<DeviceShare> shares;
+    for (const int percent : percents) shares.push_back(share(percent));
+    const std::string drawn = draw_device(shares, {});
+    EXPECT_EQ(drawn.find('\n'), 2U + 72 + 2) << drawn;
+  }
+}
+
+TEST(StatusPicture, NamesTheModelsOfAGpuletWithoutAPartOfThePlan) {
+  const Result<std::string> picture = render_status(
+      R"({"frontend":{},"nodes":[{"name":"n0","devices":[{"device":0,"gpulets":[{"id":1,"size":60,"state":"preparing",
+          "models":[{"name":"lenet","rate":0,"batch":0}]}]}]}]})",
+      {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(), HasSubstr("# 60% lenet (preparing) #"));
+}
+
+TEST(DeviceBar, TellsBelowWhatDoesNotFit) {
+  const std::string drawn =
+      draw_device({{10, "ready", "", {{"lenet", "100/s b5"}, {"bert", "3/s b2"}}}}, {});
+  EXPECT_THAT(drawn, HasSubstr("\n    10% lenet 100/s b5 + bert 3/s b2\n"));
+}
+
+TEST(DeviceBar, UsesBlocksAndColoursWhereTheTerminalHasThem) {
+  const std::string drawn = draw_device(
+      {{50, "ready", "", {{"lenet", ""}}}, {50, "failed", "", {}}}, {.utf8 = true, .colour = true});
+  EXPECT_THAT(drawn, HasSubstr("\033[32m▓"));
+  EXPECT_THAT(drawn, HasSubstr("\033[31m▓"));
+  EXPECT_THAT(drawn, HasSubstr("\033[0m"));
+}
+
+}  // namespace
+}  // namespace gpulet::tools

@@ -1,0 +1,41 @@
+#include "tools/table.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <stdexcept>
+
+namespace gpulet::tools {
+namespace {
+
+TEST(Table, AlignsColumnsByCharactersAndNotBytes) {
+  Table table({{"model", Table::Align::left}, {"rate"}, {"note", Table::Align::left}});
+  table.add_row({"lenet", "100.0", ""});
+  table.add_row({"größe", "5.0", "µs"});
+  EXPECT_EQ(table.to_string(),
+            "model   rate  note\n"
+            "-----  -----  ----\n"
+            "lenet  100.0\n"
+            "größe    5.0  µs\n");
+}
+
+TEST(Table, WithoutRowsIsItsTitles) {
+  EXPECT_EQ(Table({{"a"}, {"bc"}}).to_string(), "a  bc\n-  --\n");
+}
+
+TEST(Table, RefusesARowOfAnotherWidth) {
+  EXPECT_THROW(Table({{"a"}}).add_row({"1", "2"}), std::invalid_argument);
+}
+
+TEST(Numbers, AreRoundedAndMissingOnesAreADash) {
+  EXPECT_EQ(fixed(12.345, 1), "12.3");
+  EXPECT_EQ(fixed(0, 2), "0.00");
+  EXPECT_EQ(fixed(std::numeric_limits<double>::quiet_NaN(), 1), "-");
+  EXPECT_EQ(fixed(std::numeric_limits<double>::max(), 0).size(), 309U);
+  EXPECT_EQ(shortest(40.0, 2), "40");
+  EXPECT_EQ(shortest(12.50, 2), "12.5");
+  EXPECT_EQ(shortest(100, 0), "100");
+}
+
+}  // namespace
+}  // namespace gpulet::tools
