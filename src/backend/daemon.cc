@@ -124,7 +124,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   GpuletProcesses processes_;    // last: its end makes no more events
 };
 
-// ---- the frontend -------------------------------------------------------------------------------
+// ---- the frontend
 
 void BackendDaemon::Impl::connect() {
   connector_.connect_with_retry(
@@ -206,7 +206,7 @@ void BackendDaemon::Impl::obey(serve::ModelPiece& command) {
   }
 }
 
-// ---- the core -----------------------------------------------------------------------------------
+// ---- the core
 
 // Carrying out an effect may make events: they wait for the rest of the effects.
 void BackendDaemon::Impl::happen(serve::BackendEvent event) {
@@ -263,7 +263,7 @@ void BackendDaemon::Impl::wake_in_time() {
   });
 }
 
-// ---- the end ------------------------------------------------------------------------------------
+// ---- the end
 
 void BackendDaemon::Impl::stop(std::function<void()> done) {
   if (stopping_) return;

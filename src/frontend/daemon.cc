@@ -113,7 +113,7 @@ class FrontendDaemon::Impl {
   }
 
  private:
-  // ---- the core ----
+  // ---- the core
 
   void deliver(serve::FrontendEvent event) {
     if (stopped_) return;
@@ -156,7 +156,7 @@ class FrontendDaemon::Impl {
     });
   }
 
-  // ---- effects ----
+  // ---- effects
 
   void carry_out(serve::ReplyToClient& effect) {
     const auto found = client_sessions_.find(effect.client);
@@ -235,7 +235,7 @@ class FrontendDaemon::Impl {
     asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
   }
 
-  // ---- sessions ----
+  // ---- sessions
 
   template <typename Sessions, typename Id>
   void forget(Sessions& sessions, Id id) {

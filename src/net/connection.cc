@@ -107,7 +107,7 @@ void Connection::Impl::start() {
   watch();
 }
 
-// ---- reading ----
+// ---- reading
 
 void Connection::Impl::receive() {
   auto done = [self = shared_from_this()](const error_code& error, std::size_t bytes) {
@@ -195,7 +195,7 @@ void Connection::Impl::break_off(const Status& failure) {
   close_after_sending(failure);
 }
 
-// ---- writing ----
+// ---- writing
 
 void Connection::Impl::send(OutgoingFrame frame) {
   if (state_ != State::open) return;
@@ -270,7 +270,7 @@ void Connection::Impl::all_sent() {
   watch();
 }
 
-// ---- time ----
+// ---- time
 
 Clock::time_point Connection::Impl::read_deadline() const {
   Clock::time_point deadline = Clock::time_point::max();
@@ -314,7 +314,7 @@ void Connection::Impl::on_watchdog() {
   end({StatusCode::timeout, "the peer did not read for " + milliseconds(now - last_write_)});
 }
 
-// ---- the end ----
+// ---- the end
 
 void Connection::Impl::close(const Status& reason) {
   if (state_ == State::closed) return;

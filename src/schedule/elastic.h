@@ -1,3 +1,6 @@
+// Elastic partitioning (gpulet, section 4.3, algorithm 1): gpulets of the most effective size, best
+// fit, then temporal merging. The choices the paper leaves open stand at the head of elastic.cc.
+// Pure; any thread.
 #pragma once
 
 #include "gpulet/schedule/policy.h"

@@ -1,3 +1,5 @@
+// Squishy bin packing (Nexus; gpulet, section 2.2): models take turns on whole devices. The choices
+// the paper leaves open stand at the head of sbp.cc. Pure; any thread.
 #pragma once
 
 #include "gpulet/schedule/policy.h"

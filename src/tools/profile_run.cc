@@ -52,12 +52,12 @@ class HeldShare {
   GpuletId gpulet_;
 };
 
-// What one batch costs a gpulet that has always one more to run. A batch shorter than a quota's
-// slice mostly runs at full speed whatever the share is, and every few batches the process stands
-// still for the rest of the period: the median of single batches would promise a 20 % gpulet the
-// rate of a whole core. So batches are averaged over blocks of several periods (one batch, where it
-// is that long), and the median is that of the blocks, which a disturbance of the machine does not
-// move.
+// What one batch costs a gpulet that has always one more to run. REQUIRES: not empty. A batch
+// shorter than a quota's slice mostly runs at full speed whatever the share is, and every few
+// batches the process stands still for the rest of the period: the median of single batches would
+// promise a 20 % gpulet the rate of a whole core. So batches are averaged over blocks of several
+// periods (one batch, where it is that long), and the median is that of the blocks, which a
+// disturbance of the machine does not move.
 double sustained_ms(const std::vector<Duration>& intervals) {
   load::Samples blocks_ms;
   Duration block{};
@@ -65,11 +65,13 @@ double sustained_ms(const std::vector<Duration>& intervals) {
   for (const Duration interval : intervals) {
     block += interval;
     ++batches;
-    if (block < kBlock && (&interval != &intervals.back() || blocks_ms.size() > 0)) continue;
+    if (block < kBlock) continue;
     blocks_ms.add(to_ms(block) / batches);
     block = {};
     batches = 0;
   }
+  // All together were shorter than a block.
+  if (blocks_ms.size() == 0) blocks_ms.add(to_ms(block) / batches);
   return blocks_ms.percentile(50).value();
 }
 

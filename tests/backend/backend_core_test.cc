@@ -13,7 +13,7 @@ using std::chrono::seconds;
 
 const Status kKilled{StatusCode::unavailable, "killed by signal 9"};
 
-// ---- the life of a gpulet -----------------------------------------------------------------------
+// ---- the life of a gpulet
 
 TEST(GpuletLife, GoesFromAskedToReady) {
   CoreBench bench;
@@ -238,7 +238,7 @@ TEST(GpuletLife, AnswersASecondAskingWithHowItStands) {
   EXPECT_EQ(told<GpuletReport>(effects).at(0).state, GpuletState::ready);
 }
 
-// ---- batches ------------------------------------------------------------------------------------
+// ---- batches
 
 TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   CoreBench bench;
@@ -327,7 +327,7 @@ TEST(Batches, AnAnswerThatNobodyAskedForTakesTheProcessDown) {
   EXPECT_EQ(all<KillProxy>(effects).size(), 1U);
 }
 
-// ---- the frontend -------------------------------------------------------------------------------
+// ---- the frontend
 
 TEST(FrontendLink, IsToldOfWhatRunsWhenItComesBack) {
   CoreBench bench;
@@ -402,7 +402,7 @@ TEST(FrontendLink, AnAbsurdHeartbeatNeitherSpinsNorOverflows) {
   EXPECT_GT(bench.core().next_wakeup(), bench.now());
 }
 
-// ---- the end ------------------------------------------------------------------------------------
+// ---- the end
 
 TEST(ShuttingDown, FinishesWhatIsInFlightAndTakesNothingNew) {
   CoreBench bench;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace serve;
 
-// ---- random values ----
+// ---- random values
 
 std::uint64_t any_number() { return *rc::gen::arbitrary<std::uint64_t>(); }
 std::uint32_t any_index() { return *rc::gen::arbitrary<std::uint32_t>(); }
@@ -95,7 +95,7 @@ RunBatch any_run() {
           below(),        below(),    any_duration(), any_duration()};
 }
 
-// ---- the same ----
+// ---- the same
 
 bool same_bytes(const Bytes& a, const Bytes& b) { return std::ranges::equal(a.view(), b.view()); }
 

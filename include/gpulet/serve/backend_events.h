@@ -19,7 +19,7 @@
 
 namespace gpulet::serve {
 
-// ---- events -------------------------------------------------------------------------------------
+// ---- events
 
 struct FrontendConnected {};
 struct FrontendLost {};
@@ -79,7 +79,7 @@ using BackendEvent =
                  BatchArrived, ModelStored, ModelFailed, ProxyStarted, ProxyLoaded, ShareActive,
                  ProxyRan, ProxyEnded, TimePassed, ShutDown>;
 
-// ---- effects ------------------------------------------------------------------------------------
+// ---- effects
 
 struct TellFrontend {
   BackendMessage message;

@@ -79,7 +79,6 @@ class Dispatcher {
              BatchId first_batch);
 
   // ---- what gpulets there are
-  // --------------------------------------------------------------------------------
 
   // Puts the routes in force in one step. Gpulets without a route any more take no new batch and
   // finish what they hold; `ready` of gpulets that had a route before is kept, new ones start as
@@ -96,7 +95,6 @@ class Dispatcher {
   [[nodiscard]] std::size_t in_flight(GpuletId gpulet) const;
 
   // ---- requests
-  // ----------------------------------------------------------------------------------------------
 
   // Queues it, or answers at once with overloaded.
   void enqueue(ModelIndex model, Request request, Time now, DispatchOutput& out);
@@ -115,7 +113,6 @@ class Dispatcher {
   [[nodiscard]] Time next_wake() const;
 
   // ---- what is going on
-  // --------------------------------------------------------------------------------------
 
   [[nodiscard]] const std::vector<ServedModel>& models() const { return models_; }
   [[nodiscard]] std::size_t queued(ModelIndex model) const {

@@ -52,7 +52,6 @@ struct FrontendOptions {
 };
 
 // ---- events
-// ----------------------------------------------------------------------------------------------------
 
 struct ClientSaid {
   ClientId client;
@@ -81,7 +80,6 @@ using FrontendEvent =
     std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, PlanMade, Settle, Drain>;
 
 // ---- effects
-// ---------------------------------------------------------------------------------------------------
 
 struct ReplyToClient {
   ClientId client;
@@ -117,7 +115,6 @@ using FrontendEffect =
 using FrontendEffects = std::vector<FrontendEffect>;
 
 // ---- what is going on
-// --------------------------------------------------------------------------------------------
 
 struct ModelStatus {
   std::string name;

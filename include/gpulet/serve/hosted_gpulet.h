@@ -52,7 +52,7 @@ class HostedGpulet {
   [[nodiscard]] std::size_t input_capacity() const { return input_capacity_; }
   [[nodiscard]] std::size_t output_capacity() const { return output_capacity_; }
 
-  // ---- what BackendCore keeps here ----
+  // ---- what BackendCore keeps here
   Status status;                    // why failed or restarting
   Status doomed;                    // why the process is being killed; ok: it is not
   std::deque<HeldBatch> held;       // in the order they were sent

@@ -21,7 +21,6 @@
 namespace gpulet::serve {
 
 // ---- client <-> frontend
-// -------------------------------------------------------------------------------------
 
 struct InferRequest {
   std::uint64_t tag = 0;  // the client's own number, unique among its requests in flight
@@ -62,7 +61,6 @@ using ClientMessage = std::variant<InferRequest, ModelsRequest, StatusRequest>;
 using FrontendReply = std::variant<InferReply, ModelsReply, StatusReply>;
 
 // ---- backend -> frontend
-// -------------------------------------------------------------------------------------
 
 enum class GpuletState : std::uint8_t {
   preparing = 1,   // fetching models, starting the process, loading, warming
@@ -103,7 +101,6 @@ struct Heartbeat {};
 using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelWanted, Heartbeat>;
 
 // ---- frontend -> backend
-// -------------------------------------------------------------------------------------
 
 struct Welcome {
   Duration heartbeat_every{};  // both sides; a peer silent for four of them is gone
@@ -141,7 +138,6 @@ using BackendCommand =
     std::variant<Welcome, CreateGpulet, RetireGpulet, Batch, ModelPiece, Heartbeat>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
-// ---------------------------------------------
 
 struct LoadModel {
   std::string name;
