@@ -44,8 +44,9 @@ class Link : public net::ConnectionHandler {
   // One attempt.
   void open(std::function<void(const Status&)> done) {
     connector_.connect([this, done = std::move(done)](Result<net::StreamSocket> socket) {
-      if (socket.ok()) start(std::move(socket).value());
-      done(socket.status());
+      const Status status = socket.status();
+      if (status.ok()) start(std::move(socket).value());
+      done(status);
     });
   }
 
@@ -164,6 +165,7 @@ class LoadRun : public LinkOwner {
 
   static std::vector<ModelLoad> loads_of(const std::vector<PreparedModel>& models) {
     std::vector<ModelLoad> loads;
+    loads.reserve(models.size());
     for (const PreparedModel& model : models) loads.push_back(model.load);
     return loads;
   }

@@ -7,10 +7,10 @@
 #include <utility>
 #include <variant>
 
-#include "proxy/channel.h"
-#include "proxy/command_reader.h"
 #include "gpulet/proxy/proxy.h"
 #include "gpulet/serve/messages.h"
+#include "proxy/channel.h"
+#include "proxy/command_reader.h"
 
 namespace gpulet::proxy {
 namespace {

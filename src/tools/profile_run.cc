@@ -123,7 +123,6 @@ class Sweep {
   const ProfileRunOptions& options_;
   partition::PartitionDriver& driver_;
   std::ostream& progress_;
-  BlockingLoop loop_;
   GpuletId last_gpulet_;
   std::string libtorch_;
 };
@@ -168,7 +167,8 @@ Status Sweep::measure_sizes(const config::ModelConfig& model, const Environment&
   HeldShare share(driver_, last_gpulet_);  // outlives the process
   auto granted = share.grant(sizes.front());
   if (!granted.ok()) return granted.status();
-  auto started = MeasuredProxy::start(loop_, options_.proxy, environment, model, batches.back());
+  BlockingLoop loop;  // outlives the process, and serves no other
+  auto started = MeasuredProxy::start(loop, options_.proxy, environment, model, batches.back());
   if (!started.ok()) return started.status();
   MeasuredProxy& proxy = *started.value();
   if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;

@@ -18,9 +18,9 @@ using nlohmann::json;
 constexpr std::size_t kEventsShown = 8;
 
 const json& list(const json& object, const char* key) {
-  static const json kNone = json::array();
+  static const json none = json::array();
   const auto found = object.find(key);
-  return found != object.end() && found->is_array() ? *found : kNone;
+  return found != object.end() && found->is_array() ? *found : none;
 }
 
 std::string text(const json& object, const char* key) {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -59,16 +59,16 @@ TEST(BufferPoolBounds, keeps_no_more_idle_than_it_may_and_the_sizes_that_are_ask
 
 TEST(BufferPoolBounds, refuses_when_too_much_is_in_use) {
   BufferPool pool({.max_idle_bytes = 0, .max_used_bytes = 1U << 20U});
-  std::optional<MutableBytes> held = pool.take(kImage).value();
+  MutableBytes held = pool.take(kImage).value();
   const auto refused = pool.take(kImage);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), StatusCode::overloaded);
-  held.reset();
+  held = {};
   EXPECT_TRUE(pool.take(kImage).ok());
 }
 
 TEST(BufferPoolBounds, small_buffers_are_exact_and_buffers_may_outlive_the_pool) {
-  std::optional<BufferPool> pool(std::in_place, BufferPoolOptions{});
+  auto pool = std::make_unique<BufferPool>(BufferPoolOptions{});
   const MutableBytes small = pool->take(3136).value();
   const MutableBytes empty = pool->take(0).value();
   const MutableBytes large = pool->take(kImage).value();

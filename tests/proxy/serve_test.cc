@@ -142,7 +142,8 @@ TEST(ServedProxy, CountsABatchsWaitFromItsArrivalNotFromItsTurn) {
   peer.send(hurried);
   peer.send(batch(3, 1));
   peer.wait_until_read();
-  // The third's bytes are taken after the second has been stamped: from here on the second's window closes.
+  // The third's bytes are taken after the second has been stamped: from here on the second's window
+  // closes.
   const auto window_closed = std::chrono::steady_clock::now() + 20ms;
   while (std::chrono::steady_clock::now() < window_closed) std::this_thread::yield();
   executor.permit(2);

@@ -31,6 +31,7 @@ ProgramResult run_gpulet(const std::vector<std::string>& arguments) {
   std::vector<std::string> words = {GPULET_PROGRAM};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
 

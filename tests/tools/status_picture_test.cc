@@ -82,6 +82,7 @@ TEST(DeviceBar, KeepsItsWidthWhateverTheShares) {
   for (const std::vector<int>& percents : std::vector<std::vector<int>>{
            {100}, {50, 50}, {20, 20, 20, 20, 20}, {1, 99}, {33, 33, 33}, {60, 40, 60, 40}, {80}}) {
     std::vector<DeviceShare> shares;
+    shares.reserve(percents.size());
     for (const int percent : percents) shares.push_back(share(percent));
     const std::string drawn = draw_device(shares, {});
     EXPECT_EQ(drawn.find('\n'), 2U + 72 + 2) << drawn;

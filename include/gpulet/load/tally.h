@@ -23,7 +23,7 @@ struct RequestRecord {
   std::size_t model = 0;  // its place in the workload
   Time intended{};        // when it was meant to be sent; a closed loop means "as soon as it could"
   std::optional<Time> sent{};  // empty: it never was, see status
-  Time settled{};            // when the answer, or the certainty of none, arrived
+  Time settled{};              // when the answer, or the certainty of none, arrived
   Status status{};
   bool refused_by_server =
       false;  // status came in a reply; false where the generator found the failure itself

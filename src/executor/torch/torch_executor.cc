@@ -81,6 +81,17 @@ Duration time_of_one(torch::jit::Module& module, const LoadedModel& model,
   return best;
 }
 
+Result<torch::jit::Module> read(const std::filesystem::path& file, const c10::Device& device) {
+  try {
+    torch::jit::Module module = torch::jit::load(file.string(), device);
+    module.eval();
+    return module;
+  } catch (const std::exception& error) {
+    return Status(StatusCode::invalid,
+                  "is not a TorchScript file; export it with torch.jit.save: " + own_words(error));
+  }
+}
+
 // The frozen model; as it was where it cannot be frozen, because it changes its own attributes.
 torch::jit::Module freeze_if_possible(const torch::jit::Module& module) {
   try {
@@ -90,24 +101,29 @@ torch::jit::Module freeze_if_possible(const torch::jit::Module& module) {
   }
 }
 
-// The model after optimize_for_inference, where LibTorch can do that to it.
+// The model after optimize_for_inference, where LibTorch can do that to it. Takes a module of its
+// own: all forms of one module stay in memory, weights included, for as long as any of them does.
 std::optional<torch::jit::Module> optimise(const torch::jit::Module& module) {
   try {
-    torch::jit::Module frozen =
-        torch::jit::freeze(module);  // its own copy: it is rewritten in place
+    torch::jit::Module frozen = torch::jit::freeze(module);
     return torch::jit::optimize_for_inference(frozen);
   } catch (const std::exception&) {
     return std::nullopt;
   }
 }
 
-// The faster of both forms that answer alike. Fails where the model is not what was declared.
-Result<torch::jit::Module> choose_form(const torch::jit::Module& module, const LoadedModel& model,
-                                       const c10::Device& device) {
-  torch::jit::Module frozen = freeze_if_possible(module);
+// The faster of both forms that answer alike. Fails where the file is not what was declared.
+Result<torch::jit::Module> read_fastest(const std::filesystem::path& file, const LoadedModel& model,
+                                        const c10::Device& device) {
+  const Result<torch::jit::Module> module = read(file, device);
+  if (!module.ok()) return module.status();
+  torch::jit::Module frozen = freeze_if_possible(module.value());
   const Result<std::vector<at::Tensor>> expected = try_batch(frozen, model, 1, device);
   if (!expected.ok()) return expected.status();
-  std::optional<torch::jit::Module> optimised = optimise(module);
+
+  const Result<torch::jit::Module> again = read(file, device);
+  if (!again.ok()) return again.status();
+  std::optional<torch::jit::Module> optimised = optimise(again.value());
   if (!optimised) return frozen;
   const Result<std::vector<at::Tensor>> answered = try_batch(*optimised, model, 1, device);
   if (!answered.ok() || !close(expected.value(), answered.value(), kSameAnswer)) return frozen;
@@ -179,7 +195,7 @@ class TorchExecutor::Impl {
       if (!computed.ok()) return computed.status();
       *sizes = std::move(computed).value();
     }
-    Result<torch::jit::Module> chosen = read_and_choose(request.file, model);
+    Result<torch::jit::Module> chosen = read_fastest(request.file, model, device_);
     if (!chosen.ok()) return chosen.status();
     model.module = std::move(chosen).value();
     ::malloc_trim(0);  // what loading left behind; with the settings above nothing else returns it
@@ -207,20 +223,6 @@ class TorchExecutor::Impl {
   }
 
  private:
-  Result<torch::jit::Module> read_and_choose(const std::filesystem::path& file,
-                                             const LoadedModel& model) {
-    torch::jit::Module module;
-    try {
-      module = torch::jit::load(file.string(), device_);
-      module.eval();
-    } catch (const std::exception& error) {
-      return Status(
-          StatusCode::invalid,
-          "is not a TorchScript file; export it with torch.jit.save: " + own_words(error));
-    }
-    return choose_form(module, model, device_);
-  }
-
   c10::Device device_;
   std::map<std::string, LoadedModel, std::less<>> models_;
 };

@@ -223,7 +223,7 @@ void Cluster::wait_until_serving(Duration patience) {
   while (Clock::now() < deadline) {
     const serve::FrontendStatus now = status();
     if (now.state == "serving" && !now.reorganising && now.schedulable) return;
-    std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the cores belong to the proxies
   }
   throw std::runtime_error("the cluster does not serve in time");
 }

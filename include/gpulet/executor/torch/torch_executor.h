@@ -24,7 +24,7 @@ class TorchExecutor final : public Executor {
   TorchExecutor& operator=(const TorchExecutor&) = delete;
 
   // Freezes the model and keeps the faster of two forms of it: as frozen, or further rewritten by
-  // LibTorch's optimize_for_inference, which gains up to 45 % on some networks and costs up to 25 %
+  // LibTorch's optimize_for_inference, which gains up to 45 % on some networks and costs up to 30 %
   // on others; the second only where it answers the same. Both are timed here, on this machine and
   // this share, with batches of one.
   //
