@@ -6,7 +6,7 @@ target_compile_options(gpulet_warnings INTERFACE -Wall -Wextra -Wpedantic -Wconv
 if(GPULET_SANITIZE)
   add_compile_options(-fsanitize=${GPULET_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GPULET_SANITIZE})
-  if(GPULET_SANITIZE STREQUAL "undefined")
+  if(GPULET_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
     add_link_options(-fno-sanitize-recover=undefined)
   endif()

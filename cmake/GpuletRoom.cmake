@@ -24,9 +24,10 @@ function(gpulet_program name)
 endfunction()
 
 # gpulet_test(<name> SOURCES ... LIBS ... [LABELS unit|session|net|torch|gpu|slow ...])
+# SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
 # Program test_<name> with GoogleTest's main. One ctest entry per test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
-  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 60)
   endif()
@@ -37,7 +38,7 @@ function(gpulet_test name)
                                                   GPULET_BINARY_DIR="${PROJECT_BINARY_DIR}")
   include(GoogleTest)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT})
+                       PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} RUN_SERIAL ${TEST_SERIAL})
 endfunction()
 
 # gpulet_fuzzer(<name> SOURCES ... LIBS ...): program fuzz_<name>, only in the fuzz preset. Seeds in tests/<room>/corpus.

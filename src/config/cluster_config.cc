@@ -48,7 +48,7 @@ std::vector<std::uint32_t> read_cores(const JsonCursor& cursor, const DeviceConf
 
 DeviceConfig read_device(const JsonCursor& cursor) {
   static const std::vector<std::string_view> partitionings = {"mps", "mig", "green", "cpu_quota",
-                                                               "simulated"};
+                                                              "simulated"};
   cursor.allow_keys(
       {"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb", "cores"});
   DeviceConfig device;

@@ -56,9 +56,12 @@ TEST(Import, ErrorsNameFileLineAndMend) {
   EXPECT_EQ(message(header + "a,1,20,1\na,2,20,\n"),
             file + ": line 3: latency_ms is empty; write a number above 0, or take the line out");
   for (const std::string wrong : {"nan", "inf", "-1", "0", "1e999", "fast"}) {
-    EXPECT_EQ(message(header + "a,1,20," + wrong + "\n"),
-              file + ": line 2: latency_ms is \"" + wrong +
-                  "\"; write a number above 0, or take the line out");
+    std::string expected = file;
+    expected.append(": line 2: latency_ms is \"").append(wrong);
+    expected.append("\"; write a number above 0, or take the line out");
+    std::string csv = header;
+    csv.append("a,1,20,").append(wrong);
+    EXPECT_EQ(message(csv), expected);
   }
   EXPECT_EQ(message(header + "a,1,101,1\n"), file +
                                                  ": line 2: partition is \"101\"; write a whole "

@@ -8,9 +8,9 @@
 //            cluster file's node ]}
 //
 // Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
-// required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one that
-// is partitioned by cpu_quota stands beside others (alone it has all cores there are). Paths are
-// relative to the JSON file. Errors as in model_config.h. Plain values; blocking file I/O.
+// required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one
+// that is partitioned by cpu_quota stands beside others (alone it has all cores there are). Paths
+// are relative to the JSON file. Errors as in model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
