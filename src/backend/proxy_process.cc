@@ -119,7 +119,12 @@ void ProxyProcess::Impl::wait_for_exit() {
 
 void ProxyProcess::Impl::reap() {
   int status = 0;
-  if (reaped_ || ::waitpid(process_, &status, WNOHANG) != process_) return;
+  if (reaped_) return;
+  if (::waitpid(process_, &status, WNOHANG) != process_) {
+    // Asio may deliver an event of the descriptor that had this number before.
+    wait_for_exit();
+    return;
+  }
   reaped_ = true;
   ended_ = describe_end(process_, status);
   if (!channel_closed_) after(kGrace, &Impl::close_late);

@@ -35,6 +35,8 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 Time FrontendCore::next_wake() const {
   Time wake = std::min(next_tick_, dispatcher_.next_wake());
   if (rollout_) wake = std::min(wake, rollout_->deadline());
+  if (plan_wanted_ && !rollout_ && gather_until_ > settled_at_)
+    wake = std::min(wake, gather_until_);
   return wake;
 }
 
@@ -157,6 +159,7 @@ void FrontendCore::heard(BackendId backend, Hello message, Time now, FrontendEff
          now, effects);
   }
   plan_wanted_ = true;
+  gather_until_ = now + options_.gather;
 }
 
 void FrontendCore::heard(BackendId backend, GpuletReport message, Time now,
@@ -240,6 +243,7 @@ void FrontendCore::on_event(BackendGone event, Time now, FrontendEffects& effect
 // ---- time
 
 void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
+  settled_at_ = now;
   if (now >= next_tick_) tick(now, effects);
   advance_rollout(now, effects);
   plan_if_wanted(now, effects);

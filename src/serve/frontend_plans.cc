@@ -9,6 +9,7 @@ namespace gpulet::serve {
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   if (!plan_wanted_ || plan_pending_ || rollout_ || draining_) return;
+  if (now < gather_until_) return;
   if (now - last_plan_ < options_.least_between_plans) return;  // the next tick asks again
   MakePlan request;
   request.cluster = fleet_.cluster();

@@ -47,8 +47,8 @@ TEST(BufferPoolReuse, wastes_at_most_a_quarter) {
 TEST(BufferPoolBounds, keeps_no_more_idle_than_it_may_and_the_sizes_that_are_asked_for) {
   BufferPool pool({.max_idle_bytes = 2U << 20U, .max_used_bytes = 1U << 30U});
   {
-    std::vector<MutableBytes> buffers;
-    for (int i = 0; i < 10; ++i) buffers.push_back(pool.take(kImage).value());
+    std::vector<MutableBytes> buffers(10);
+    for (MutableBytes& buffer : buffers) buffer = pool.take(kImage).value();
   }
   EXPECT_LE(pool.idle_bytes(), 2U << 20U);
   EXPECT_GE(pool.idle_bytes(), kImage);
@@ -81,6 +81,7 @@ TEST(BufferPoolBounds, small_buffers_are_exact_and_buffers_may_outlive_the_pool)
 TEST(BufferPoolThreads, buffers_may_be_released_on_any_of_them) {
   BufferPool pool({});
   std::vector<std::jthread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&pool, t] {
       for (std::size_t i = 0; i < 500; ++i) {

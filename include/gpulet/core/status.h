@@ -75,7 +75,8 @@ class [[nodiscard]] Result {
     require_value();
     return std::get<T>(state_);
   }
-  [[nodiscard]] T&& value() && {
+  // By value: a loop over f().value() must not dangle.
+  [[nodiscard]] T value() && {
     require_value();
     return std::get<T>(std::move(state_));
   }

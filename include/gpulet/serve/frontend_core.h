@@ -44,6 +44,7 @@ struct FrontendOptions {
   Duration heartbeat = std::chrono::milliseconds(500);  // a backend silent for four of them is lost
   Duration tick = std::chrono::milliseconds(500);       // of the monitor
   Duration least_between_plans = std::chrono::seconds(1);
+  Duration gather = std::chrono::milliseconds(200);  // after a node joined: more may be coming
   Duration preparing_timeout =
       std::chrono::seconds(180);                  // for the gpulets of a plan to become ready
   Duration hold_back = std::chrono::seconds(30);  // for models whose gpulet failed for good
@@ -212,6 +213,8 @@ class FrontendCore {
   bool plan_wanted_ = false;        // something changed: as soon as may be
   bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
   Time last_plan_;
+  Time gather_until_{};
+  Time settled_at_{};
   Time period_end_;
   std::map<std::string, Time> held_back_;  // models whose gpulet failed, until when
 
