@@ -104,12 +104,19 @@ profile::Profile profile_of(const std::vector<ClusterModel>& models) {
 }  // namespace
 
 Cluster::Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer)
-    : Cluster(byte_models(std::filesystem::temp_directory_path(), models), profile_of(models),
-              std::move(observer)) {}
+    : Cluster(make_directory(), models, std::move(observer)) {}
+
+Cluster::Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
+                 frontend::CoreObserver observer)
+    : Cluster(directory, byte_models(directory, models), profile_of(models), std::move(observer)) {}
 
 Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
                  frontend::CoreObserver observer)
-    : directory_(make_directory()), setup_(write_and_load(directory_, models, profile)) {
+    : Cluster(make_directory(), models, profile, std::move(observer)) {}
+
+Cluster::Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
+                 const profile::Profile& profile, frontend::CoreObserver observer)
+    : directory_(std::move(directory)), setup_(write_and_load(directory_, models, profile)) {
   spdlog::set_level(spdlog::level::warn);
   auto started = frontend::FrontendDaemon::start(io_, setup_, std::move(observer));
   must(started.status());

@@ -59,6 +59,11 @@ class Cluster {
   void stop_frontend();
 
  private:
+  // In that directory, which it removes at its end.
+  Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
+          frontend::CoreObserver observer);
+  Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
+          const profile::Profile& profile, frontend::CoreObserver observer);
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
                                                            const std::string& proxy,
                                                            const std::string& devices) const;
