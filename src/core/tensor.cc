@@ -68,7 +68,7 @@ Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs) {
   std::size_t total = 0;
   for (const TensorSpec& spec : specs) {
     const Result<std::size_t> bytes = byte_size(spec);
-    if (!bytes.ok()) return bytes;
+    if (!bytes.ok()) return bytes.status();
     if (bytes.value() > std::numeric_limits<std::size_t>::max() - total) {
       return Status(StatusCode::invalid,
                     "tensor " + spec.name + ": the sizes together do not fit a machine word");

@@ -138,7 +138,8 @@ void FrontendCore::on_event(BackendSaid event, Time now, FrontendEffects& effect
              event.message);
 }
 
-void FrontendCore::heard(BackendId backend, Hello message, Time now, FrontendEffects& effects) {
+void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
+                         FrontendEffects& effects) {
   if (const Status joined = fleet_.join(backend, message, now); !joined.ok()) {
     fleet_.leave(backend);
     effects.emplace_back(DropBackend{backend, joined});
@@ -162,7 +163,7 @@ void FrontendCore::heard(BackendId backend, Hello message, Time now, FrontendEff
   gather_until_ = now + options_.gather;
 }
 
-void FrontendCore::heard(BackendId backend, GpuletReport message, Time now,
+void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time now,
                          FrontendEffects& effects) {
   const FleetGpulet* known = fleet_.find(message.id);
   if (known == nullptr || known->backend != backend) return;
@@ -208,7 +209,8 @@ void FrontendCore::heard(BackendId backend, GpuletReport message, Time now,
   }
 }
 
-void FrontendCore::heard(BackendId, BatchResult message, Time now, FrontendEffects& effects) {
+void FrontendCore::heard(BackendId, const BatchResult& message, Time now,
+                         FrontendEffects& effects) {
   DispatchOutput output;
   dispatcher_.completed(message, now, output);
   emit(std::move(output), effects);
@@ -236,7 +238,7 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
   plan_wanted_ = true;
 }
 
-void FrontendCore::on_event(BackendGone event, Time now, FrontendEffects& effects) {
+void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects& effects) {
   lose_backend(event.backend, event.reason, now, effects);
 }
 

@@ -167,14 +167,14 @@ class FrontendCore {
   void on_event(ClientSaid event, Time now, FrontendEffects& effects);
   void on_event(ClientGone event, Time now, FrontendEffects& effects);
   void on_event(BackendSaid event, Time now, FrontendEffects& effects);
-  void on_event(BackendGone event, Time now, FrontendEffects& effects);
+  void on_event(const BackendGone& event, Time now, FrontendEffects& effects);
   void on_event(PlanMade event, Time now, FrontendEffects& effects);
   void on_event(Settle event, Time now, FrontendEffects& effects);
   void on_event(Drain event, Time now, FrontendEffects& effects);
 
-  void heard(BackendId backend, Hello message, Time now, FrontendEffects& effects);
-  void heard(BackendId backend, GpuletReport message, Time now, FrontendEffects& effects);
-  void heard(BackendId backend, BatchResult message, Time now, FrontendEffects& effects);
+  void heard(BackendId backend, const Hello& message, Time now, FrontendEffects& effects);
+  void heard(BackendId backend, const GpuletReport& message, Time now, FrontendEffects& effects);
+  void heard(BackendId backend, const BatchResult& message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, ModelWanted message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, Heartbeat message, Time now, FrontendEffects& effects);
 
