@@ -19,24 +19,8 @@ namespace {
 
 namespace asio = net::asio;
 
-std::string_view name_of(serve::GpuletState state) {
-  switch (state) {
-    case serve::GpuletState::preparing:
-      return "preparing";
-    case serve::GpuletState::ready:
-      return "ready";
-    case serve::GpuletState::restarting:
-      return "restarting";
-    case serve::GpuletState::failed:
-      return "failed";
-    case serve::GpuletState::gone:
-      return "gone";
-  }
-  return "unknown";
-}
-
 void log(const serve::GpuletReport& report) {
-  const auto name = name_of(report.state);
+  const auto name = serve::to_string(report.state);
   if (report.status.ok()) {
     spdlog::info("gpulet {}: {}", report.id.value, name);
   } else {

@@ -250,16 +250,15 @@ class FrontendDaemon::Impl {
     const ClientId id{next_session_++};
     client_sessions_[id] = std::make_unique<ClientSession>(
         std::move(socket), std::move(slot), client_options(setup_.config), buffers_,
-        ClientSession::Callbacks{
-            [this, id](serve::ClientMessage message) {
-              std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
-            },
-            [this, id](const Status& reason) {
-              spdlog::debug("a client is gone: {}", reason.to_string());
-              if (!client_sessions_.contains(id)) return;
-              forget(client_sessions_, id);
-              deliver(serve::ClientGone{id});
-            }});
+        [this, id](serve::ClientMessage message) {
+          std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
+        },
+        [this, id](const Status& reason) {
+          spdlog::debug("a client is gone: {}", reason.to_string());
+          if (!client_sessions_.contains(id)) return;
+          forget(client_sessions_, id);
+          deliver(serve::ClientGone{id});
+        });
   }
 
   void client_said(ClientId id, serve::InferRequest request) {
@@ -278,15 +277,14 @@ class FrontendDaemon::Impl {
     const BackendId id{next_session_++};
     backend_sessions_[id] = std::make_unique<BackendSession>(
         std::move(socket), std::move(slot), backend_options(), buffers_,
-        BackendSession::Callbacks{[this, id](serve::BackendMessage message) {
-                                    if (backend_sessions_.contains(id))
-                                      deliver(serve::BackendSaid{id, std::move(message)});
-                                  },
-                                  [this, id](const Status& reason) {
-                                    if (!backend_sessions_.contains(id)) return;
-                                    forget(backend_sessions_, id);
-                                    deliver(serve::BackendGone{id, reason});
-                                  }});
+        [this, id](serve::BackendMessage message) {
+          if (backend_sessions_.contains(id)) deliver(serve::BackendSaid{id, std::move(message)});
+        },
+        [this, id](const Status& reason) {
+          if (!backend_sessions_.contains(id)) return;
+          forget(backend_sessions_, id);
+          deliver(serve::BackendGone{id, reason});
+        });
   }
 
   asio::io_context& io_;

@@ -6,21 +6,29 @@
 
 namespace gpulet::frontend {
 
-ClientSession::ClientSession(net::StreamSocket socket, net::ConnectionSlot slot,
-                             const net::ConnectionOptions& options, net::BufferPool& buffers,
-                             Callbacks callbacks)
+Session::Session(net::StreamSocket socket, net::ConnectionSlot slot,
+                 const net::ConnectionOptions& options, net::BufferPool& buffers,
+                 OnClosed on_closed)
     : slot_(std::move(slot)),
       buffers_(buffers),
-      callbacks_(std::move(callbacks)),
+      on_closed_(std::move(on_closed)),
       connection_(net::Connection::start(std::move(socket), options, *this)) {}
 
-void ClientSession::send(const serve::FrontendReply& reply) {
-  connection_->send(net::encode(reply));
+Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
+                                             std::span<const std::byte> /*message*/) {
+  return buffers_.take(header.payload_bytes);
 }
 
-Result<MutableBytes> ClientSession::payload_memory(const net::FrameHeader& header,
-                                                   std::span<const std::byte>) {
-  return buffers_.take(header.payload_bytes);
+void Session::on_closed(const Status& reason) { on_closed_(reason); }
+
+ClientSession::ClientSession(net::StreamSocket socket, net::ConnectionSlot slot,
+                             const net::ConnectionOptions& options, net::BufferPool& buffers,
+                             OnMessage on_message, OnClosed on_closed)
+    : Session(std::move(socket), std::move(slot), options, buffers, std::move(on_closed)),
+      on_message_(std::move(on_message)) {}
+
+void ClientSession::send(const serve::FrontendReply& reply) {
+  connection().send(net::encode(reply));
 }
 
 void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
@@ -28,13 +36,13 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
   Result<serve::ClientMessage> decoded =
       net::decode_client_message(header, message, payload.freeze());
   if (decoded.ok()) {
-    callbacks_.on_message(std::move(decoded).value());
+    on_message_(std::move(decoded).value());
     return;
   }
   // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
   // speak the protocol.
-  if (auto farewell = goodbye(decoded.status())) connection_->send(std::move(*farewell));
-  connection_->close_after_sending();
+  if (auto farewell = goodbye(decoded.status())) connection().send(std::move(*farewell));
+  connection().close_after_sending();
 }
 
 std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) {
@@ -43,23 +51,14 @@ std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) 
   return net::encode(serve::FrontendReply(std::move(reply)));
 }
 
-void ClientSession::on_closed(const Status& reason) { callbacks_.on_closed(reason); }
-
 BackendSession::BackendSession(net::StreamSocket socket, net::ConnectionSlot slot,
                                const net::ConnectionOptions& options, net::BufferPool& buffers,
-                               Callbacks callbacks)
-    : slot_(std::move(slot)),
-      buffers_(buffers),
-      callbacks_(std::move(callbacks)),
-      connection_(net::Connection::start(std::move(socket), options, *this)) {}
+                               OnMessage on_message, OnClosed on_closed)
+    : Session(std::move(socket), std::move(slot), options, buffers, std::move(on_closed)),
+      on_message_(std::move(on_message)) {}
 
 void BackendSession::send(const serve::BackendCommand& command) {
-  connection_->send(net::encode(command));
-}
-
-Result<MutableBytes> BackendSession::payload_memory(const net::FrameHeader& header,
-                                                    std::span<const std::byte>) {
-  return buffers_.take(header.payload_bytes);
+  connection().send(net::encode(command));
 }
 
 void BackendSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
@@ -67,12 +66,10 @@ void BackendSession::on_frame(const net::FrameHeader& header, std::span<const st
   Result<serve::BackendMessage> decoded =
       net::decode_backend_message(header, message, payload.freeze());
   if (decoded.ok()) {
-    callbacks_.on_message(std::move(decoded).value());
+    on_message_(std::move(decoded).value());
   } else {
-    connection_->close(decoded.status());
+    connection().close(decoded.status());
   }
 }
-
-void BackendSession::on_closed(const Status& reason) { callbacks_.on_closed(reason); }
 
 }  // namespace gpulet::frontend

@@ -15,60 +15,64 @@
 
 namespace gpulet::frontend {
 
-class ClientSession final : public net::ConnectionHandler {
+// What every session has: a place among the listener's connections, memory for payloads, the
+// connection.
+class Session : public net::ConnectionHandler {
  public:
-  struct Callbacks {
-    std::function<void(serve::ClientMessage)> on_message;
-    std::function<void(const Status&)> on_closed;
-  };
-  ClientSession(net::StreamSocket socket, net::ConnectionSlot slot,
-                const net::ConnectionOptions& options, net::BufferPool& buffers,
-                Callbacks callbacks);
+  using OnClosed = std::function<void(const Status&)>;
 
-  void send(const serve::FrontendReply& reply);
-  void close_after_sending() { connection_->close_after_sending(); }
+ protected:
+  Session(net::StreamSocket socket, net::ConnectionSlot slot, const net::ConnectionOptions& options,
+          net::BufferPool& buffers, OnClosed on_closed);
+  [[nodiscard]] net::Connection& connection() { return *connection_; }
 
  private:
   Result<MutableBytes> payload_memory(const net::FrameHeader& header,
-                                      std::span<const std::byte> message) override;
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
-                MutableBytes payload) override;
-  std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
-  void on_closed(const Status& reason) override;
+                                      std::span<const std::byte> message) final;
+  void on_closed(const Status& reason) final;
 
   net::ConnectionSlot slot_;
   net::BufferPool& buffers_;
-  Callbacks callbacks_;
+  OnClosed on_closed_;
   std::shared_ptr<net::Connection> connection_;
 };
 
-class BackendSession final : public net::ConnectionHandler {
+class ClientSession final : public Session {
  public:
-  struct Callbacks {
-    std::function<void(serve::BackendMessage)> on_message;
-    std::function<void(const Status&)> on_closed;
-  };
-  BackendSession(net::StreamSocket socket, net::ConnectionSlot slot,
-                 const net::ConnectionOptions& options, net::BufferPool& buffers,
-                 Callbacks callbacks);
+  using OnMessage = std::function<void(serve::ClientMessage)>;
+  ClientSession(net::StreamSocket socket, net::ConnectionSlot slot,
+                const net::ConnectionOptions& options, net::BufferPool& buffers,
+                OnMessage on_message, OnClosed on_closed);
 
-  void send(const serve::BackendCommand& command);
-  void close(const Status& reason) { connection_->close(reason); }
-  ModelSender& models() { return models_; }
-  void pump_models() { models_.pump(*connection_); }
+  void send(const serve::FrontendReply& reply);
+  void close_after_sending() { connection().close_after_sending(); }
 
  private:
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
-                                      std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
-  void on_closed(const Status& reason) override;
+  std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
 
-  net::ConnectionSlot slot_;
-  net::BufferPool& buffers_;
-  Callbacks callbacks_;
+  OnMessage on_message_;
+};
+
+class BackendSession final : public Session {
+ public:
+  using OnMessage = std::function<void(serve::BackendMessage)>;
+  BackendSession(net::StreamSocket socket, net::ConnectionSlot slot,
+                 const net::ConnectionOptions& options, net::BufferPool& buffers,
+                 OnMessage on_message, OnClosed on_closed);
+
+  void send(const serve::BackendCommand& command);
+  void close(const Status& reason) { connection().close(reason); }
+  ModelSender& models() { return models_; }
+  void pump_models() { models_.pump(connection()); }
+
+ private:
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override;
+
+  OnMessage on_message_;
   ModelSender models_;
-  std::shared_ptr<net::Connection> connection_;
 };
 
 }  // namespace gpulet::frontend

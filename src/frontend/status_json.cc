@@ -8,23 +8,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string_view state_of(const serve::GpuletStatus& gpulet) {
-  if (gpulet.gpulet.retiring) return "retiring";
-  switch (gpulet.gpulet.state) {
-    case serve::GpuletState::preparing:
-      return "preparing";
-    case serve::GpuletState::ready:
-      return "ready";
-    case serve::GpuletState::restarting:
-      return "restarting";
-    case serve::GpuletState::failed:
-      return "failed";
-    case serve::GpuletState::gone:
-      return "gone";
-  }
-  return "unknown";
-}
-
 Json models_of(const serve::FrontendStatus& status, const serve::GpuletStatus& gpulet) {
   Json models = Json::array();
   if (!gpulet.planned) {  // prepared, or on its way out: its models without a part of the plan in
@@ -55,7 +38,7 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
                                                           static_cast<double>(statistics.batches);
   return {{"id", gpulet.id.value},
           {"size", gpulet.gpulet.size.percent},
-          {"state", state_of(gpulet)},
+          {"state", gpulet.gpulet.retiring ? "retiring" : serve::to_string(gpulet.gpulet.state)},
           {"status", gpulet.gpulet.status.message()},
           {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
           {"in_flight", gpulet.in_flight},

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -69,6 +70,9 @@ enum class GpuletState : std::uint8_t {
   failed = 4,      // gave up; the status says why
   gone = 5,        // retired and ended
 };
+
+// The state's name as written above, as the status document and the logs tell it.
+[[nodiscard]] std::string_view to_string(GpuletState state);
 
 struct GpuletReport {
   GpuletId id;
