@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/net/connector.h"
@@ -91,6 +92,11 @@ TEST_F(ListenerTest, closes_at_once_what_is_above_its_limit_and_accepts_again_wh
 }
 
 TEST_F(ListenerTest, survives_running_out_of_descriptors) {
+  // UBSan looks at an object's type through a pipe that it opens for it, and reports a wrong type
+  // where it cannot.
+  if (std::string_view(GPULET_SANITIZERS).find("undefined") != std::string_view::npos) {
+    GTEST_SKIP() << "UBSan needs descriptors of its own; the other builds run it";
+  }
   const auto listener = listen();
   asio::ip::tcp::socket client(loop_.context());
   client.open(asio::ip::tcp::v4());

@@ -136,12 +136,11 @@ Cluster::~Cluster() {
     ::kill(process, SIGTERM);
   }
   for (const pid_t process : processes_) ::waitpid(process, nullptr, 0);
-  on_daemons([this] {
-    backends_.clear();
-    frontend_.reset();
-  });
+  // The daemons outlive every handler of theirs: first nobody runs them any more.
   io_.stop();
   thread_.join();
+  backends_.clear();
+  frontend_.reset();
   std::error_code ignored;
   std::filesystem::remove_all(directory_, ignored);
 }
