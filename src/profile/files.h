@@ -10,5 +10,6 @@ inline constexpr const char* kMetadataFile = "profile.json";
 inline constexpr const char* kLatencyFile = "latency.csv";
 inline constexpr const char* kUtilizationFile = "utilization.csv";
 inline constexpr const char* kInterferenceFile = "interference.csv";
+inline constexpr const char* kFitFile = "interference.json";
 
 }  // namespace gpulet::profile

@@ -1,12 +1,14 @@
 #include <algorithm>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "gpulet/config/json.h"
 #include "gpulet/profile/store.h"
 #include "profile/assemble.h"
 #include "profile/files.h"
+#include "profile/fit_store.h"
 
 namespace gpulet::profile {
 namespace {
@@ -70,6 +72,11 @@ Result<Profile> read_profile(const std::filesystem::path& profile_directory) {
   const auto absolute = std::filesystem::absolute(profile_directory / "", error).lexically_normal();
   read_metadata(root.value(), absolute.parent_path().filename().string(), profile.value());
   if (Status status = root.value().status(); !status.ok()) return status;
+  if (is_file(profile_directory / kFitFile)) {
+    Result<InterferenceFit> fit = read_fit(profile_directory / kFitFile);
+    if (!fit.ok()) return fit.status();
+    profile.value().interference = std::move(fit).value();
+  }
   return profile;
 }
 

@@ -14,6 +14,7 @@
 #include "gpulet/profile/store.h"
 #include "profile/csv_tables.h"
 #include "profile/files.h"
+#include "profile/fit_store.h"
 
 namespace gpulet::profile {
 namespace {
@@ -85,6 +86,9 @@ Status write_files(const Profile& profile, const std::filesystem::path& folder) 
     status = write_text(folder / kUtilizationFile, utilization_text(profile));
   if (status.ok() && !profile.pairs.empty()) {
     status = write_text(folder / kInterferenceFile, interference_text(profile));
+  }
+  if (status.ok() && profile.interference) {
+    status = write_text(folder / kFitFile, fit_text(*profile.interference));
   }
   return status;
 }

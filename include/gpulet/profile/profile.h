@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpulet/profile/interference_fit.h"
 #include "gpulet/profile/latency_table.h"
 
 namespace gpulet::profile {
@@ -50,7 +51,8 @@ struct Profile {
   std::string name;
   Provenance provenance;
   std::map<std::string, ModelProfile, std::less<>> models;
-  std::vector<PairSample> pairs;  // may be empty
+  std::vector<PairSample> pairs;                // may be empty
+  std::optional<InterferenceFit> interference;  // fitted to the pairs, where that was done
 
   // nullptr where the model was not measured on this device type.
   [[nodiscard]] const ModelProfile* find(std::string_view model) const;

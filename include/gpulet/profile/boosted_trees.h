@@ -1,0 +1,63 @@
+// Regression trees whose outputs add up, as gradient boosting makes them (fitting: boosting.h).
+//
+// Every tree asks the same question at all nodes of one level ("is feature f above t?"), so a tree
+// of depth d is d questions and 2^d leaves in one flat array: a prediction is some comparisons and
+// one look-up per tree, without a branch, and any table of the right sizes is a valid tree. Values;
+// immutable once built; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gpulet/core/status.h"
+
+namespace gpulet::profile {
+
+class BoostedTrees {
+ public:
+  static constexpr std::size_t kMostDepth = 8;
+  static constexpr std::size_t kMostTrees = 4096;
+
+  struct Question {
+    std::uint32_t feature = 0;
+    float threshold = 0;  // answered yes by what is above it
+
+    friend bool operator==(const Question&, const Question&) = default;
+  };
+
+  // `questions`: `depth` for each tree, one tree after the other. `leaves`: 2^depth for each tree;
+  // the answer to a tree's first question is the highest bit of the leaf's number. Fails (invalid)
+  // where the sizes do not fit each other or exceed the bounds above, a question asks for a feature
+  // that there is not, or a number is not finite.
+  [[nodiscard]] static Result<BoostedTrees> create(std::size_t features, std::size_t depth,
+                                                   double base, std::vector<Question> questions,
+                                                   std::vector<float> leaves);
+
+  // The base and one leaf of each tree, added up; finite wherever the features are numbers.
+  // REQUIRES: row.size() == features().
+  [[nodiscard]] double predict(std::span<const float> row) const;
+
+  [[nodiscard]] std::size_t features() const { return features_; }
+  [[nodiscard]] std::size_t depth() const { return depth_; }
+  [[nodiscard]] std::size_t trees() const { return leaves_.size() >> depth_; }
+  [[nodiscard]] double base() const { return base_; }
+  [[nodiscard]] const std::vector<Question>& questions() const { return questions_; }
+  [[nodiscard]] const std::vector<float>& leaves() const { return leaves_; }
+
+  friend bool operator==(const BoostedTrees&, const BoostedTrees&) = default;
+
+ private:
+  BoostedTrees() = default;
+  template <std::size_t kDepth>
+  [[nodiscard]] double add_leaves(std::span<const float> row) const;
+
+  std::size_t features_ = 0;
+  std::size_t depth_ = 1;
+  double base_ = 0;
+  std::vector<Question> questions_;
+  std::vector<float> leaves_;
+};
+
+}  // namespace gpulet::profile

@@ -1,0 +1,262 @@
+#include "gpulet/profile/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gpulet/core/random.h"
+#include "profile/boosting.h"
+#include "profile/fitted.h"
+#include "profile/interference_features.h"
+#include "profile/least_squares.h"
+#include "profile/solo_traits.h"
+
+namespace gpulet::profile {
+namespace {
+
+// A measured pair with all that the models are told of it.
+struct Example {
+  const PairSample* pair = nullptr;
+  SoloTraits self;  // of exactly its batches
+  SoloTraits other;
+  BatchTraits self_traits;  // what a prediction is asked with
+  BatchTraits other_traits;
+  double slowdown = 1;
+};
+
+using Examples = std::vector<Example>;
+using Chosen = std::vector<bool>;  // by example
+
+Examples examples_of(const Profile& profile, const SoloTraitsTable& table) {
+  Examples examples;
+  for (const PairSample& pair : profile.pairs) {
+    const auto self = table.solo(pair.model, pair.batch, pair.share);
+    const auto other = table.solo(pair.other_model, pair.other_batch, pair.other_share);
+    if (!self || !other) continue;
+    const double slowdown = pair.latency_ms / std::exp(self->log_latency_ms);
+    if (!std::isnormal(slowdown)) continue;
+    examples.push_back(
+        {.pair = &pair,
+         .self = *self,
+         .other = *other,
+         .self_traits = table.traits(pair.model, pair.batch, pair.share),
+         .other_traits = table.traits(pair.other_model, pair.other_batch, pair.other_share),
+         .slowdown = slowdown});
+  }
+  return examples;
+}
+
+// Exactly the fraction, to the nearest example; at least one is fitted and one held out.
+Chosen draw(std::size_t examples, const FitOptions& options) {
+  std::vector<std::size_t> order(examples);
+  for (std::size_t i = 0; i < examples; ++i) order[i] = i;
+  Random random(stream_seed(options.seed, "pairs"));
+  for (std::size_t i = examples; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  const auto wanted =
+      static_cast<std::size_t>(std::lround(options.train_fraction * static_cast<double>(examples)));
+  Chosen fitted(examples, false);
+  for (std::size_t i = 0; i < std::clamp<std::size_t>(wanted, 1, examples - 1); ++i) {
+    fitted[order[i]] = true;
+  }
+  return fitted;
+}
+
+Fitted fit_linear(const Examples& examples, const Chosen& chosen, std::string* note) {
+  Fitted fitted;
+  std::vector<double> rows;
+  std::vector<double> targets;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    if (!chosen[i]) continue;
+    const Example& example = examples[i];
+    for (const double number :
+         {example.self.l2, example.other.l2, example.self.dram, example.other.dram, 1.0}) {
+      rows.push_back(number);
+    }
+    targets.push_back(example.slowdown);
+  }
+  constexpr std::size_t kCoefficients = 5;
+  const auto weights = least_squares(std::move(rows), kCoefficients, std::move(targets));
+  if (!weights) {
+    *note = "no linear model: the pairs' utilisations depend on each other";
+    return fitted;
+  }
+  const std::vector<double>& w = *weights;
+  fitted.kind = InterferenceKind::linear;
+  fitted.linear = {
+      .l2_self = w[0], .l2_other = w[1], .dram_self = w[2], .dram_other = w[3], .constant = w[4]};
+  return fitted;
+}
+
+Result<Fitted> fit_learned(const Examples& examples, const Chosen& chosen, bool utilization,
+                           std::uint64_t seed) {
+  std::vector<float> rows;
+  std::vector<double> targets;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    if (!chosen[i]) continue;
+    const Features features = features_of(examples[i].self, examples[i].other, utilization);
+    rows.insert(rows.end(), features.begin(), features.end());
+    // Logarithms: a factor too large counts as much as the same factor too small.
+    targets.push_back(std::log(examples[i].slowdown));
+  }
+  Result<BoostedTrees> trees = fit_boosted_trees(rows, kFeatureNames.size(), targets,
+                                                 {.seed = stream_seed(seed, "learned")});
+  if (!trees.ok()) return trees.status();
+  Fitted fitted;
+  fitted.kind = InterferenceKind::learned;
+  fitted.trees = std::move(trees).value();
+  fitted.utilization = utilization;
+  return fitted;
+}
+
+Fitted keep_measured(const Profile& profile, const SoloTraitsTable& table, const Examples& examples,
+                     const Chosen& chosen) {
+  std::vector<PairSample> pairs;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    if (chosen[i]) pairs.push_back(*examples[i].pair);
+  }
+  Fitted fitted;
+  fitted.kind = InterferenceKind::measured;
+  fitted.pairs.emplace(pairs, profile, table);
+  return fitted;
+}
+
+// |predicted - measured latency| over the measured one, of the examples that were not chosen, in
+// ascending order.
+std::vector<double> errors_of(const Fitted& fitted, const Examples& examples,
+                              const Chosen& chosen) {
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < examples.size(); ++i) {
+    if (chosen[i]) continue;
+    const double predicted =
+        between_measured(examples[i].self_traits, examples[i].other_traits,
+                         [&fitted](const MeasuredBatch& a, const MeasuredBatch& b) {
+                           return fitted.slowdown(a, b);
+                         });
+    errors.push_back(std::abs(predicted / examples[i].slowdown - 1));
+  }
+  std::sort(errors.begin(), errors.end());
+  return errors;
+}
+
+// The nearest rank. REQUIRES: values, ascending.
+double percentile(const std::vector<double>& values, double fraction) {
+  const double rank = std::ceil(fraction * static_cast<double>(values.size()));
+  return values[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
+}
+
+class Fitting {
+ public:
+  Fitting(const Profile& profile, const FitOptions& options)
+      : profile_(profile),
+        options_(options),
+        table_(profile),
+        examples_(examples_of(profile, table_)) {}
+
+  Result<InterferenceFit> run() {
+    fit_.seed = options_.seed;
+    fit_.train_fraction = options_.train_fraction;
+    fit_.pairs = examples_.size();
+    if (examples_.size() < kLeastPairs) {
+      add_note("no model: " + std::to_string(examples_.size()) +
+               " pairs whose batches were also measured alone; at least " +
+               std::to_string(kLeastPairs) + " are needed");
+      return fit_;
+    }
+    fit_.learned_uses_utilization = table_.has_utilization();
+    if (!table_.has_utilization()) {
+      add_note("no linear model: not every model's utilisation was measured");
+    }
+    const Chosen chosen = draw(examples_.size(), options_);
+    Result<std::vector<Fitted>> models = fit_all(chosen, &fit_.note);
+    if (!models.ok()) return models.status();
+    for (const Fitted& model : models.value()) {
+      const std::vector<double> errors = errors_of(model, examples_, chosen);
+      fit_.errors.push_back({.kind = model.kind,
+                             .p50 = percentile(errors, 0.5),
+                             .p90 = percentile(errors, 0.9),
+                             .p95 = percentile(errors, 0.95),
+                             .unseen_model_p90 = {}});
+      if (model.kind == InterferenceKind::linear) fit_.linear = model.linear;
+    }
+    if (Status status = hold_out_each_model(); !status.ok()) return status;
+    Result<Fitted> learned = fit_learned(examples_, Chosen(examples_.size(), true),
+                                         fit_.learned_uses_utilization, options_.seed);
+    if (!learned.ok()) return learned.status();
+    fit_.learned = std::move(learned.value().trees);
+    return fit_;
+  }
+
+ private:
+  void add_note(const std::string& note) { fit_.note += (fit_.note.empty() ? "" : "; ") + note; }
+
+  // Every kind that the profile allows, fitted to the chosen examples.
+  Result<std::vector<Fitted>> fit_all(const Chosen& chosen, std::string* note) const {
+    std::vector<Fitted> models(1);  // none
+    if (table_.has_utilization()) {
+      std::string why;
+      Fitted linear = fit_linear(examples_, chosen, &why);
+      if (why.empty()) {
+        models.push_back(std::move(linear));
+      } else if (note != nullptr) {
+        *note += why;
+      }
+    }
+    Result<Fitted> learned =
+        fit_learned(examples_, chosen, fit_.learned_uses_utilization, options_.seed);
+    if (!learned.ok()) return learned.status();
+    models.push_back(std::move(learned).value());
+    models.push_back(keep_measured(profile_, table_, examples_, chosen));
+    return models;
+  }
+
+  // What to expect of a model that was never paired: without it, is the rest enough?
+  Status hold_out_each_model() {
+    std::set<std::string_view> names;
+    for (const Example& example : examples_) {
+      names.insert(example.pair->model);
+      names.insert(example.pair->other_model);
+    }
+    for (const std::string_view name : names) {
+      Chosen chosen;
+      for (const Example& example : examples_) {
+        chosen.push_back(example.pair->model != name && example.pair->other_model != name);
+      }
+      const auto left = std::count(chosen.begin(), chosen.end(), true);
+      if (left < static_cast<std::ptrdiff_t>(kLeastPairs)) continue;
+      Result<std::vector<Fitted>> models = fit_all(chosen, nullptr);
+      if (!models.ok()) return models.status();
+      for (const Fitted& model : models.value()) {
+        for (HeldOutErrors& errors : fit_.errors) {
+          if (errors.kind != model.kind) continue;
+          errors.unseen_model_p90.emplace(name,
+                                          percentile(errors_of(model, examples_, chosen), 0.9));
+        }
+      }
+    }
+    return {};
+  }
+
+  const Profile& profile_;
+  const FitOptions options_;
+  const SoloTraitsTable table_;
+  const Examples examples_;
+  InterferenceFit fit_;
+};
+
+}  // namespace
+
+Result<InterferenceFit> fit_interference(const Profile& profile, const FitOptions& options) {
+  if (!(options.train_fraction > 0 && options.train_fraction < 1)) {
+    return Status(StatusCode::invalid, "train fraction " + std::to_string(options.train_fraction) +
+                                           ": must lie above 0 and below 1; write for example 0.7");
+  }
+  return Fitting(profile, options).run();
+}
+
+}  // namespace gpulet::profile
