@@ -30,6 +30,7 @@ TABLE = [
     ("executor/torch",),
     ("net/codec",),
     ("net",),
+    ("simulate",),
     ("load",),
     ("frontend", "backend", "proxy"),
     ("tools",),
@@ -37,7 +38,7 @@ TABLE = [
 RANK = {room: rank for rank, row in enumerate(TABLE) for room in row}
 
 # Decisions: events and times in, values out.
-PURE = {"core", "config", "profile", "partition", "schedule", "batching", "serve"}
+PURE = {"core", "config", "profile", "partition", "schedule", "batching", "serve", "simulate"}
 # config and profile read and write files, and touch nothing else of the world.
 FILE_ROOMS = {"config", "profile"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")

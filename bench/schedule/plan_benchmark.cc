@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gpulet/core/random.h"
+#include "gpulet/profile/interference.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 
@@ -35,8 +36,26 @@ profile::LatencyTable generated_table(Random& random) {
 
 struct Case {
   profile::ProfileSet profiles;
+  profile::InterferenceSet interference;
   PlanInput input;
 };
+
+// A batch of utilisation u beside one of v: 1.02 + 0.1 u + 0.3 v times as long.
+void add_interference(Case& made, Random& random) {
+  profile::Profile& profile = made.profiles["gpu"];
+  for (auto& [name, model] : profile.models) {
+    const double busy = random.uniform();
+    for (const std::uint32_t batch : {1U, 32U}) {
+      for (const int percent : {20, 100}) {
+        model.utilization.push_back({batch, Share{percent}, busy, busy * batch / 32});
+      }
+    }
+  }
+  profile.interference.emplace().linear = profile::LinearCoefficients{0.1, 0.3, 0, 0, 1.02};
+  made.interference =
+      profile::interference_of(made.profiles, profile::InterferenceKind::linear).value();
+  made.input.interference = &made.interference;
+}
 
 // `rate`: the mean rate of a model; an SLO is twice its latency of 32 on a whole device.
 std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, double rate) {
@@ -62,13 +81,26 @@ std::unique_ptr<Case> generated_case(std::int64_t models, std::int64_t devices, 
   return made;
 }
 
-void plan(benchmark::State& state, std::string_view policy, double rate) {
-  const auto generated = generated_case(state.range(0), state.range(1), rate);
+struct Load {
+  std::string name;
+  double rate = 0;
+  bool interference = false;
+};
+
+void plan(benchmark::State& state, std::string_view policy, const Load& load) {
+  const auto generated = generated_case(state.range(0), state.range(1), load.rate);
+  Random random(11);
+  if (load.interference) add_interference(*generated, random);
   const auto made = make_policy(policy);
   while (state.KeepRunning()) benchmark::DoNotOptimize(made.value()->plan(generated->input));
   const Plan result = made.value()->plan(generated->input);
   if (!check(result, generated->input).empty()) state.SkipWithError("the plan breaks the rules");
   state.counters["devices_used"] = result.devices_used();
+  if (result.lower_bound) {
+    state.counters["lower_bound"] = *result.lower_bound;
+    // Meaningful where everything is served.
+    state.counters["gap"] = result.devices_used() - static_cast<double>(*result.lower_bound);
+  }
   state.counters["unserved"] = static_cast<double>(result.unserved.size());
 }
 
@@ -76,13 +108,12 @@ void plan(benchmark::State& state, std::string_view policy, double rate) {
 
 int main(int argc, char** argv) {
   for (const std::string_view policy : policy_names()) {
-    const std::map<std::string, double> loads{{"moderate", 600}, {"overload", 2500}};
-    for (const auto& [load, rate] : loads) {
-      const std::string name = "plan/" + std::string(policy) + "/" + load;
-      const double mean_rate = rate;
+    const std::vector<Load> loads{
+        {"moderate", 600}, {"overload", 2500}, {"moderate_with_interference", 600, true}};
+    for (const Load& load : loads) {
+      const std::string name = "plan/" + std::string(policy) + "/" + load.name;
       benchmark::RegisterBenchmark(
-          name.c_str(),
-          [policy, mean_rate](benchmark::State& state) { plan(state, policy, mean_rate); })
+          name.c_str(), [policy, load](benchmark::State& state) { plan(state, policy, load); })
           ->ArgNames({"models", "devices"})
           ->Args({5, 4})
           ->Args({10, 40})

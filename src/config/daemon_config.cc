@@ -53,9 +53,13 @@ void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
     config.max_payload_bytes = bytes->count(1, kLargestCount);
 }
 
+std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_view>& choices) {
+  return std::string(choices[cursor.choice(choices)]);
+}
+
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"listen", "backend_listen", "models", "profiles", "policy", "margin", "period_s",
-                   "drain_timeout_s", "limits"});
+  root.allow_keys({"listen", "backend_listen", "models", "profiles", "policy", "margin",
+                   "interference", "headroom", "period_s", "drain_timeout_s", "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -65,6 +69,12 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
       resolve(file, root.required("profiles").text("the path of the folder of profiles"));
   if (const auto policy = root.find("policy")) config.policy = policy->name();
   if (const auto margin = root.find("margin")) config.margin = margin->number(between(1, 10));
+  if (const auto kind = root.find("interference")) {
+    config.interference = read_choice(*kind, {"linear", "learned", "measured", "none"});
+  }
+  if (const auto headroom = root.find("headroom")) {
+    config.headroom = read_choice(*headroom, {"poisson", "none"});
+  }
   if (const auto period = root.find("period_s")) config.period = read_seconds(*period);
   if (const auto drain = root.find("drain_timeout_s")) config.drain_timeout = read_seconds(*drain);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);

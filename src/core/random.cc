@@ -39,4 +39,15 @@ std::uint64_t Random::below(std::uint64_t bound) {
 
 double Random::exponential(double mean) { return -mean * std::log1p(-uniform()); }
 
+std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view name) {
+  // FNV-1a: the same on every platform, which std::hash is not. Random's own seeding mixes the
+  // rest.
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const char character : name) {
+    hash ^= static_cast<unsigned char>(character);
+    hash *= 0x100000001b3ULL;
+  }
+  return Random(run_seed).next() ^ hash;
+}
+
 }  // namespace gpulet

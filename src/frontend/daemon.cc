@@ -50,6 +50,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.run = setup.run;
   options.policy = setup.config.policy;
   options.margin = setup.config.margin;
+  options.headroom = setup.headroom;
   options.period = setup.config.period;
   options.max_queue_per_model = setup.config.max_queue;
   return options;
@@ -62,7 +63,7 @@ class FrontendDaemon::Impl {
         setup_(std::move(setup)),
         observer_(std::move(observer)),
         started_(steady_now()),
-        core_(core_options(setup_), setup_.models, setup_.profiles, started_),
+        core_(core_options(setup_), setup_.models, *setup_.profiles, started_),
         wake_(io),
         drain_deadline_(io),
         model_pump_(io),
@@ -191,7 +192,8 @@ class FrontendDaemon::Impl {
 
   void carry_out(serve::MakePlan& effect) {
     asio::post(planner_, [this, request = std::move(effect)] {
-      serve::PlanMade made = serve::make_plan(request, *setup_.policy, setup_.profiles);
+      serve::PlanMade made =
+          serve::make_plan(request, *setup_.policy, *setup_.profiles, setup_.interference);
       asio::post(io_, [this, made = std::move(made)]() mutable { deliver(std::move(made)); });
     });
   }

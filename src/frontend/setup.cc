@@ -5,8 +5,27 @@
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/sha256.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/serve/planning.h"
 
 namespace gpulet::frontend {
+
+namespace {
+
+// Which devices will join is not known yet: every profile counts.
+Status choose_plan_options(const config::FrontendConfig& config, Setup& setup) {
+  const Result<schedule::Headroom> headroom = serve::parse_headroom(config.headroom);
+  if (!headroom.ok()) return headroom.status().within("headroom");
+  setup.headroom = headroom.value();
+  std::vector<std::string> types;
+  for (const auto& [name, profile] : *setup.profiles) types.push_back(name);
+  Result<serve::ChosenInterference> chosen =
+      serve::choose_interference(*setup.profiles, types, config.interference);
+  if (!chosen.ok()) return chosen.status().within("interference");
+  setup.interference = std::move(chosen.value().models);
+  return {};
+}
+
+}  // namespace
 
 Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run) {
   Setup setup;
@@ -36,7 +55,9 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   }
   Result<profile::ProfileSet> profiles = profile::read_profiles(config.profiles);
   if (!profiles.ok()) return profiles.status();
-  setup.profiles = std::move(profiles).value();
+  setup.profiles = std::make_shared<const profile::ProfileSet>(std::move(profiles).value());
+  const Status chosen = choose_plan_options(config, setup);
+  if (!chosen.ok()) return chosen;
   Result<std::unique_ptr<schedule::Policy>> policy = schedule::make_policy(config.policy);
   if (!policy.ok()) return policy.status();
   setup.policy = std::move(policy).value();

@@ -6,17 +6,6 @@
 
 namespace gpulet::load {
 
-std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view model) {
-  // FNV-1a: the same on every platform, which std::hash is not. Random's own seeding mixes the
-  // rest.
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char character : model) {
-    hash ^= static_cast<unsigned char>(character);
-    hash *= 0x100000001b3ULL;
-  }
-  return Random(run_seed).next() ^ hash;
-}
-
 ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed)
     : kind_(kind), rate_(rate), random_(seed) {
   if (kind == config::Arrivals::closed)

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include "schedule/late_by_chance.h"
+
 namespace gpulet::schedule {
 namespace {
 
@@ -146,6 +148,20 @@ class Checker {
       wrong(where + "a request may take " + number(longest_ms) + " ms, its SLO is " +
             number(assignment.slo_ms) + " ms");
     }
+    if (input_.options.headroom == Headroom::poisson) check_headroom(gpulet, assignment, where);
+  }
+
+  void check_headroom(const PlannedGpulet& gpulet, const Assignment& assignment,
+                      const std::string& where) {
+    const double rounds = (assignment.slo_ms - assignment.latency_ms) / gpulet.duty_cycle_ms;
+    const double mean = assignment.rate * gpulet.duty_cycle_ms / 1000;
+    const double late = late_by_chance(assignment.batch, rounds * (1 + kCheckTolerance),
+                                       mean * (1 - kCheckTolerance));
+    if (!at_most(late, kMostLateByChance)) {
+      wrong(where + number(100 * late) + " % of Poisson arrivals are late, at most " +
+            number(100 * kMostLateByChance) + " % may be: batches of " +
+            std::to_string(assignment.batch) + " for " + number(mean) + " requests a round");
+    }
   }
 
   void check_devices() {
@@ -180,10 +196,47 @@ class Checker {
       wrong(where + "holds " + std::to_string(gpulets.size()) + " gpulets, at most " +
             std::to_string(device.max_partitions) + " are possible");
     }
+    for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb)) {
       wrong(where + "its models need " + number(memory_mb) + " MB, it has " +
             number(device.memory_mb) + " MB");
     }
+  }
+
+  void check_slowdowns(const Device& device, const std::vector<const PlannedGpulet*>& gpulets,
+                       const PlannedGpulet& gpulet) {
+    if (input_.interference == nullptr) return;
+    const auto model = input_.interference->find(device.type);
+    if (model == input_.interference->end()) return;
+    const auto traits = [&](const Assignment& of, const PlannedGpulet& where) {
+      return model->second.traits(of.model, of.batch, where.size);
+    };
+    for (const Assignment& assignment : gpulet.assignments) {
+      if (!answers(device, gpulet, assignment)) continue;
+      double expected = 1;
+      for (const PlannedGpulet* other : gpulets) {
+        if (other == &gpulet) continue;
+        double worst = 1;
+        for (const Assignment& beside : other->assignments) {
+          if (!answers(device, *other, beside)) continue;
+          worst = std::max(
+              worst, model->second.slowdown(traits(assignment, gpulet), traits(beside, *other)));
+        }
+        expected = profile::add_neighbour(expected, worst);
+      }
+      if (at_most(expected, assignment.slowdown)) continue;
+      wrong("gpulet " + name_of(gpulet) + ", model '" + assignment.model +
+            "': reckons with a slowdown of " + number(assignment.slowdown) +
+            ", its neighbours cause " + number(expected));
+    }
+  }
+
+  // Whether the profile has the latency of the assignment; if not, check_latency says so.
+  [[nodiscard]] bool answers(const Device& device, const PlannedGpulet& gpulet,
+                             const Assignment& assignment) const {
+    const profile::ModelProfile* measured = profile_of(device, assignment.model);
+    return measured != nullptr && assignment.batch > 0 &&
+           measured->latency.latency_ms(assignment.batch, gpulet.size).has_value();
   }
 
   void check_coverage() {

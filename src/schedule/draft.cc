@@ -46,7 +46,7 @@ std::optional<std::uint32_t> size_taken(const DeviceClass& device_class, int fre
   return size;
 }
 
-Draft::Draft(const Problem& problem) : problem_(&problem) {
+Draft::Draft(Problem& problem) : problem_(&problem) {
   for (const DeviceClass& device_class : problem.classes()) {
     unopened_.push_back(device_class.devices.size());
   }
@@ -78,6 +78,24 @@ bool Draft::memory_fits_empty(std::size_t model, std::size_t device_class) const
   return limit_mb == 0 || problem_->on_class(model, device_class).memory_mb <= limit_mb;
 }
 
+double Draft::most_rate_of_new(std::uint32_t device, std::uint32_t size, std::size_t model) {
+  const DraftDevice& host = devices_[device];
+  const DeviceClass& device_class = class_of(device);
+  if (host.partitions >= device_class.example->max_partitions ||
+      device_class.sizes[size] > host.free_percent || !memory_fits(model, device)) {
+    return 0;
+  }
+  if (!problem_->interferes(host.device_class)) {
+    return problem_->row(model, host.device_class, size).most_rate;
+  }
+  std::vector<Occupant> together = occupants(device);
+  const std::vector<Neighbour> beside = others_of(together, together.size());
+  const double most = problem_->row_beside(model, host.device_class, size, beside).most_rate;
+  if (most <= 0) return 0;
+  together.push_back({std::nullopt, {size, {static_cast<std::uint32_t>(model)}}});
+  return others_hold(host.device_class, together, together.size() - 1) ? most : 0;
+}
+
 std::size_t Draft::add_gpulet(std::uint32_t device, std::uint32_t size, std::size_t model,
                               double rate) {
   DraftDevice& host = devices_[device];
@@ -85,7 +103,9 @@ std::size_t Draft::add_gpulet(std::uint32_t device, std::uint32_t size, std::siz
   DraftGpulet& gpulet = gpulets_.emplace_back();
   gpulet.device = device;
   gpulet.size = size;
+  link(index);
   gpulet.turns.push_back(turn(model, row(model, gpulet), rate));
+  refresh(device);
   gpulet.load = load_of(gpulet.turns);
   host.free_percent -= percent(gpulet);
   ++host.partitions;
@@ -124,7 +144,7 @@ bool Draft::fits(std::size_t gpulet, std::size_t model, double rate) {
   const auto tried = host.turns.insert(place, turn(model, own, rate));
   const bool holds = least_duty_cycle_ms(host.turns).has_value();
   host.turns.erase(tried);
-  return holds;
+  return holds && neighbours_bear(gpulet, model, host.size);
 }
 
 double Draft::most_rate(std::size_t gpulet, std::size_t model) {
@@ -171,14 +191,49 @@ void Draft::join(DraftGpulet& gpulet, const Turn& newcomer) {
   gpulet.load = load_of(gpulet.turns);
   if (gpulet.turns.size() > before) {
     devices_[gpulet.device].memory_mb += memory_of(newcomer.model, gpulet.device);
+    refresh(gpulet.device);
   }
 }
 
-void Draft::turns_at(std::size_t gpulet, std::size_t device_class, std::uint32_t size,
-                     const Turn& newcomer, std::vector<Turn>* turns) const {
-  *turns = gpulets_[gpulet].turns;
-  for (Turn& moved : *turns) moved.row = &problem_->row(moved.model, device_class, size);
-  schedule::join(turns, newcomer);
+bool Draft::absorbs(const Spot& spot, std::size_t model, double rate, std::size_t gpulet) {
+  const DraftGpulet& moving = gpulets_[gpulet];
+  std::vector<Neighbour> beside;
+  std::vector<Occupant> together;
+  if (spot.device && problem_->interferes(spot.device_class)) {
+    together = occupants(*spot.device);
+    std::erase_if(together, [&](const Occupant& there) { return there.gpulet == gpulet; });
+    beside = others_of(together, together.size());
+  }
+  const auto row_there = [&](std::size_t of) -> const Row& {
+    return problem_->row_beside(of, spot.device_class, spot.size, beside);
+  };
+  scratch_ = moving.turns;
+  for (Turn& moved : scratch_) moved.row = &row_there(moved.model);
+  schedule::join(&scratch_, turn(model, row_there(model), rate));
+  if (load_of(scratch_) > kFullLoad || !memory_absorbs(spot, gpulet)) return false;
+  if (!least_duty_cycle_ms(scratch_)) return false;
+  if (together.empty()) return true;
+  Occupant newcomer{std::nullopt, {spot.size, {}}};
+  for (const Turn& turn : scratch_) newcomer.felt.models.push_back(turn.model);
+  together.push_back(std::move(newcomer));
+  return others_hold(static_cast<std::uint32_t>(spot.device_class), together, together.size() - 1);
+}
+
+// REQUIRES: scratch_ holds what the new gpulet would.
+bool Draft::memory_absorbs(const Spot& spot, std::size_t gpulet) const {
+  const double limit_mb = problem_->classes()[spot.device_class].example->memory_mb;
+  if (limit_mb == 0) return true;
+  double memory_mb = spot.device ? devices_[*spot.device].memory_mb : 0;
+  for (const Turn& turn : scratch_) {
+    memory_mb += problem_->on_class(turn.model, spot.device_class).memory_mb;
+  }
+  if (spot.device == gpulets_[gpulet].device) {
+    // What moves within the device is loaded there already.
+    for (const Turn& turn : gpulets_[gpulet].turns) {
+      memory_mb -= problem_->on_class(turn.model, spot.device_class).memory_mb;
+    }
+  }
+  return memory_mb <= limit_mb;
 }
 
 void Draft::absorb(std::size_t into, std::size_t from) {
@@ -190,6 +245,8 @@ void Draft::absorb(std::size_t into, std::size_t from) {
   }
   left.turns.clear();
   left.load = 0;
+  unlink(from);
+  refresh(left.device);
   device.free_percent += percent(left);
   if (--device.partitions == 0) {
     ++unopened_[device.device_class];
@@ -217,24 +274,107 @@ void Draft::grow(std::size_t gpulet) {
   const std::vector<int>& sizes = class_of(grown.device).sizes;
   const int most = percent(grown) + device.free_percent;
   std::optional<Cycle> best = tight_cycle(grown.turns);
-  std::uint32_t best_size = grown.size;
-  const auto turns_of_size = [&](std::uint32_t size) {
+  const std::uint32_t before = grown.size;
+  std::uint32_t best_size = before;
+  for (std::uint32_t size = before + 1; size < sizes.size() && sizes[size] <= most; ++size) {
+    grown.size = size;
     scratch_ = grown.turns;
-    for (Turn& turn : scratch_) turn.row = &problem_->row(turn.model, device.device_class, size);
-  };
-  for (std::uint32_t size = grown.size + 1; size < sizes.size() && sizes[size] <= most; ++size) {
-    turns_of_size(size);
+    for (Turn& turn : scratch_) turn.row = &row(turn.model, grown);
+    grown.size = before;
     const std::optional<Cycle> cycle = tight_cycle(scratch_);
     if (!cycle || cycle->deviations <= best->deviations) continue;
+    if (!neighbours_bear(gpulet, std::nullopt, size)) continue;
     best = cycle;
     best_size = size;
   }
-  turns_of_size(best_size);
   device.free_percent = most - sizes[best_size];
   grown.size = best_size;
-  grown.turns = scratch_;
+  for (Turn& turn : grown.turns) turn.row = &row(turn.model, grown);
   grown.load = load_of(grown.turns);
+  refresh(grown.device);
   update_roomy(grown.device);
+}
+
+const Row& Draft::row_beside(std::size_t model, const DraftGpulet& gpulet) const {
+  std::vector<Neighbour> beside;
+  for (const Occupant& there : occupants(gpulet.device)) {
+    if (&gpulets_[*there.gpulet] != &gpulet) beside.push_back(there.felt);
+  }
+  return problem_->row_beside(model, devices_[gpulet.device].device_class, gpulet.size, beside);
+}
+
+std::vector<Draft::Occupant> Draft::occupants(std::uint32_t device) const {
+  std::vector<Occupant> together;
+  for (std::optional<std::uint32_t> at = devices_[device].first; at; at = gpulets_[*at].next) {
+    const DraftGpulet& gpulet = gpulets_[*at];
+    Occupant& there = together.emplace_back();
+    there.gpulet = *at;
+    there.felt.size = gpulet.size;
+    for (const Turn& turn : gpulet.turns) there.felt.models.push_back(turn.model);
+  }
+  return together;
+}
+
+std::vector<Neighbour> Draft::others_of(const std::vector<Occupant>& occupants, std::size_t at) {
+  std::vector<Neighbour> others;
+  for (std::size_t index = 0; index < occupants.size(); ++index) {
+    if (index != at) others.push_back(occupants[index].felt);
+  }
+  return others;
+}
+
+bool Draft::others_hold(std::uint32_t device_class, const std::vector<Occupant>& occupants,
+                        std::size_t changed) {
+  std::vector<Turn> turns;
+  for (std::size_t index = 0; index < occupants.size(); ++index) {
+    if (index == changed) continue;
+    const std::vector<Neighbour> beside = others_of(occupants, index);
+    turns = gpulets_[*occupants[index].gpulet].turns;
+    for (Turn& turn : turns) {
+      turn.row =
+          &problem_->row_beside(turn.model, device_class, occupants[index].felt.size, beside);
+    }
+    if (!least_duty_cycle_ms(turns)) return false;
+  }
+  return true;
+}
+
+bool Draft::neighbours_bear(std::size_t gpulet, std::optional<std::size_t> model,
+                            std::uint32_t size) {
+  const std::uint32_t device = gpulets_[gpulet].device;
+  const std::uint32_t device_class = devices_[device].device_class;
+  if (!problem_->interferes(device_class) || devices_[device].partitions < 2) return true;
+  std::vector<Occupant> together = occupants(device);
+  const auto changed = std::find_if(together.begin(), together.end(),
+                                    [&](const Occupant& there) { return there.gpulet == gpulet; });
+  changed->felt.size = size;
+  if (model) {
+    std::vector<std::uint32_t>& models = changed->felt.models;
+    const auto newcomer = static_cast<std::uint32_t>(*model);
+    models.insert(std::lower_bound(models.begin(), models.end(), newcomer), newcomer);
+  }
+  return others_hold(device_class, together, static_cast<std::size_t>(changed - together.begin()));
+}
+
+void Draft::link(std::size_t gpulet) {
+  DraftGpulet& linked = gpulets_[gpulet];
+  linked.next = devices_[linked.device].first;
+  devices_[linked.device].first = static_cast<std::uint32_t>(gpulet);
+}
+
+void Draft::unlink(std::size_t gpulet) {
+  std::optional<std::uint32_t>* at = &devices_[gpulets_[gpulet].device].first;
+  while (*at != static_cast<std::uint32_t>(gpulet)) at = &gpulets_[**at].next;
+  *at = gpulets_[gpulet].next;
+}
+
+void Draft::refresh(std::uint32_t device) {
+  if (!problem_->interferes(devices_[device].device_class)) return;
+  for (std::optional<std::uint32_t> at = devices_[device].first; at; at = gpulets_[*at].next) {
+    DraftGpulet& gpulet = gpulets_[*at];
+    for (Turn& turn : gpulet.turns) turn.row = &row_beside(turn.model, gpulet);
+    gpulet.load = load_of(gpulet.turns);
+  }
 }
 
 void Draft::update_roomy(std::uint32_t device) {

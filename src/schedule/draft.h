@@ -1,8 +1,11 @@
 // A plan in the making: which devices are open, how each is divided, and which models take turns in
 // each gpulet. Policies work on it and finish() turns it into a Plan. Devices are numbered here in
 // the order in which they were opened: which real device each one becomes, finish() decides. It
-// keeps count of what is left of every demand. Questions are const; a change REQUIRES that the
-// question about it was answered with yes. One thread at a time.
+// keeps count of what is left of every demand.
+//
+// Where gpulets of a device slow each other down, a question is about the newcomer and about
+// everyone beside it: a change that breaks a neighbour's rules has no room. A change REQUIRES that
+// the question about it was answered with yes. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +22,24 @@ struct DraftGpulet {
   std::uint32_t device = 0;  // index in Draft::devices
   std::uint32_t size = 0;    // index in the class's sizes
   double load = 0;  // sum of rate * least_ms: above 1 no round fits; below it one may or may not
-  std::vector<Turn> turns;  // by model; empty: the gpulet is gone
+  std::vector<Turn> turns;  // by model, their rows beside the present neighbours; empty: the gpulet
+                            // is gone
+  std::optional<std::uint32_t> next;  // on the same device
 };
 
 struct DraftDevice {
   std::uint32_t device_class = 0;
   std::uint32_t partitions = 0;  // 0: not in use
   int free_percent = 100;
-  double memory_mb = 0;              // of the models loaded
-  std::optional<std::size_t> roomy;  // where it stands in Draft::roomy()
+  double memory_mb = 0;                // of the models loaded
+  std::optional<std::size_t> roomy;    // where it stands in Draft::roomy()
+  std::optional<std::uint32_t> first;  // of its gpulets
 };
 
 class Draft {
  public:
   // `problem` outlives the draft.
-  explicit Draft(const Problem& problem);
+  explicit Draft(Problem& problem);
 
   [[nodiscard]] const Problem& problem() const { return *problem_; }
   [[nodiscard]] const std::vector<DraftGpulet>& gpulets() const { return gpulets_; }
@@ -48,8 +54,11 @@ class Draft {
   [[nodiscard]] int percent(const DraftGpulet& gpulet) const {
     return class_of(gpulet.device).sizes[gpulet.size];
   }
+  // Beside the gpulet's present neighbours.
   [[nodiscard]] const Row& row(std::size_t model, const DraftGpulet& gpulet) const {
-    return problem_->row(model, devices_[gpulet.device].device_class, gpulet.size);
+    const std::uint32_t device_class = devices_[gpulet.device].device_class;
+    return problem_->interferes(device_class) ? row_beside(model, gpulet)
+                                              : problem_->row(model, device_class, gpulet.size);
   }
   [[nodiscard]] Turn turn(std::size_t model, const Row& row, double rate) const;
 
@@ -68,7 +77,12 @@ class Draft {
   [[nodiscard]] bool memory_fits(std::size_t model, std::uint32_t device) const;
   [[nodiscard]] bool memory_fits_empty(std::size_t model, std::size_t device_class) const;
 
-  // A gpulet of one model, on a device with room for it.
+  // The most that a new gpulet of that size (an index) on an open device could take of the model; 0
+  // where share, partitions or memory leave it no room, or where a gpulet beside it would break its
+  // rules. On a device still to be opened it is problem().row(..).most_rate.
+  [[nodiscard]] double most_rate_of_new(std::uint32_t device, std::uint32_t size,
+                                        std::size_t model);
+  // A gpulet of one model, on a device with room for it (most_rate_of_new).
   std::size_t add_gpulet(std::uint32_t device, std::uint32_t size, std::size_t model, double rate);
 
   // Whether the gpulet can take `rate` more of the model; the most that it can take, 0 for nothing.
@@ -84,9 +98,15 @@ class Draft {
   };
   [[nodiscard]] std::optional<Room> most_room(std::size_t model);
 
-  // The turns of a gpulet as they would be at another size of a class, with `newcomer` among them.
-  void turns_at(std::size_t gpulet, std::size_t device_class, std::uint32_t size,
-                const Turn& newcomer, std::vector<Turn>* turns) const;
+  // A share of an open device, or of one that is still to be opened.
+  struct Spot {
+    std::size_t device_class = 0;
+    std::optional<std::uint32_t> device;
+    std::uint32_t size = 0;
+  };
+  // Whether a new gpulet there, which has room by its share, would hold the newcomer and all turns
+  // of a gpulet that moves into it and gives up its own share.
+  [[nodiscard]] bool absorbs(const Spot& spot, std::size_t model, double rate, std::size_t gpulet);
   // Moves all turns of `from` into `into` and gives up the share of `from`, and its device with the
   // last share.
   void absorb(std::size_t into, std::size_t from);
@@ -99,12 +119,34 @@ class Draft {
   [[nodiscard]] double memory_of(std::size_t model, std::uint32_t device) const {
     return problem_->on_class(model, devices_[device].device_class).memory_mb;
   }
+  [[nodiscard]] const Row& row_beside(std::size_t model, const DraftGpulet& gpulet) const;
+
+  // A gpulet of a device as its neighbours feel it.
+  struct Occupant {
+    std::optional<std::size_t> gpulet;  // none: a newcomer
+    Neighbour felt;
+  };
+  [[nodiscard]] std::vector<Occupant> occupants(std::uint32_t device) const;
+  [[nodiscard]] static std::vector<Neighbour> others_of(const std::vector<Occupant>& occupants,
+                                                        std::size_t at);
+  // Whether all of them but the one at `changed` hold, as they are described.
+  [[nodiscard]] bool others_hold(std::uint32_t device_class, const std::vector<Occupant>& occupants,
+                                 std::size_t changed);
+  // The same where a gpulet gets one more model, or another size.
+  [[nodiscard]] bool neighbours_bear(std::size_t gpulet, std::optional<std::size_t> model,
+                                     std::uint32_t size);
+  [[nodiscard]] bool memory_absorbs(const Spot& spot, std::size_t gpulet) const;
+  void link(std::size_t gpulet);
+  void unlink(std::size_t gpulet);
+  // The rows of all gpulets of a device beside each other as they are now.
+  void refresh(std::uint32_t device);
+
   void update_roomy(std::uint32_t device);
   void join(DraftGpulet& gpulet, const Turn& newcomer);
   void take(std::size_t model, double rate);
   void grow(std::size_t gpulet);
 
-  const Problem* problem_;
+  Problem* problem_;
   std::vector<DraftGpulet> gpulets_;
   std::vector<DraftDevice> devices_;
   std::vector<std::uint32_t> roomy_;

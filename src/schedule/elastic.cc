@@ -1,23 +1,30 @@
-// Elastic partitioning: gpulet (ATC 2022) section 4.3, algorithm 1, without interference. Models in
-// ascending order of rate * SLO; each takes gpulets of its ideal size, min(p_eff, p_req), by best
-// fit over what remains of the devices, until its rate has a place; a gpulet taken is first tried
-// together with those allocated before (temporal merging).
+// Elastic partitioning: gpulet (ATC 2022) section 4.3, algorithm 1. Models in ascending order of
+// rate * SLO; each takes gpulets of its ideal size, min(p_eff, p_req), by best fit over what
+// remains of the devices, until its rate has a place; a gpulet taken is first tried together with
+// those allocated before (temporal merging).
 //
 // Choices where the paper leaves one:
 //  - p_eff is called both "the highest performance per resource" and "the knee" of rate over size.
 //    On real profiles these are two sizes. The knee, here the size whose rate lies highest above
 //    the straight line from nothing to the best rate, is tried first.
 //  - p_req is the smallest size whose own highest rate covers what is left of the demand.
-//  - The order and p_eff decide more scenarios than anything else, and no choice of them is always
-//    right. Where the paper's leaves demand without a place, the same algorithm runs with the other
-//    reading of p_eff and with the heaviest model first (the order of the gpu-let preprint), and
-//    last with whole devices as the only size. The first plan that serves everything is taken,
-//    else the one that serves the most.
+//  - The order and the ideal size decide more scenarios than anything else, and no choice of them
+//  is
+//    always right. Where the paper's leaves demand without a place, the same algorithm runs with
+//    the heaviest model first (the order of the gpu-let preprint), with the other reading of p_eff,
+//    and with p_req even where it is beyond p_eff, so that a rest is not cut up; last with whole
+//    devices as the only size, also as sbp packs them. The first plan that serves everything is
+//    taken, else the one that serves the most. So elastic never schedules less than sbp does.
 //  - Best fit: the smallest remaining share that holds the ideal size. Only where no open device
 //    has one is another opened; among types, the one with the highest rate per percent. A share
 //    whose rest nobody could use is taken whole, as the paper's second half of a device is.
 //  - A new gpulet and one that is there already merge at the larger of their two sizes. Among those
 //    that hold, the fullest one afterwards is taken. All duty cycles are tried (round.h), not one.
+//  - Interference: line 20 checks the newcomer only. Here a gpulet is taken only where those beside
+//    it keep their rules as well. Since a gpulet filled to its last request bears no neighbour at
+//    all, further attempts fill those that could get one only as far as they would bear a slowdown
+//    (kReserves). A share whose neighbours leave a model less than half of what it would have there
+//    alone is passed over.
 //  - What is left when no remaining share is large enough goes to whoever has room, largest room
 //    first: the slack of gpulets allocated before, and shares below the ideal size. The paper's
 //    loop ends with both in hand.
@@ -29,44 +36,77 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "schedule/draft.h"
 #include "schedule/finish.h"
+#include "schedule/sbp.h"
+#include "schedule/spot.h"
 
 namespace gpulet::schedule {
 namespace {
 
 enum class Efficient { knee, per_percent, whole };
-enum class Order { lightest_first, heaviest_first };
+// What becomes of a rest that takes more than p_eff.
+enum class Rest { in_parts, at_once };
 
 struct Attempt {
   Efficient efficient;
   Order order;
+  Rest rest;
 };
 
 // The paper's own first.
-constexpr std::array kAttempts{Attempt{Efficient::knee, Order::lightest_first},
-                               Attempt{Efficient::knee, Order::heaviest_first},
-                               Attempt{Efficient::per_percent, Order::heaviest_first},
-                               Attempt{Efficient::per_percent, Order::lightest_first},
-                               Attempt{Efficient::whole, Order::lightest_first}};
+constexpr std::array kAttempts{
+    Attempt{Efficient::knee, Order::lightest_first, Rest::in_parts},
+    Attempt{Efficient::knee, Order::lightest_first, Rest::at_once},
+    Attempt{Efficient::knee, Order::heaviest_first, Rest::at_once},
+    Attempt{Efficient::per_percent, Order::heaviest_first, Rest::at_once},
+    Attempt{Efficient::per_percent, Order::lightest_first, Rest::at_once},
+    Attempt{Efficient::knee, Order::heaviest_first, Rest::in_parts},
+    Attempt{Efficient::per_percent, Order::heaviest_first, Rest::in_parts},
+    Attempt{Efficient::whole, Order::lightest_first, Rest::in_parts}};
 
-// A gpulet that could be taken: a share of an open device, or of one to be opened.
-struct Spot {
-  std::size_t device_class = 0;
-  std::optional<std::uint32_t> device;
-  std::uint32_t size = 0;
-};
+// The slowdowns by a neighbour to come that attempts leave room for, where there is interference at
+// all: about the lower quartile, the median and the upper end of those measured. More of them
+// schedule a little more and cost as many attempts.
+constexpr std::array kReserves{1.0, 1.15, 1.3, 1.6};
+
+// With interference and more models than this the paper's attempt is the only one for each reserve:
+// a plan takes seconds, and what does not fit in one order hardly fits in another.
+constexpr std::size_t kManyModels = 200;
+
+constexpr double kFullLoad = 1 + kRoundingSlack;
+
+// The highest rate of a row if everything took `slowdown` times as long.
+double rate_slowed(const Row& row, double slo_ms, double slowdown) {
+  if (slowdown == 1) return row.most_rate;
+  std::vector<double> latency_ms(row.latency_ms, row.latency_ms + row.largest);
+  Row slowed = row;
+  slowed.latency_ms = latency_ms.data();
+  slowed.largest = 0;
+  for (double& latency : latency_ms) {
+    latency *= slowdown;
+    if (latency <= longest_useful_ms(slo_ms)) ++slowed.largest;
+  }
+  rate_row(&slowed, slo_ms);
+  return slowed.most_rate;
+}
 
 class Partitioning {
  public:
-  Partitioning(const Problem& problem, Attempt attempt)
-      : problem_(problem), attempt_(attempt), draft_(problem), ideal_(problem.classes().size()) {}
+  Partitioning(Problem& problem, Attempt attempt, double reserve)
+      : problem_(problem),
+        attempt_(attempt),
+        reserve_(reserve),
+        draft_(problem),
+        rates_(problem.classes().size()),
+        ideal_(problem.classes().size()) {}
 
   Draft run() {
-    const std::vector<std::size_t> order = models_in_order();
+    const std::vector<std::size_t> order = models_by(problem_, attempt_.order, rate_times_slo);
     for (const std::size_t model : order) {
+      find_rates(model);
       while (draft_.left(model) > 0 && allocate(model)) {
       }
     }
@@ -78,20 +118,18 @@ class Partitioning {
   }
 
  private:
-  // Line 2. Ties by name.
-  [[nodiscard]] std::vector<std::size_t> models_in_order() const {
-    const double sign = attempt_.order == Order::lightest_first ? 1 : -1;
-    std::vector<std::pair<double, std::size_t>> work;
-    work.reserve(problem_.models().size());
-    for (std::size_t model = 0; model < problem_.models().size(); ++model) {
-      const ModelDemand& demand = *problem_.models()[model];
-      work.emplace_back(sign * demand.rate * demand.slo_ms, model);
+  // What a gpulet of each size may take of the model at hand.
+  void find_rates(std::size_t model) {
+    const double slo_ms = problem_.models()[model]->slo_ms;
+    for (std::size_t index = 0; index < rates_.size(); ++index) {
+      const std::vector<int>& sizes = problem_.classes()[index].sizes;
+      rates_[index].resize(sizes.size());
+      for (std::uint32_t size = 0; size < sizes.size(); ++size) {
+        const bool alone = sizes[size] + sizes.front() > kWholeDevice.percent;
+        rates_[index][size] =
+            rate_slowed(problem_.row(model, index, size), slo_ms, alone ? 1 : reserve_);
+      }
     }
-    std::sort(work.begin(), work.end());
-    std::vector<std::size_t> order;
-    order.reserve(work.size());
-    for (const auto& [amount, model] : work) order.push_back(model);
-    return order;
   }
 
   // Lines 4-11.
@@ -101,8 +139,7 @@ class Partitioning {
     std::optional<Spot> spot = best_remaining(model);
     if (!spot) spot = best_unopened(model);
     if (!spot) return false;
-    const double rate = served_at(model, *spot);
-    if (!merge(model, rate, *spot)) occupy(model, rate, *spot);
+    if (!merge(model, *spot)) occupy(draft_, model, *spot);
     return true;
   }
 
@@ -110,22 +147,23 @@ class Partitioning {
   [[nodiscard]] std::optional<std::uint32_t> ideal_size(std::size_t model,
                                                         std::size_t device_class) const {
     const std::vector<int>& sizes = problem_.classes()[device_class].sizes;
-    const std::uint32_t best_size = problem_.on_class(model, device_class).best_size;
-    const double best_rate = problem_.row(model, device_class, best_size).most_rate;
+    const std::vector<double>& rates = rates_[device_class];
+    const double best_rate = *std::max_element(rates.begin(), rates.end());
     if (best_rate <= 0) return std::nullopt;
     std::optional<std::uint32_t> efficient;
+    std::optional<std::uint32_t> required;
     double highest = -std::numeric_limits<double>::infinity();
     for (std::uint32_t size = 0; size < sizes.size(); ++size) {
-      const double rate = problem_.row(model, device_class, size).most_rate;
-      if (rate <= 0) continue;
-      if (rate >= draft_.left(model) && attempt_.efficient != Efficient::whole) return size;
-      const double merit = efficiency(rate / best_rate, sizes[size], sizes.back());
+      if (rates[size] <= 0) continue;
+      if (!required && rates[size] >= draft_.left(model)) required = size;
+      const double merit = efficiency(rates[size] / best_rate, sizes[size], sizes.back());
       if (merit > highest + kRoundingSlack) {
         highest = merit;
         efficient = size;
       }
     }
-    return efficient;
+    if (!required || attempt_.efficient == Efficient::whole) return efficient;
+    return attempt_.rest == Rest::at_once ? required : std::min(required, efficient);
   }
 
   [[nodiscard]] double efficiency(double part_of_best_rate, int percent,
@@ -141,37 +179,20 @@ class Partitioning {
     return 0;
   }
 
-  [[nodiscard]] double served_at(std::size_t model, const Spot& spot) const {
-    return std::min(draft_.left(model),
-                    problem_.row(model, spot.device_class, spot.size).most_rate);
-  }
-
-  // The spot on an open device for at least `wanted`; nothing where it has none for this model.
-  [[nodiscard]] std::optional<Spot> spot_on(std::size_t model, std::uint32_t device,
-                                            std::uint32_t wanted) const {
-    const DraftDevice& host = draft_.devices()[device];
-    const auto size =
-        size_taken(draft_.class_of(device), host.free_percent, host.partitions, wanted);
-    if (!size || !draft_.memory_fits(model, device)) return std::nullopt;
-    const Spot spot{host.device_class, device, *size};
-    if (served_at(model, spot) <= 0) return std::nullopt;
-    return spot;
-  }
-
   // Lines 14-19 for what open devices have left.
-  [[nodiscard]] std::optional<Spot> best_remaining(std::size_t model) const {
-    std::optional<Spot> best;
-    std::pair<int, std::uint32_t> least{std::numeric_limits<int>::max(), 0};
-    for (const std::uint32_t device : draft_.roomy()) {
-      const std::pair candidate{draft_.devices()[device].free_percent, device};
-      const auto& wanted = ideal_[draft_.devices()[device].device_class];
-      if (!wanted || candidate > least) continue;
-      if (const auto spot = spot_on(model, device, *wanted)) {
-        best = spot;
-        least = candidate;
-      }
+  [[nodiscard]] std::optional<Spot> best_remaining(std::size_t model) {
+    BestFitWalk walk(draft_, ideal_, &scratch_);
+    while (const auto device = walk.next()) {
+      const DraftDevice& host = draft_.devices()[*device];
+      const auto size = size_taken(draft_.class_of(*device), host.free_percent, host.partitions,
+                                   *ideal_[host.device_class]);
+      if (!size) continue;
+      const double most = draft_.most_rate_of_new(*device, *size, model);
+      const double alone = rates_[host.device_class][*size];
+      if (most <= 0 || most < alone / 2) continue;
+      return Spot{{host.device_class, device, *size}, std::min(most, draft_.left(model))};
     }
-    return best;
+    return std::nullopt;
   }
 
   // Lines 17-19 for a device that is still whole.
@@ -184,24 +205,19 @@ class Partitioning {
       const DeviceClass& device_class = problem_.classes()[index];
       const auto size = size_taken(device_class, kWholeDevice.percent, 0, *ideal_[index]);
       if (!size) continue;
-      const Spot spot{index, std::nullopt, *size};
-      const double per_percent = served_at(model, spot) / device_class.sizes[*size];
+      const double rate = std::min(draft_.left(model), rates_[index][*size]);
+      const double per_percent = rate / device_class.sizes[*size];
       if (per_percent > most) {
-        best = spot;
+        best = Spot{{index, std::nullopt, *size}, rate};
         most = per_percent;
       }
     }
     return best;
   }
 
-  std::size_t occupy(std::size_t model, double rate, const Spot& spot) {
-    const std::uint32_t device = spot.device ? *spot.device : draft_.open(spot.device_class);
-    return draft_.add_gpulet(device, spot.size, model, rate);
-  }
-
   // Line 22: the newcomer joins a gpulet at least as large as its spot, or takes the spot and a
   // smaller gpulet joins it there, which gives the smaller one's share back.
-  bool merge(std::size_t model, double rate, const Spot& spot) {
+  bool merge(std::size_t model, const Spot& spot) {
     const int spot_percent = problem_.classes()[spot.device_class].sizes[spot.size];
     std::optional<std::size_t> best;
     double fullest = 0;
@@ -209,58 +225,43 @@ class Partitioning {
       const DraftGpulet& gpulet = draft_.gpulets()[index];
       if (gpulet.turns.empty()) continue;
       const bool joins = draft_.percent(gpulet) >= spot_percent;
-      const double load = joins ? gpulet.load + load_at(draft_.row(model, gpulet), rate)
-                                : load_absorbed(gpulet, model, rate, spot);
+      // Cheaper than the row beside its neighbours, which is no faster.
+      if (joins && gpulet.load + load_at(row_alone(model, gpulet), spot.rate) > kFullLoad) continue;
+      const double load = joins ? gpulet.load + load_at(draft_.row(model, gpulet), spot.rate)
+                                : load_absorbed(gpulet, model, spot);
       // Of equals the one allocated first.
-      if (load <= fullest || load > 1 + kRoundingSlack) continue;
-      if (joins ? draft_.fits(index, model, rate) : absorbs(index, model, rate, spot)) {
+      if (load <= fullest || load > kFullLoad) continue;
+      if (joins ? draft_.fits(index, model, spot.rate)
+                : draft_.absorbs(spot, model, spot.rate, index)) {
         best = index;
         fullest = load;
       }
     }
     if (!best) return false;
     if (draft_.percent(draft_.gpulets()[*best]) >= spot_percent) {
-      draft_.add(*best, model, rate);
+      draft_.add(*best, model, spot.rate);
     } else {
-      draft_.absorb(occupy(model, rate, spot), *best);
+      draft_.absorb(occupy(draft_, model, spot), *best);
     }
     return true;
+  }
+
+  [[nodiscard]] const Row& row_alone(std::size_t model, const DraftGpulet& gpulet) const {
+    return problem_.row(model, draft_.devices()[gpulet.device].device_class, gpulet.size);
   }
 
   [[nodiscard]] static double load_at(const Row& row, double rate) {
     return row.largest == 0 ? std::numeric_limits<double>::infinity() : rate * row.least_ms / 1000;
   }
 
-  [[nodiscard]] double load_absorbed(const DraftGpulet& gpulet, std::size_t model, double rate,
+  // A lower bound of the round that would hold both.
+  [[nodiscard]] double load_absorbed(const DraftGpulet& gpulet, std::size_t model,
                                      const Spot& spot) const {
-    double load = load_at(problem_.row(model, spot.device_class, spot.size), rate);
+    double load = load_at(problem_.row(model, spot.device_class, spot.size), spot.rate);
     for (const Turn& turn : gpulet.turns) {
       load += load_at(problem_.row(turn.model, spot.device_class, spot.size), turn.rate);
     }
     return load;
-  }
-
-  // Whether the spot holds the newcomer and all of the gpulet. REQUIRES: load_absorbed is finite.
-  [[nodiscard]] bool absorbs(std::size_t gpulet, std::size_t model, double rate, const Spot& spot) {
-    const Row& row = problem_.row(model, spot.device_class, spot.size);
-    draft_.turns_at(gpulet, spot.device_class, spot.size, draft_.turn(model, row, rate), &merged_);
-    return memory_absorbs(draft_.gpulets()[gpulet], spot) &&
-           least_duty_cycle_ms(merged_).has_value();
-  }
-
-  [[nodiscard]] bool memory_absorbs(const DraftGpulet& gpulet, const Spot& spot) const {
-    const double limit_mb = problem_.classes()[spot.device_class].example->memory_mb;
-    if (limit_mb == 0) return true;
-    double memory_mb = spot.device ? draft_.devices()[*spot.device].memory_mb : 0;
-    for (const Turn& turn : merged_)
-      memory_mb += problem_.on_class(turn.model, spot.device_class).memory_mb;
-    if (spot.device == gpulet.device) {
-      // What moves within the device is loaded there already.
-      for (const Turn& turn : gpulet.turns) {
-        memory_mb -= problem_.on_class(turn.model, spot.device_class).memory_mb;
-      }
-    }
-    return memory_mb <= limit_mb;
   }
 
   // Gives what is left of the model to whoever has the largest room for it.
@@ -268,50 +269,51 @@ class Partitioning {
     const std::optional<Draft::Room> room = draft_.most_room(model);
     const double negligible = kRoundingSlack * problem_.models()[model]->rate;
     const double beaten = room ? room->rate : negligible;
-    const std::optional<Spot> spot = largest_share(model);
-    if (spot && served_at(model, *spot) > std::min(beaten, draft_.left(model))) {
-      occupy(model, served_at(model, *spot), *spot);
+    const std::optional<Spot> spot = largest_share(draft_, model);
+    if (spot && spot->rate > std::min(beaten, draft_.left(model))) {
+      occupy(draft_, model, *spot);
       return true;
     }
     if (room) draft_.add(room->gpulet, model, std::min(room->rate, draft_.left(model)));
     return room.has_value();
   }
 
-  // The remaining share of an open device that serves most of the model, whatever its size.
-  [[nodiscard]] std::optional<Spot> largest_share(std::size_t model) const {
-    std::optional<Spot> best;
-    for (const std::uint32_t device : draft_.roomy()) {
-      const auto sizes = static_cast<std::uint32_t>(draft_.class_of(device).sizes.size());
-      for (std::uint32_t size = 0; size < sizes; ++size) {
-        const std::optional<Spot> spot = spot_on(model, device, size);
-        if (!spot) continue;
-        const double gain = best ? served_at(model, *spot) - served_at(model, *best) : 1;
-        if (gain > 0 || (gain == 0 && device < *best->device)) best = spot;
-      }
-    }
-    return best;
-  }
-
-  const Problem& problem_;
+  Problem& problem_;
   const Attempt attempt_;
+  const double reserve_;
   Draft draft_;
-  std::vector<std::optional<std::uint32_t>>
-      ideal_;  // of the model at hand, beside the problem's classes
-  std::vector<Turn> merged_;
+  std::vector<std::vector<double>> rates_;  // of the model at hand, by class and size
+  WantedSizes ideal_;                       // of the model at hand
+  BestFitWalk::Scratch scratch_;
 };
+
+// Keeps the better of two; whether it serves everything.
+bool improve(std::optional<Draft>* best, Draft draft) {
+  if (!*best || draft.left_of_all() < (*best)->left_of_all()) *best = std::move(draft);
+  return (*best)->left_of_all() == 0;
+}
 
 }  // namespace
 
-Plan ElasticPartitioning::plan(const PlanInput& input) const {
-  const Problem problem(input);
+Draft elastic_partitioning(Problem& problem) {
   std::optional<Draft> best;
-  for (const Attempt& attempt : kAttempts) {
-    Draft draft = Partitioning(problem, attempt).run();
-    if (!best || draft.left_of_all() < best->left_of_all()) best = std::move(draft);
-    if (best->left_of_all() == 0) break;
+  const bool interferes = problem.input().interference != nullptr;
+  const bool many = interferes && problem.models().size() > kManyModels;
+  for (const double reserve : kReserves) {
+    if (reserve > 1 && !interferes) break;
+    for (const Attempt& attempt : std::span(kAttempts).first(many ? 1 : kAttempts.size())) {
+      if (improve(&best, Partitioning(problem, attempt, reserve).run())) return *std::move(best);
+    }
   }
-  best->use_spare_share();
-  return finish(name(), *best);
+  improve(&best, pack(problem, whole_devices(problem)));
+  return *std::move(best);
+}
+
+Plan ElasticPartitioning::plan(const PlanInput& input) const {
+  Problem problem(input);
+  Draft draft = elastic_partitioning(problem);
+  draft.use_spare_share();
+  return finish(name(), draft);
 }
 
 }  // namespace gpulet::schedule

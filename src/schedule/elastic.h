@@ -4,10 +4,13 @@
 #pragma once
 
 #include "gpulet/schedule/policy.h"
+#include "schedule/draft.h"
 
 namespace gpulet::schedule {
 
-// Elastic partitioning; what is chosen and why is at the head of elastic.cc.
+// The best draft of all attempts that elastic makes.
+[[nodiscard]] Draft elastic_partitioning(Problem& problem);
+
 class ElasticPartitioning final : public Policy {
  public:
   [[nodiscard]] std::string_view name() const override { return "elastic"; }

@@ -26,8 +26,10 @@ PlannedGpulet planned(const Draft& draft, const DraftGpulet& gpulet, const Devic
     assignment.batch = batch_of_round(turn, cycle->duty_cycle_ms, cycle->deviations);
     const profile::LatencyTable& table =
         problem.on_class(turn.model, device_class).profile->latency;
-    assignment.latency_ms =
-        table.latency_ms(assignment.batch, result.size).value() * problem.input().options.margin;
+    if (turn.row->slowdown != nullptr)
+      assignment.slowdown = turn.row->slowdown[assignment.batch - 1];
+    assignment.latency_ms = table.latency_ms(assignment.batch, result.size).value() *
+                            assignment.slowdown * problem.input().options.margin;
     assignment.slo_ms = turn.slo_ms;
   }
   std::sort(result.assignments.begin(), result.assignments.end(),

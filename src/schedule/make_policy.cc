@@ -2,8 +2,14 @@
 #include <string>
 
 #include "gpulet/schedule/policy.h"
+#include "schedule/cover/cover.h"
 #include "schedule/elastic.h"
+#include "schedule/elastic_preprint.h"
+#include "schedule/greedy_best_fit.h"
+#include "schedule/guided_self_tuning.h"
+#include "schedule/ideal.h"
 #include "schedule/sbp.h"
+#include "schedule/sbp_split.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -19,8 +25,14 @@ std::unique_ptr<Policy> make() {
 }
 
 // By name.
-constexpr std::array kMakers{Maker{"elastic", make<ElasticPartitioning>},
-                             Maker{"sbp", make<SquishyBinPacking>}};
+constexpr std::array kMakers{Maker{"cover", make<CoverPolicy>},
+                             Maker{"elastic", make<ElasticPartitioning>},
+                             Maker{"elastic-preprint", make<ElasticPreprint>},
+                             Maker{"greedy-best-fit", make<GreedyBestFit>},
+                             Maker{"guided-self-tuning", make<GuidedSelfTuning>},
+                             Maker{"ideal", make<Ideal>},
+                             Maker{"sbp", make<SquishyBinPacking>},
+                             Maker{"sbp-split", make<SplitSquishyBinPacking>}};
 
 }  // namespace
 

@@ -10,17 +10,16 @@ bool alike(const Device& a, const Device& b) {
          a.partitioning == b.partitioning && a.sizes == b.sizes;
 }
 
-// The batches at which a table's latency may change its slope: between two of them it is linear.
-void measured_batches(const profile::LatencyTable& table, std::vector<std::uint32_t>* batches) {
-  batches->clear();
-  for (const profile::LatencySample& sample : table.samples()) {
-    batches->push_back(sample.batch);
-  }
-  std::sort(batches->begin(), batches->end());
-  batches->erase(std::unique(batches->begin(), batches->end()), batches->end());
-}
-
 }  // namespace
+
+std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table) {
+  std::vector<std::uint32_t> batches;
+  batches.reserve(table.samples().size());
+  for (const profile::LatencySample& sample : table.samples()) batches.push_back(sample.batch);
+  std::sort(batches.begin(), batches.end());
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  return batches;
+}
 
 Problem::Problem(const PlanInput& input) : input_(&input) {
   models_.reserve(input.demands.size());
@@ -35,12 +34,35 @@ Problem::Problem(const PlanInput& input) : input_(&input) {
     device_budget_ = std::min<std::size_t>(device_budget_, *input.options.max_devices);
   }
   for (std::size_t index = 0; index < classes_.size(); ++index) add_rows(index);
+  finish_rows();
+}
+
+void Problem::finish_rows() {
   // The latencies have moved for the last time.
+  const HeadroomTable* const headroom = headroom_table(input_->options.headroom);
   std::size_t first = 0;
-  for (Row& row : rows_) {
-    row.latency_ms = latencies_ms_.data() + first;
-    first += row.largest;
+  std::size_t next = 0;
+  for (std::size_t index = 0; index < classes_.size(); ++index) {
+    for (std::size_t model = 0; model < models_.size(); ++model) {
+      ModelOnClass& known = on_class_[index * models_.size() + model];
+      double best_rate = 0;
+      for (std::uint32_t size = 0; size < classes_[index].sizes.size(); ++size) {
+        Row& row = rows_[next++];
+        row.latency_ms = latencies_ms_.data() + first;
+        row.headroom = headroom;
+        first += row.largest;
+        rate_row(&row, models_[model]->slo_ms);
+        if (row.most_rate <= best_rate) continue;
+        best_rate = row.most_rate;
+        known.best_size = size;
+      }
+    }
   }
+}
+
+const Row& Problem::row_beside(std::size_t model, std::size_t device_class, std::size_t size,
+                               std::span<const Neighbour> neighbours) {
+  return rows_beside_.row(*this, model, device_class, size, neighbours);
 }
 
 void Problem::sort_devices_into_classes() {
@@ -59,6 +81,10 @@ void Problem::sort_devices_into_classes() {
       DeviceClass added;
       added.example = &device;
       added.profile = &input_->profiles->find(device.type)->second;
+      if (input_->interference != nullptr) {
+        const auto model = input_->interference->find(device.type);
+        if (model != input_->interference->end()) added.interference = &model->second;
+      }
       for (const Share size : device.sizes) added.sizes.push_back(size.percent);
       found = classes_.insert(classes_.end(), std::move(added));
     }
@@ -70,22 +96,16 @@ void Problem::add_rows(std::size_t device_class) {
   const DeviceClass& added = classes_[device_class];
   first_row_.push_back(rows_.size());
   rows_.reserve(rows_.size() + models_.size() * added.sizes.size());
-  std::vector<std::uint32_t> measured;
   for (const ModelDemand* demand : models_) {
     ModelOnClass known;
     known.profile = added.profile->find(demand->name);
-    const std::size_t first = rows_.size();
     if (known.profile == nullptr) {
-      rows_.resize(first + added.sizes.size());
+      rows_.resize(rows_.size() + added.sizes.size());
     } else {
       known.memory_mb = known.profile->memory_mb.value_or(0);
-      measured_batches(known.profile->latency, &measured);
+      const std::vector<std::uint32_t> measured = measured_batches(known.profile->latency);
       for (const int percent : added.sizes) {
         add_row(*demand, known.profile->latency, measured, Share{percent});
-        const std::size_t size = rows_.size() - 1 - first;
-        if (rows_.back().most_rate > rows_[first + known.best_size].most_rate) {
-          known.best_size = static_cast<std::uint32_t>(size);
-        }
       }
     }
     on_class_.push_back(known);
@@ -96,27 +116,21 @@ void Problem::add_row(const ModelDemand& demand, const profile::LatencyTable& ta
                       const std::vector<std::uint32_t>& knots, Share size) {
   Row row;
   const double margin = input_->options.margin;
-  // A quarter of the slack that round.h allows the sum of both halves.
-  const double limit_ms = demand.slo_ms / 2 * (1 + kRoundingSlack / 4);
+  const double limit_ms = longest_useful_ms(demand.slo_ms);
   const std::uint32_t last = std::min(demand.max_batch, table.largest_batch(size));
 
   // Looked up at the measured batches only, and linear between them as the table itself is.
   double longest_ms = 0;
-  const auto keep = [&](std::uint32_t batch, double measured_ms) {
+  const auto keep = [&](double measured_ms) {
     const double latency_ms = longest_ms = std::max(longest_ms, measured_ms);
     if (!(latency_ms <= limit_ms)) return false;
-    const double rate = batch * 1000.0 / latency_ms;
-    if (rate > row.most_rate) {
-      row.most_rate = rate;
-      row.least_ms = latency_ms / batch;
-    }
     latencies_ms_.push_back(latency_ms);
     ++row.largest;
     return true;
   };
   std::uint32_t from = 1;
   double from_ms = table.latency_ms(1, size).value_or(0) * margin;
-  bool within = last >= 1 && from_ms > 0 && keep(1, from_ms);
+  bool within = last >= 1 && from_ms > 0 && keep(from_ms);
   for (std::size_t knot = 0; within && from < last; ++knot) {
     const std::uint32_t to = knot < knots.size() ? std::min(knots[knot], last) : last;
     if (to <= from) continue;
@@ -124,7 +138,7 @@ void Problem::add_row(const ModelDemand& demand, const profile::LatencyTable& ta
     if (!(to_ms > 0)) break;
     const double slope = (to_ms - from_ms) / (to - from);
     for (std::uint32_t batch = from + 1; within && batch <= to; ++batch) {
-      within = keep(batch, batch == to ? to_ms : from_ms + slope * (batch - from));
+      within = keep(batch == to ? to_ms : from_ms + slope * (batch - from));
     }
     from = to;
     from_ms = to_ms;

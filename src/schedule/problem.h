@@ -1,45 +1,34 @@
 // A PlanInput laid out for policies: models, device classes and sizes as indices, and per (model,
 // class, size) the latency of every batch that could ever be part of a round, in one flat array.
-// Built once per plan() call, so that no inner loop looks up a string or searches a table.
-// Immutable once built; it refers to the PlanInput it came from.
+// Built once per plan() call, so that no inner loop looks up a string or searches a table. Where
+// gpulets slow each other down there are further rows, each for one set of neighbours, made when
+// they are first asked for (rows_beside.h). It refers to the PlanInput it came from. One thread at
+// a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/policy.h"
+#include "schedule/row.h"
+#include "schedule/rows_beside.h"
 
 namespace gpulet::schedule {
-
-// Rates are compared with this relative slack: what is left of a demand below it is rounding, not
-// load. Far below check()'s tolerance.
-inline constexpr double kRoundingSlack = 1e-9;
-
-// One model on one size of one device class.
-//
-// Latencies never fall as the batch grows: where the measured ones do (noise), the smaller batch's
-// counts on, because a round may always bring less than a full batch. That makes the mathematics of
-// round.h exact, and what a plan states (the measured latency) at most what was reckoned with.
-//
-// Batches are kept up to the first that takes more than half the SLO: in every round, shared or
-// not, the duty cycle is at least the batch's own latency, and both together must be within the
-// SLO.
-struct Row {
-  const double* latency_ms = nullptr;  // [batch - 1], margin included
-  std::uint32_t largest = 0;           // 0: no batch meets the SLO at this size
-  double most_rate = 0;                // requests per second of the model alone (saturating)
-  double least_ms = 0;  // gpulet time per request at its best batch: no round can do with less
-};
 
 // Devices that are alike for planning.
 struct DeviceClass {
   const Device* example = nullptr;
   const profile::Profile* profile = nullptr;
-  std::vector<int> sizes;              // percent, ascending
+  const profile::InterferenceModel* interference = nullptr;  // null: every slowdown is 1
+  std::vector<int> sizes;                                    // percent, ascending
   std::vector<std::uint32_t> devices;  // indices into Problem::devices, ascending
 };
+
+// The batches at which a table's latency may change its slope: between two of them it is linear.
+[[nodiscard]] std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table);
 
 // What a class knows of a model, beside its rows.
 struct ModelOnClass {
@@ -66,10 +55,19 @@ class Problem {
   // How many devices a plan may use.
   [[nodiscard]] std::size_t device_budget() const { return device_budget_; }
 
+  // Alone on the device.
   [[nodiscard]] const Row& row(std::size_t model, std::size_t device_class,
                                std::size_t size) const {
     return rows_[first_row_[device_class] + model * classes_[device_class].sizes.size() + size];
   }
+  // Whether gpulets of such a device slow each other down.
+  [[nodiscard]] bool interferes(std::size_t device_class) const {
+    return classes_[device_class].interference != nullptr;
+  }
+  // Beside the gpulets that are given, which share its device with it. Stays where it is for as
+  // long as the Problem lives.
+  [[nodiscard]] const Row& row_beside(std::size_t model, std::size_t device_class, std::size_t size,
+                                      std::span<const Neighbour> neighbours);
   [[nodiscard]] const ModelOnClass& on_class(std::size_t model, std::size_t device_class) const {
     return on_class_[device_class * models_.size() + model];
   }
@@ -79,6 +77,7 @@ class Problem {
   void add_rows(std::size_t device_class);
   void add_row(const ModelDemand& demand, const profile::LatencyTable& table,
                const std::vector<std::uint32_t>& knots, Share size);
+  void finish_rows();
 
   const PlanInput* input_;
   std::vector<const ModelDemand*> models_;
@@ -89,6 +88,7 @@ class Problem {
   std::vector<Row> rows_;
   std::vector<ModelOnClass> on_class_;
   std::vector<double> latencies_ms_;  // what the rows point into
+  RowsBeside rows_beside_;
 };
 
 }  // namespace gpulet::schedule

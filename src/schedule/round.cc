@@ -33,11 +33,17 @@ constexpr double kSlack = 1 + kRoundingSlack;
 }  // namespace
 
 std::uint32_t batch_of_round(const Turn& turn, double duty_cycle_ms, double deviations) {
-  double arrivals = turn.rate * duty_cycle_ms / 1000 / kSlack;
-  if (deviations > 0) arrivals += deviations * std::sqrt(arrivals);
-  if (!(arrivals <= turn.row->largest)) return turn.row->largest + 1;
-  const auto whole = static_cast<std::uint32_t>(arrivals);
-  return std::max(1U, whole < arrivals ? whole + 1 : whole);
+  const Row& row = *turn.row;
+  const double mean = turn.rate * duty_cycle_ms / 1000 / kSlack;
+  const double wanted = deviations > 0 ? mean + deviations * std::sqrt(mean) : mean;
+  if (!(wanted <= row.largest)) return row.largest + 1;
+  const auto whole = static_cast<std::uint32_t>(wanted);
+  std::uint32_t batch = std::max(1U, whole < wanted ? whole + 1 : whole);
+  if (row.headroom == nullptr || duty_cycle_ms <= 0) return batch;
+  while (batch <= row.largest && requests_held(row, batch, turn.slo_ms, duty_cycle_ms) < mean) {
+    ++batch;
+  }
+  return batch;
 }
 
 std::optional<double> least_duty_cycle_ms(std::span<const Turn> turns, double deviations) {
@@ -77,7 +83,7 @@ double most_rate_beside(std::span<const Turn> turns, const Row& row, double slo_
       if (busy_ms <= duty_cycle_ms) break;
       duty_cycle_ms = busy_ms;
     }
-    most = std::max(most, batch * 1000.0 / duty_cycle_ms);
+    most = std::max(most, requests_held(row, batch, slo_ms, duty_cycle_ms) * 1000 / duty_cycle_ms);
   }
   return most;
 }

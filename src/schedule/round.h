@@ -19,8 +19,9 @@ struct Turn {
   std::uint32_t model = 0;  // index in Problem::models
 };
 
-// The batch that holds what arrives in a round, on average and `deviations` standard deviations of
-// a Poisson stream more; above row->largest where no batch does.
+// The smallest batch that holds what arrives in a round (requests_held), and `deviations` standard
+// deviations of a Poisson stream more than the mean; above row->largest where no batch does. Never
+// falls as the duty cycle grows: the round brings more, and leaves fewer of them to wait for.
 [[nodiscard]] std::uint32_t batch_of_round(const Turn& turn, double duty_cycle_ms,
                                            double deviations = 0);
 

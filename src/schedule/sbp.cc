@@ -16,69 +16,77 @@
 //    rate.
 //  - A rest that fits nowhere whole is not spread over devices (neither paper splits one), but the
 //    largest part that one device takes is served: better a part than nothing.
+//  - The same packing fills equal parts of devices (sbp_split.cc). Parts of open devices go first.
+//    Where parts of one device slow each other down, a part whose neighbours leave a model less
+//    than half of what it would have there alone is passed over while there are others.
 #include "schedule/sbp.h"
 
 #include <algorithm>
 #include <optional>
-#include <vector>
 
-#include "schedule/draft.h"
 #include "schedule/finish.h"
+#include "schedule/spot.h"
 
 namespace gpulet::schedule {
 namespace {
 
 class Packing {
  public:
-  explicit Packing(const PlanInput& input) : problem_(input), draft_(problem_) {}
+  Packing(Problem& problem, const std::vector<EqualParts>& division)
+      : problem_(problem), division_(division), draft_(problem) {}
 
-  Plan run() {
+  Draft run() {
     for (std::size_t model = 0; model < problem_.models().size(); ++model) saturate(model);
     for (const std::size_t model : rests_by_occupancy()) place_rest(model);
-    return finish("sbp", draft_);
+    return std::move(draft_);
   }
 
  private:
-  [[nodiscard]] std::uint32_t whole(std::size_t device_class) const {
-    return static_cast<std::uint32_t>(problem_.classes()[device_class].sizes.size() - 1);
+  [[nodiscard]] const Row& row_alone(std::size_t model, std::size_t device_class) const {
+    return problem_.row(model, device_class, division_[device_class].size);
   }
 
-  // The class with a free device on which the model is fastest; nothing where it has no row on any.
-  [[nodiscard]] std::optional<std::size_t> best_free_class(std::size_t model) const {
-    std::optional<std::size_t> best;
-    double best_rate = 0;
+  // The free part on which the model is fastest; nothing where it has no row on any.
+  [[nodiscard]] std::optional<Spot> best_part(std::size_t model) {
+    std::optional<Spot> best;
     for (std::size_t index = 0; index < problem_.classes().size(); ++index) {
-      const double rate = problem_.row(model, index, whole(index)).most_rate;
-      if (rate > best_rate && draft_.can_open(index) && draft_.memory_fits_empty(model, index)) {
-        best = index;
-        best_rate = rate;
+      const double rate = row_alone(model, index).most_rate;
+      if (rate > (best ? best->rate : 0) && draft_.can_open(index) &&
+          draft_.memory_fits_empty(model, index)) {
+        best = Spot{{index, std::nullopt, division_[index].size}, rate};
       }
     }
-    return best;
-  }
-
-  void give_device(std::size_t model, std::size_t device_class, double rate) {
-    draft_.add_gpulet(draft_.open(device_class), whole(device_class), model, rate);
+    const double enough = best ? best->rate / 2 : 0;
+    std::optional<Spot> open;
+    for (const std::uint32_t device : draft_.roomy()) {
+      const DraftDevice& host = draft_.devices()[device];
+      const EqualParts& division = division_[host.device_class];
+      if (host.partitions >= division.parts) continue;
+      const double rate = draft_.most_rate_of_new(device, division.size, model);
+      const double least = open ? open->rate : enough;
+      if (rate > least || (open && rate == least && device < *open->device)) {
+        open = Spot{{host.device_class, device, division.size}, rate};
+      }
+    }
+    return open ? open : best;
   }
 
   void saturate(std::size_t model) {
     while (draft_.left(model) > 0) {
-      const std::optional<std::size_t> device_class = best_free_class(model);
-      if (!device_class) return;
-      const double rate = problem_.row(model, *device_class, whole(*device_class)).most_rate;
-      if (draft_.left(model) < rate) return;
-      give_device(model, *device_class, rate);
+      const std::optional<Spot> part = best_part(model);
+      if (!part || draft_.left(model) < part->rate) return;
+      occupy(draft_, model, *part);
     }
   }
 
-  // The fraction of its duty cycle that a rest alone keeps a device busy: with the largest batch
+  // The fraction of its duty cycle that a rest alone keeps a part busy: with the largest batch
   // whose time to gather and to run is within the SLO, or with single requests, once in as long as
   // the SLO allows.
   [[nodiscard]] double occupancy(std::size_t model) const {
     double least = 1;
     const double slo_ms = problem_.models()[model]->slo_ms;
     for (std::size_t index = 0; index < problem_.classes().size(); ++index) {
-      const Row& row = problem_.row(model, index, whole(index));
+      const Row& row = row_alone(model, index);
       if (row.largest == 0) continue;
       double occupied = row.latency_ms[0] / (slo_ms - row.latency_ms[0]);
       for (std::uint32_t batch = 1; batch <= row.largest; ++batch) {
@@ -118,20 +126,36 @@ class Packing {
     }
     if (best) {
       draft_.add(*best, model, draft_.left(model));
-    } else if (const auto device_class = best_free_class(model)) {
-      const double most = problem_.row(model, *device_class, whole(*device_class)).most_rate;
-      give_device(model, *device_class, std::min(draft_.left(model), most));
+    } else if (const auto part = best_part(model)) {
+      occupy(draft_, model, *part);
     } else if (const auto room = draft_.most_room(model)) {
       draft_.add(room->gpulet, model, std::min(room->rate, draft_.left(model)));
     }
   }
 
-  Problem problem_;
+  Problem& problem_;
+  const std::vector<EqualParts>& division_;
   Draft draft_;
 };
 
 }  // namespace
 
-Plan SquishyBinPacking::plan(const PlanInput& input) const { return Packing(input).run(); }
+std::vector<EqualParts> whole_devices(const Problem& problem) {
+  std::vector<EqualParts> division;
+  division.reserve(problem.classes().size());
+  for (const DeviceClass& device_class : problem.classes()) {
+    division.push_back({static_cast<std::uint32_t>(device_class.sizes.size() - 1), 1});
+  }
+  return division;
+}
+
+Draft pack(Problem& problem, const std::vector<EqualParts>& division) {
+  return Packing(problem, division).run();
+}
+
+Plan SquishyBinPacking::plan(const PlanInput& input) const {
+  Problem problem(input);
+  return finish(name(), pack(problem, whole_devices(problem)));
+}
 
 }  // namespace gpulet::schedule

@@ -43,6 +43,7 @@ void BackendCore::on_event(BatchArrived& event, Now now) {
   run.input_bytes = input.size();
   if (gpulet.held.empty()) gpulet.last_progress = now.time;
   gpulet.held.push_back(std::move(held));
+  plan_look(gpulet);
   now.effects.push_back(RunOnProxy{gpulet.id(), std::move(run), std::move(input)});
 }
 
@@ -74,9 +75,9 @@ Status BackendCore::refusal(const BatchArrived& event, Time now) const {
 Result<Duration> BackendCore::simulated_latency(const HostedGpulet& gpulet, const Batch& batch) {
   if (!is_simulated(gpulet.device())) return Duration{};
   std::vector<SimulatedBatch> beside;
-  for (const auto& [id, other] : gpulets_) {
-    if (id == gpulet.id() || other.device() != gpulet.device() || other.held.empty()) continue;
-    beside.push_back({other.held.front().model, other.held.front().count, other.size()});
+  for (const HostedGpulet* other : on_device_[gpulet.device()]) {
+    if (other == &gpulet || other->held.empty()) continue;
+    beside.push_back({other->held.front().model, other->held.front().count, other->size()});
   }
   return simulated_[gpulet.device()].latency({batch.model, batch.count, gpulet.size()}, beside);
 }
@@ -96,6 +97,7 @@ void BackendCore::on_event(ProxyRan& event, Now now) {
   const auto held = std::move(*found);
   gpulet->held.erase(found);
   gpulet->last_progress = now.time;
+  plan_look(*gpulet);
 
   BatchResult result;
   result.id = held.id;

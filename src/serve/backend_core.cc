@@ -15,13 +15,15 @@ constexpr Duration kRarestHeartbeat = std::chrono::hours(1);
 
 BackendCore::BackendCore(BackendCoreOptions options) : options_(std::move(options)) {
   for (const auto& offer : options_.devices) {
-    simulated_.emplace_back(offer.device.type, options_.profiles);
+    simulated_.emplace_back(offer.device.type, options_.profiles, options_.measured);
   }
+  on_device_.resize(options_.devices.size());
 }
 
 void BackendCore::on(BackendEvent event, Time now, BackendEffects& effects) {
   std::visit([&](auto& of_kind) { on_event(of_kind, Now{now, effects}); }, event);
-  erase_gone();
+  if (some_gone_) erase_gone();
+  settle_looks();
 }
 
 Time BackendCore::next_wakeup() const {
@@ -31,8 +33,7 @@ Time BackendCore::next_wakeup() const {
                ? std::min(next_heartbeat_, last_heard_ + kSilentHeartbeats * *heartbeat_every_)
                : connected_at_ + options_.welcome_timeout;
   }
-  for (const auto& [id, gpulet] : gpulets_) next = std::min(next, next_look(gpulet));
-  return next;
+  return looks_.empty() ? next : std::min(next, looks_.top().first);
 }
 
 bool BackendCore::takes_batches(GpuletId gpulet) const {
@@ -81,7 +82,15 @@ void BackendCore::on_event(Heartbeat& /*event*/, Now now) { last_heard_ = now.ti
 
 void BackendCore::on_event(TimePassed& /*event*/, Now now) {
   look_at_frontend(now);
-  for (auto& [id, gpulet] : gpulets_) look_at(gpulet, now);
+  while (!looks_.empty() && looks_.top().first <= now.time) {
+    const auto [time, id] = looks_.top();
+    looks_.pop();
+    auto* gpulet = find(id);
+    if (gpulet == nullptr || gpulet->look != time) continue;  // an earlier look took its place
+    gpulet->look = kNever;
+    look_at(*gpulet, now);
+    plan_look(*gpulet);
+  }
 }
 
 void BackendCore::look_at_frontend(Now now) {

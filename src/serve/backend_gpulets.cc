@@ -18,13 +18,44 @@ HostedGpulet* BackendCore::find(GpuletId gpulet) {
   return found == gpulets_.end() ? nullptr : &found->second;
 }
 
+void BackendCore::let_go(HostedGpulet& gpulet, Now now) {
+  gpulet.enter(GpuletPhase::gone, now.time);
+  gpulet.status = {};
+  some_gone_ = true;
+  tell(gpulet.report(), now);
+}
+
 void BackendCore::erase_gone() {
+  for (auto& neighbours : on_device_) {
+    std::erase_if(neighbours, [](const auto* one) { return one->phase() == GpuletPhase::gone; });
+  }
   std::erase_if(gpulets_,
                 [](const auto& entry) { return entry.second.phase() == GpuletPhase::gone; });
+  some_gone_ = false;
+}
+
+void BackendCore::plan_look(HostedGpulet& gpulet) {
+  const auto time = next_look(gpulet);
+  if (time >= gpulet.look) return;  // it is looked at before; settle_looks moves that
+  gpulet.look = time;
+  looks_.emplace(time, gpulet.id());
+}
+
+void BackendCore::settle_looks() {
+  while (!looks_.empty()) {
+    const auto [time, id] = looks_.top();
+    auto* gpulet = find(id);
+    const bool is_due = gpulet != nullptr && gpulet->look == time && next_look(*gpulet) == time;
+    if (is_due) return;
+    looks_.pop();
+    if (gpulet == nullptr || gpulet->look != time) continue;
+    gpulet->look = kNever;
+    plan_look(*gpulet);
+  }
 }
 
 bool BackendCore::is_simulated(std::uint32_t device) const {
-  return options_.devices[device].device.partitioning == "simulated";
+  return options_.all_simulated || options_.devices[device].device.partitioning == "simulated";
 }
 
 void BackendCore::on_event(GpuletAsked& event, Now now) {
@@ -48,6 +79,10 @@ void BackendCore::on_event(GpuletAsked& event, Now now) {
     files_.erase(model.sha256);  // what the store has now, counts
   files_.insert(event.stored.begin(), event.stored.end());
   auto& gpulet = gpulets_.emplace(event.create.id, std::move(made).value()).first->second;
+  auto& neighbours = on_device_[gpulet.device()];
+  const auto by_id = [](const auto* a, const auto* b) { return a->id() < b->id(); };
+  neighbours.insert(std::upper_bound(neighbours.begin(), neighbours.end(), &gpulet, by_id),
+                    &gpulet);
   tell(gpulet.report(), now);
   if (lacks_files(gpulet)) {
     want_missing_files(gpulet, now);
@@ -119,6 +154,7 @@ void BackendCore::on_event(ModelFailed& event, Now now) {
 void BackendCore::start(HostedGpulet& gpulet, Now now) {
   gpulet.enter(GpuletPhase::starting, now.time);
   gpulet.restart_at = kNever;
+  plan_look(gpulet);
   now.effects.push_back(StartGpulet{gpulet.id(), gpulet.device(), gpulet.size(),
                                     gpulet.loading_order(files_), gpulet.input_capacity(),
                                     gpulet.output_capacity()});
@@ -177,9 +213,7 @@ void BackendCore::retire(HostedGpulet& gpulet, Now now) {
     now.effects.push_back(FinishProxy{gpulet.id()});
     return;
   }
-  gpulet.enter(GpuletPhase::gone, now.time);
-  gpulet.status = {};
-  tell(gpulet.report(), now);
+  let_go(gpulet, now);
 }
 
 void BackendCore::on_event(ProxyEnded& event, Now now) {
@@ -188,9 +222,7 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
   const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
   answer_all_unavailable(*gpulet, why, now);
   if (gpulet->phase() == GpuletPhase::retiring) {
-    gpulet->enter(GpuletPhase::gone, now.time);
-    gpulet->status = {};
-    tell(gpulet->report(), now);
+    let_go(*gpulet, now);
     return;
   }
   give_up_or_restart(*gpulet, why, now);
@@ -210,6 +242,7 @@ void BackendCore::give_up_or_restart(HostedGpulet& gpulet, const Status& why, No
   } else {
     gpulet.enter(GpuletPhase::restarting, now.time);
     gpulet.restart_at = now.time + restart_delay(gpulet.restarts++);
+    plan_look(gpulet);
   }
   tell(gpulet.report(), now);
 }

@@ -32,7 +32,7 @@ double Demands::needed(const Model& model) const {
   const double kept = std::min(model.served.configured_rate, options_.least_rate);
   // A rate of almost nothing is the tail of an estimate, not a demand.
   const double negligible = 0.01;
-  return std::max(rate < negligible ? 0.0 : rate * (1 + options_.headroom), kept);
+  return std::max(rate < negligible ? 0.0 : rate * (1 + options_.growth), kept);
 }
 
 bool Demands::above(const Model& model) {

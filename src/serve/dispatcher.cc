@@ -26,40 +26,48 @@ void Dispatcher::touch(const Gpulet& gpulet) {
   for (const Lane& lane : gpulet.lanes) touch(lane.model);
 }
 
-void Dispatcher::recount_room() {
-  for (ModelState& state : queues_) state.room = 0;
-  for (const auto& [id, gpulet] : gpulets_) {
-    if (!gpulet.ready) continue;
-    for (const Lane& lane : gpulet.lanes) queues_[lane.model].room += lane.execution.size();
+void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
+  if (gpulet.ready == ready) return;
+  gpulet.ready = ready;
+  for (const Lane& lane : gpulet.lanes) {
+    std::size_t& room = queues_[lane.model].room;
+    room = ready ? room + lane.execution.size() : room - lane.execution.size();
   }
 }
 
 void Dispatcher::set_routes(const std::vector<Route>& routes, Time now) {
   for (auto& [id, gpulet] : gpulets_) gpulet.lanes.clear();
-  for (ModelState& state : queues_) state.gpulets.clear();
+  for (ModelState& state : queues_) {
+    state.places.clear();
+    state.room = 0;
+  }
   for (const Route& route : routes) {
     Gpulet& gpulet = gpulets_[route.gpulet];
     gpulet.backend = route.backend;
     gpulet.duty_cycle = route.duty_cycle;
     for (const LaneSpec& spec : route.lanes) {
       gpulet.lanes.push_back({spec.model, spec.execution, now});
-      queues_[spec.model].gpulets.push_back(route.gpulet);
+      if (gpulet.ready) queues_[spec.model].room += spec.execution.size();
+    }
+    for (Lane& lane : gpulet.lanes) {
+      queues_[lane.model].places.push_back({route.gpulet, &gpulet, &lane});
     }
     touch(gpulet);
   }
-  for (ModelState& state : queues_) std::sort(state.gpulets.begin(), state.gpulets.end());
+  for (ModelState& state : queues_) {
+    std::sort(state.places.begin(), state.places.end(),
+              [](const Place& a, const Place& b) { return a.id < b.id; });
+  }
   std::erase_if(gpulets_, [](const auto& entry) {
     return entry.second.lanes.empty() && entry.second.in_flight == 0;
   });
-  recount_room();
 }
 
 void Dispatcher::set_ready(GpuletId id, bool ready, Time now) {
   const auto found = gpulets_.find(id);
   if (found == gpulets_.end()) return;
-  found->second.ready = ready;
+  change_ready(found->second, ready);
   found->second.busy_until = std::max(found->second.busy_until, now);
-  recount_room();
   touch(found->second);
 }
 
@@ -67,9 +75,11 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   const auto found = gpulets_.find(id);
   if (found == gpulets_.end()) return;
   touch(found->second);
+  change_ready(found->second, false);
+  for (const Lane& lane : found->second.lanes) {
+    std::erase_if(queues_[lane.model].places, [id](const Place& place) { return place.id == id; });
+  }
   gpulets_.erase(found);
-  for (ModelState& state : queues_) std::erase(state.gpulets, id);
-  recount_room();
   std::vector<BatchId> lost;
   for (const auto& [batch, held] : in_flight_) {
     if (held.gpulet == id) lost.push_back(batch);
@@ -83,8 +93,8 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
 }
 
 bool Dispatcher::has_ready_lane(ModelIndex model) const {
-  return std::any_of(queues_[model].gpulets.begin(), queues_[model].gpulets.end(),
-                     [this](GpuletId id) { return gpulets_.at(id).ready; });
+  return std::any_of(queues_[model].places.begin(), queues_[model].places.end(),
+                     [](const Place& place) { return place.gpulet->ready; });
 }
 
 std::size_t Dispatcher::in_flight(GpuletId id) const {
@@ -227,13 +237,10 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
   ModelState& state = queues_[model];
   if (state.requests.empty()) return;
   Time reachable = kNever;
-  for (const GpuletId id : state.gpulets) {
-    const Gpulet& gpulet = gpulets_.at(id);
-    if (!gpulet.ready) continue;
-    for (const Lane& lane : gpulet.lanes) {
-      if (lane.model == model)
-        reachable = std::min(reachable, reachable_deadline(gpulet, lane, now));
-    }
+  for (const Place& place : state.places) {
+    if (!place.gpulet->ready) continue;
+    reachable = std::min(reachable, reachable_deadline(*place.gpulet, *place.lane, now));
+    if (reachable <= state.requests.front_deadline()) return;  // nobody is hopeless
   }
   const bool nobody = reachable == kNever;
   if (nobody) reachable = now;  // a gpulet may yet come: only what is past its deadline is lost
@@ -245,9 +252,8 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
   }
 }
 
-void Dispatcher::dispatch(GpuletId id, Lane& lane, std::uint32_t count, Time now,
+void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                           DispatchOutput& out) {
-  Gpulet& gpulet = gpulets_.at(id);
   ModelState& state = queues_[lane.model];
   InFlight held;
   held.gpulet = id;
@@ -282,8 +288,20 @@ void Dispatcher::dispatch(GpuletId id, Lane& lane, std::uint32_t count, Time now
   out.batches.push_back({gpulet.backend, std::move(batch)});
 }
 
-bool Dispatcher::pump_gpulet(GpuletId id, Time now, Time& wake, DispatchOutput& out) {
-  Gpulet& gpulet = gpulets_.at(id);
+// A lane that shares its gpulet must not delay the turns of those beside it: their objectives were
+// planned for one round of waiting. Its own model's queue may be full at any time, because other
+// gpulets serve from it too.
+bool Dispatcher::may_run_ahead(const Gpulet& gpulet, const Lane& lane, Time now) const {
+  if (gpulet.lanes.size() == 1) return true;
+  if (gpulet.in_flight > 0) return false;
+  return std::all_of(gpulet.lanes.begin(), gpulet.lanes.end(), [&](const Lane& other) {
+    return &other == &lane || queues_[other.model].requests.empty() ||
+           now + lane.execution.back() <= other.turn;
+  });
+}
+
+bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out) {
+  Gpulet& gpulet = *place.gpulet;
   if (!gpulet.ready || gpulet.in_flight >= kBatchesInFlight) return false;
   Lane* chosen = nullptr;
   std::uint32_t count = 0;
@@ -300,9 +318,7 @@ bool Dispatcher::pump_gpulet(GpuletId id, Time now, Time& wake, DispatchOutput& 
     view.start = std::max(now, gpulet.busy_until);
     view.allowance = gpulet.allowance.for_execution(
         lane.execution[std::min(view.waiting, lane.execution.size()) - 1]);
-    // A lane that shares its gpulet must not fill both places of the pipeline ahead of its
-    // neighbours' turns.
-    view.may_run_ahead = gpulet.lanes.size() == 1 || gpulet.in_flight == 0;
+    view.may_run_ahead = may_run_ahead(gpulet, lane, now);
     const batching::Decision decision = batching::decide(view, now);
     if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
       wake = std::min(wake, wait->time);
@@ -312,15 +328,15 @@ bool Dispatcher::pump_gpulet(GpuletId id, Time now, Time& wake, DispatchOutput& 
     }
   }
   if (chosen == nullptr) return false;
-  dispatch(id, *chosen, count, now, out);
+  dispatch(place.id, gpulet, *chosen, count, now, out);
   return true;
 }
 
 void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
   ModelState& state = queues_[model];
   Time wake = kNever;
-  for (const GpuletId id : state.gpulets) {
-    while (pump_gpulet(id, now, wake, out)) {
+  for (const Place& place : state.places) {
+    while (pump_gpulet(place, now, wake, out)) {
     }
   }
   drop_hopeless(model, now, out);

@@ -16,6 +16,11 @@ Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
     }
   }
   backends_[backend] = {hello.node, hello.devices, now};
+  std::erase_if(places_, [backend](const auto& entry) { return entry.second.backend == backend; });
+  for (std::size_t i = 0; i < hello.devices.size(); ++i) {
+    if (hello.devices[i].device.key.node != hello.node) continue;  // not its own to offer
+    places_.insert_or_assign(hello.devices[i].device.key, Place{backend, i});
+  }
   for (const GpuletReport& told : hello.gpulets) {
     if (told.state == GpuletState::gone) continue;  // on its way out, for the frontend before
     gpulets_[told.id] = {
@@ -26,6 +31,7 @@ Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
 
 std::vector<GpuletId> Fleet::leave(BackendId backend) {
   backends_.erase(backend);
+  std::erase_if(places_, [backend](const auto& entry) { return entry.second.backend == backend; });
   std::vector<GpuletId> lost;
   for (const auto& [id, gpulet] : gpulets_) {
     if (gpulet.backend == backend) lost.push_back(id);
@@ -71,13 +77,14 @@ const FleetGpulet* Fleet::find(GpuletId id) const {
 }
 
 std::optional<BackendId> Fleet::backend_of(const schedule::DeviceKey& device) const {
-  for (const auto& [id, backend] : backends_) {
-    if (backend.node != device.node) continue;
-    for (const DeviceOffer& offer : backend.devices) {
-      if (offer.device.key == device) return id;
-    }
-  }
-  return std::nullopt;
+  const auto found = places_.find(device);
+  return found == places_.end() ? std::nullopt : std::optional(found->second.backend);
+}
+
+const DeviceOffer* Fleet::offer_of(const schedule::DeviceKey& device) const {
+  const auto found = places_.find(device);
+  if (found == places_.end()) return nullptr;
+  return &backends_.at(found->second.backend).devices[found->second.offer];
 }
 
 schedule::Cluster Fleet::cluster() const {

@@ -11,6 +11,12 @@ constexpr std::size_t kEventsKept = 50;
 // each.
 constexpr unsigned kRunShift = 40;
 
+DemandOptions demand_options(const FrontendOptions& options) {
+  DemandOptions demands = options.demands;
+  if (options.keep_plan) demands.growth = 0;
+  return demands;
+}
+
 }  // namespace
 
 FrontendCore::FrontendCore(FrontendOptions options, std::vector<ServedModel> models,
@@ -18,7 +24,7 @@ FrontendCore::FrontendCore(FrontendOptions options, std::vector<ServedModel> mod
     : options_(std::move(options)),
       profiles_(&profiles),
       dispatcher_(models, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
-      demands_(models, options_.demands),
+      demands_(models, demand_options(options_)),
       plan_wanted_(true),
       last_plan_(now - options_.least_between_plans),
       period_end_(now + options_.period),
@@ -167,6 +173,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
                          FrontendEffects& effects) {
   const FleetGpulet* known = fleet_.find(message.id);
   if (known == nullptr || known->backend != backend) return;
+  gpulets_changed_ = true;
   const GpuletState before = known->state;
   const std::vector<schedule::LoadedModel> models = known->models;
   const std::string where = known->device.node + "/" + std::to_string(known->device.device);
@@ -227,6 +234,7 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
   const auto found = fleet_.backends().find(backend);
   if (found == fleet_.backends().end()) return;
   const std::string node = found->second.node;
+  gpulets_changed_ = true;
   DispatchOutput output;
   for (const GpuletId id : fleet_.leave(backend)) {
     dispatcher_.remove(id, now, output);
@@ -268,14 +276,14 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   const Duration since_last = now - (next_tick_ - options_.tick);
   next_tick_ = now + options_.tick;
   demands_.tick(now);
-  std::map<GpuletId, Duration> executed;
-  busy_.clear();
+  std::erase_if(busy_, [this](const auto& entry) { return !serving_.contains(entry.first); });
   for (const auto& [id, planned] : serving_) {
-    executed[id] = dispatcher_.statistics(id).executed;
-    busy_[id] =
-        std::min(1.0, to_seconds(executed[id] - executed_at_tick_[id]) / to_seconds(since_last));
+    Busy& busy = busy_[id];
+    const Duration executed = dispatcher_.statistics(id).executed;
+    busy.fraction =
+        std::min(1.0, to_seconds(executed - busy.executed_at_tick) / to_seconds(since_last));
+    busy.executed_at_tick = executed;
   }
-  executed_at_tick_ = std::move(executed);
 
   for (const BackendId silent : fleet_.silent_since(now - 4 * options_.heartbeat)) {
     const Status reason(StatusCode::timeout, "nothing was heard from it for four heartbeats");

@@ -9,6 +9,7 @@ namespace gpulet::serve {
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   if (!plan_wanted_ || plan_pending_ || rollout_ || draining_) return;
+  if (options_.keep_plan && epoch_.value > 0) return;
   if (now < gather_until_) return;
   if (now - last_plan_ < options_.least_between_plans) return;  // the next tick asks again
   MakePlan request;
@@ -28,6 +29,8 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
       [this](const schedule::ModelDemand& demand) { return !held_back_.contains(demand.name); });
   if (!serving_.empty()) request.current = plan_;
   request.options.margin = options_.margin;
+  request.options.headroom = options_.headroom;
+  request.options.max_devices = options_.max_devices;
   effects.emplace_back(std::move(request));
 }
 
@@ -52,6 +55,7 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
     return;
   }
   last_plan_refused_ = false;
+  gpulets_changed_ = true;
   schedule::Steps steps = schedule::reconcile(fleet_.running(), event.plan);
   rollout_.emplace(
       std::move(event.plan), std::move(steps), [this] { return GpuletId{next_gpulet_++}; },
@@ -88,6 +92,7 @@ void FrontendCore::advance_rollout(Time now, FrontendEffects& effects) {
     activate(now, effects);
     return;
   }
+  if (!std::exchange(gpulets_changed_, false)) return;
   // A model that nobody serves now need not wait for the others' gpulets.
   bool joined = false;
   for (const auto& [id, part] : rollout_->parts()) {
@@ -133,11 +138,7 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
 
 Route FrontendCore::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
   Route route{id, fleet_.find(id)->backend, from_ms(planned.duty_cycle_ms), {}};
-  const std::vector<DeviceOffer>& devices = fleet_.backends().at(route.backend).devices;
-  const auto offer =
-      std::find_if(devices.begin(), devices.end(),
-                   [&planned](const DeviceOffer& one) { return one.device.key == planned.device; });
-  const profile::Profile& measured = profiles_->at(offer->device.type);
+  const profile::Profile& measured = profiles_->at(fleet_.offer_of(planned.device)->device.type);
   for (const schedule::Assignment& assignment : planned.assignments) {
     LaneSpec lane{model_index_.at(assignment.model), {}};
     const profile::LatencyTable& table = measured.find(assignment.model)->latency;

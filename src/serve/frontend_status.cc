@@ -27,7 +27,7 @@ FrontendStatus FrontendCore::status(Time now) const {
         id, gpulet, std::nullopt, dispatcher_.in_flight(id), 0, dispatcher_.statistics(id)};
     if (const auto planned = serving_.find(id); planned != serving_.end())
       one.planned = planned->second;
-    if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second;
+    if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
     status.gpulets.push_back(std::move(one));
   }
   for (ModelIndex i = 0; i < dispatcher_.models().size(); ++i) {

@@ -1,15 +1,40 @@
 #include "gpulet/serve/planning.h"
 
+#include <utility>
+
 #include "gpulet/schedule/check.h"
 
 namespace gpulet::serve {
+namespace {
+
+using profile::InterferenceKind;
+
+Result<ChosenInterference> of_kind(const profile::ProfileSet& profiles,
+                                   const std::vector<std::string>& device_types,
+                                   InterferenceKind kind) {
+  ChosenInterference chosen{kind, {}};
+  if (kind == InterferenceKind::none) return chosen;
+  for (const std::string& type : device_types) {
+    const auto found = profiles.find(type);
+    if (found == profiles.end() || chosen.models.contains(type)) continue;
+    Result<profile::InterferenceModel> model =
+        profile::InterferenceModel::create(found->second, kind);
+    if (!model.ok()) return model.status();
+    chosen.models.emplace(type, std::move(model).value());
+  }
+  return chosen;
+}
+
+}  // namespace
 
 PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy,
-                   const profile::ProfileSet& profiles) {
+                   const profile::ProfileSet& profiles,
+                   const profile::InterferenceSet& interference) {
   schedule::PlanInput input;
   input.cluster = request.cluster;
   input.demands = request.demands;
   input.profiles = &profiles;
+  input.interference = &interference;
   input.current = request.current ? &*request.current : nullptr;
   input.options = request.options;
   PlanMade made;
@@ -22,6 +47,26 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy,
   made.plan = policy.plan(input);
   made.faults = schedule::check(made.plan, input);
   return made;
+}
+
+Result<schedule::Headroom> parse_headroom(std::string_view text) {
+  if (text == "none") return schedule::Headroom::none;
+  if (text == "poisson") return schedule::Headroom::poisson;
+  return Status(StatusCode::invalid,
+                "'" + std::string(text) + "' is no headroom; write none or poisson");
+}
+
+Result<ChosenInterference> choose_interference(const profile::ProfileSet& profiles,
+                                               const std::vector<std::string>& device_types,
+                                               const std::optional<std::string>& asked) {
+  if (asked) {
+    const Result<InterferenceKind> kind = profile::parse_interference_kind(*asked);
+    if (!kind.ok()) return kind.status();
+    return of_kind(profiles, device_types, kind.value());
+  }
+  Result<ChosenInterference> learned = of_kind(profiles, device_types, InterferenceKind::learned);
+  if (learned.ok() || learned.status().code() != StatusCode::not_found) return learned;
+  return ChosenInterference{};
 }
 
 }  // namespace gpulet::serve

@@ -18,7 +18,7 @@ Rollout::Rollout(schedule::Plan plan, schedule::Steps steps,
 }
 
 bool Rollout::is_new(GpuletId id) const {
-  return std::find(created_.begin(), created_.end(), id) != created_.end();
+  return std::binary_search(created_.begin(), created_.end(), id);
 }
 
 void Rollout::lost(GpuletId id) {

@@ -2,28 +2,34 @@
 
 #include <utility>
 
-#include "gpulet/profile/interference.h"
-
 namespace gpulet::serve {
 
 SimulatedDevice::SimulatedDevice(std::string type,
-                                 std::shared_ptr<const profile::ProfileSet> profiles)
-    : type_(std::move(type)), profiles_(std::move(profiles)) {}
-
-const profile::Profile* SimulatedDevice::profile() const {
-  if (profiles_ == nullptr) return nullptr;
+                                 std::shared_ptr<const profile::ProfileSet> profiles,
+                                 std::shared_ptr<const profile::InterferenceSet> measured)
+    : type_(std::move(type)), profiles_(std::move(profiles)), measured_set_(std::move(measured)) {
+  if (profiles_ == nullptr) return;
   const auto found = profiles_->find(type_);
-  return found == profiles_->end() ? nullptr : &found->second;
+  if (found == profiles_->end()) return;
+  profile_ = &found->second;
+  if (measured_set_ == nullptr) {
+    profile::InterferenceSet own;
+    Result<profile::InterferenceModel> pairs =
+        profile::InterferenceModel::create(*profile_, profile::InterferenceKind::measured);
+    if (pairs.ok()) own.emplace(type_, std::move(pairs).value());
+    measured_set_ = std::make_shared<const profile::InterferenceSet>(std::move(own));
+  }
+  const auto pairs = measured_set_->find(type_);
+  if (pairs != measured_set_->end()) measured_ = &pairs->second;
 }
 
 Status SimulatedDevice::can_run(const std::string& model, std::uint32_t count, Share size) const {
-  const auto* measured = profile();
-  if (measured == nullptr) {
+  if (profile_ == nullptr) {
     return {StatusCode::invalid,
             "a simulated device of type '" + type_ +
                 "' needs the profile of that name; name its directory in \"profiles\""};
   }
-  const auto* of_model = measured->find(model);
+  const auto* of_model = profile_->find(model);
   if (of_model == nullptr) {
     return {StatusCode::invalid, "profile '" + type_ + "' lacks the model '" + model + "'"};
   }
@@ -37,23 +43,28 @@ Status SimulatedDevice::can_run(const std::string& model, std::uint32_t count, S
   return {};
 }
 
-Result<Duration> SimulatedDevice::latency(const SimulatedBatch& batch,
-                                          const std::vector<SimulatedBatch>& beside) {
-  auto possible = can_run(batch.model, batch.count, batch.size);
-  if (!possible.ok()) return possible;
-  const auto alone = profile()->find(batch.model)->latency.latency_ms(batch.count, batch.size);
-  double factor = 1;
-  for (const auto& other : beside) factor += slowdown(batch, other) - 1;
-  return from_ms(alone.value_or(0) * factor);
+const SimulatedDevice::Known* SimulatedDevice::know(const SimulatedBatch& batch) {
+  const auto found = known_.find(batch);
+  if (found != known_.end()) return &found->second;
+  if (!can_run(batch.model, batch.count, batch.size).ok()) return nullptr;
+  Known known;
+  known.alone_ms =
+      profile_->find(batch.model)->latency.latency_ms(batch.count, batch.size).value_or(0);
+  if (measured_ != nullptr) known.traits = measured_->traits(batch.model, batch.count, batch.size);
+  return &known_.emplace(batch, known).first->second;
 }
 
-double SimulatedDevice::slowdown(const SimulatedBatch& batch, const SimulatedBatch& other) {
-  const auto [entry, added] = slowdowns_.try_emplace({batch, other}, 1.0);
-  if (added) {
-    entry->second = profile::measured_slowdown(*profile(), {batch.model, batch.count, batch.size},
-                                               {other.model, other.count, other.size});
+Result<Duration> SimulatedDevice::latency(const SimulatedBatch& batch,
+                                          const std::vector<SimulatedBatch>& beside) {
+  const Known* self = know(batch);
+  if (self == nullptr) return can_run(batch.model, batch.count, batch.size);
+  double factor = 1;
+  for (const SimulatedBatch& other : beside) {
+    const Known* neighbour = measured_ == nullptr ? nullptr : know(other);
+    if (neighbour == nullptr) continue;
+    factor = profile::add_neighbour(factor, measured_->slowdown(self->traits, neighbour->traits));
   }
-  return entry->second;
+  return from_ms(self->alone_ms * factor);
 }
 
 }  // namespace gpulet::serve

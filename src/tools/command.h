@@ -36,6 +36,7 @@ void add_load_command(CLI::App& app, Run& chosen);
 void add_models_command(CLI::App& app, Run& chosen);
 void add_profile_command(CLI::App& app, Run& chosen);
 void add_schedule_command(CLI::App& app, Run& chosen);
+void add_simulate_command(CLI::App& app, Run& chosen);
 void add_status_command(CLI::App& app, Run& chosen);
 
 }  // namespace gpulet::tools

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     gpulet::tools::add_models_command(app, chosen);
     gpulet::tools::add_profile_command(app, chosen);
     gpulet::tools::add_schedule_command(app, chosen);
+    gpulet::tools::add_simulate_command(app, chosen);
     gpulet::tools::add_status_command(app, chosen);
 
     try {

@@ -1,4 +1,5 @@
-// gpulet profile import|run: make profiles, from CSV files or by measuring this machine.
+// gpulet profile import|run: make profiles, from CSV files or by measuring this machine (and check:
+// profile_check.h).
 #include <sys/utsname.h>
 
 #include <CLI/App.hpp>
@@ -25,6 +26,7 @@
 #include "gpulet/config/model_config.h"
 #include "gpulet/profile/store.h"
 #include "tools/command.h"
+#include "tools/profile_check.h"
 #include "tools/profile_run.h"
 #include "tools/table.h"
 
@@ -37,6 +39,7 @@ struct ImportOptions {
   std::string utilization;
   std::string interference;
   std::string out;
+  profile::FitOptions fit;
   bool json = false;
 };
 
@@ -72,6 +75,7 @@ void tell_written(const profile::Profile& profile, const std::filesystem::path& 
   if (!json) {
     std::cout << place << ": " << profile.models.size() << " models, " << count_cells(profile)
               << " cells of latency, " << profile.pairs.size() << " pairs\n";
+    if (const std::string fit = fit_line(profile); !fit.empty()) std::cout << fit << '\n';
     return;
   }
   nlohmann::ordered_json document;
@@ -79,6 +83,7 @@ void tell_written(const profile::Profile& profile, const std::filesystem::path& 
   document["directory"] = place;
   document["cells"] = count_cells(profile);
   document["pairs"] = profile.pairs.size();
+  if (const std::string fit = fit_line(profile); !fit.empty()) document["fit"] = fit;
   document["provenance"] = profile.provenance;
   document["models"] = nlohmann::ordered_json::array();
   for (const auto& [name, model] : profile.models) {
@@ -96,8 +101,11 @@ int import(const ImportOptions& options) {
   const profile::CsvSources sources{.latency = options.latency,
                                     .utilization = path_or_none(options.utilization),
                                     .interference = path_or_none(options.interference)};
-  const auto imported = profile::import_csv(options.name, sources);
+  auto imported = profile::import_csv(options.name, sources);
   if (!imported.ok()) return bad_input(imported.status());
+  if (Status fitted = keep_fit(imported.value(), options.fit); !fitted.ok()) {
+    return bad_input(fitted);
+  }
   if (Status written = profile::write_profile(imported.value(), options.out); !written.ok()) {
     return run_failed(written);
   }
@@ -235,7 +243,10 @@ Status add_kept(const RunOptions& options, profile::Profile& profile) {
   if (!stored.ok()) return stored.status();
   profile.models.merge(stored.value().models);
   profile.pairs = std::move(stored.value().pairs);
-  return {};
+  // Solo latencies have changed, and what the pairs say with them.
+  const auto& fit = stored.value().interference;
+  if (!fit) return {};
+  return keep_fit(profile, {.seed = fit->seed, .train_fraction = fit->train_fraction});
 }
 
 int run(const RunOptions& options) {
@@ -273,6 +284,7 @@ void add_import(CLI::App& profile, Run& chosen) {
   command->add_option("--interference", options->interference,
                       "model,batch,partition,other_model,other_batch,other_partition,latency_ms");
   command->add_option("--out", options->out, "the folder of profiles to write it to")->required();
+  add_fit_options(*command, options->fit);
   command->add_flag("--json", options->json, "print one JSON document");
   command->callback([options, &chosen] { chosen = [options] { return import(*options); }; });
 }
@@ -319,6 +331,7 @@ void add_profile_command(CLI::App& app, Run& chosen) {
   profile->require_subcommand(1);
   add_import(*profile, chosen);
   add_run(*profile, chosen);
+  add_profile_check(*profile, chosen);
 }
 
 }  // namespace gpulet::tools

@@ -8,16 +8,13 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "gpulet/config/cluster_config.h"
-#include "gpulet/profile/store.h"
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/from_config.h"
 #include "gpulet/schedule/policy.h"
 #include "tools/command.h"
+#include "tools/plan_options.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
@@ -26,14 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ScheduleOptions {
-  std::string cluster;
-  std::string profiles;
-  std::string demand;
-  std::string policy = "elastic";
+  PlanFlags plan;
   std::string scenarios;
-  std::optional<std::uint32_t> max_devices;
-  double margin = 1.05;
-  bool no_interference = false;
   bool json = false;
 };
 
@@ -81,12 +72,14 @@ Json to_json(const TimedPlan& made) {
   for (const schedule::Unserved& one : made.plan.unserved) {
     unserved.push_back({{"model", one.model}, {"rate", one.rate}});
   }
-  return {{"policy", made.plan.policy},
-          {"schedulable", made.plan.schedulable()},
-          {"devices_used", made.plan.devices_used()},
-          {"plan_time_us", std::llround(made.microseconds)},
-          {"gpulets", std::move(gpulets)},
-          {"unserved", std::move(unserved)}};
+  Json json{{"policy", made.plan.policy},
+            {"schedulable", made.plan.schedulable()},
+            {"devices_used", made.plan.devices_used()},
+            {"plan_time_us", std::llround(made.microseconds)},
+            {"gpulets", std::move(gpulets)},
+            {"unserved", std::move(unserved)}};
+  if (made.plan.lower_bound) json["lower_bound"] = *made.plan.lower_bound;
+  return json;
 }
 
 void print_unserved(const schedule::Plan& plan, std::ostream& out) {
@@ -121,6 +114,16 @@ void print_text(const TimedPlan& made, std::size_t devices) {
   std::cout << plan.policy << ": " << (plan.schedulable() ? "schedulable" : "not schedulable")
             << ", " << plan.devices_used() << " of " << devices << " devices, planned in "
             << fixed(made.microseconds, 0) << " us\n";
+  if (plan.lower_bound) {
+    std::cout << "at least " << *plan.lower_bound << " devices are needed for the whole demand";
+    if (plan.schedulable()) {
+      const std::uint32_t gap = plan.devices_used() - *plan.lower_bound;
+      std::cout << (gap == 0 ? ": no plan uses fewer"
+                             : ": this plan uses at most " + std::to_string(gap) +
+                                   " more than the best could");
+    }
+    std::cout << '\n';
+  }
   print_unserved(plan, std::cout);
   for (const std::string& note : plan.notes) std::cout << "note: " << note << '\n';
 }
@@ -138,23 +141,6 @@ int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
   return kSucceeded;
 }
 
-// The demand of one row. A model without a column keeps the rate of the demand file.
-Result<std::vector<std::size_t>> columns_of(const config::Scenarios& scenarios,
-                                            const std::vector<schedule::ModelDemand>& demands) {
-  std::vector<std::size_t> columns;
-  for (const std::string& model : scenarios.models) {
-    const auto found = std::find_if(demands.begin(), demands.end(),
-                                    [&](const auto& demand) { return demand.name == model; });
-    if (found == demands.end()) {
-      return Status(StatusCode::invalid, "the column '" + model +
-                                             "' names a model without an SLO: add it to the "
-                                             "demand file");
-    }
-    columns.push_back(static_cast<std::size_t>(found - demands.begin()));
-  }
-  return columns;
-}
-
 double percentile(std::vector<double> values, double fraction) {
   if (values.empty()) return 0;
   const auto rank =
@@ -166,17 +152,13 @@ double percentile(std::vector<double> values, double fraction) {
 
 int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& policy,
                    schedule::PlanInput input) {
-  const Result<config::Scenarios> scenarios = config::load_scenarios(options.scenarios);
+  const Result<LoadedScenarios> scenarios = load_scenarios(options.scenarios, input.demands);
   if (!scenarios.ok()) return bad_input(scenarios.status());
-  const Result<std::vector<std::size_t>> columns = columns_of(scenarios.value(), input.demands);
-  if (!columns.ok()) return bad_input(columns.status().within(options.scenarios));
   std::vector<bool> rows;
   std::vector<double> times;
-  for (const std::vector<double>& rates : scenarios.value().rates) {
+  for (const std::vector<schedule::ModelDemand>& demands : scenarios.value().rows) {
     const std::string where = options.scenarios + ": row " + std::to_string(rows.size() + 1);
-    for (std::size_t column = 0; column < rates.size(); ++column) {
-      input.demands[columns.value()[column]].rate = rates[column];
-    }
+    input.demands = demands;
     if (Status status = schedule::validate(input); !status.ok())
       return bad_input(status.within(where));
     const Result<TimedPlan> made = make_plan(policy, input);
@@ -205,32 +187,12 @@ int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& polic
 }
 
 int plan(const ScheduleOptions& options) {
-  const auto policy = schedule::make_policy(options.policy);
-  if (!policy.ok()) return bad_input(policy.status().within("--policy"));
-  const auto nodes = config::load_cluster(options.cluster);
-  if (!nodes.ok()) return bad_input(nodes.status());
-  const auto demands = config::load_demand(options.demand);
-  if (!demands.ok()) return bad_input(demands.status());
-  const auto profiles = profile::read_profiles(options.profiles);
-  if (!profiles.ok()) return bad_input(profiles.status());
-
-  schedule::PlanInput input;
-  input.cluster = schedule::cluster_from(nodes.value());
-  input.demands = schedule::demands_from(demands.value());
-  input.profiles = &profiles.value();
-  input.options.margin = options.margin;
-  input.options.max_devices = options.max_devices;
-  if (Status status = schedule::validate(input); !status.ok()) return bad_input(status);
-  return options.scenarios.empty() ? plan_once(options, *policy.value(), input)
-                                   : plan_scenarios(options, *policy.value(), std::move(input));
-}
-
-std::string policies() {
-  std::string text;
-  for (const std::string_view name : schedule::policy_names()) {
-    text += (text.empty() ? "" : ", ") + std::string(name);
-  }
-  return text;
+  const Result<LoadedPlanInput> loaded = load(options.plan);
+  if (!loaded.ok()) return bad_input(loaded.status());
+  const schedule::Policy& policy = *loaded.value().policy;
+  const schedule::PlanInput& input = loaded.value().input;
+  return options.scenarios.empty() ? plan_once(options, policy, input)
+                                   : plan_scenarios(options, policy, input);
 }
 
 }  // namespace
@@ -239,21 +201,10 @@ void add_schedule_command(CLI::App& app, Run& chosen) {
   CLI::App* const command =
       app.add_subcommand("schedule", "plan which gpulets serve a demand, without serving it");
   const auto options = std::make_shared<ScheduleOptions>();
-  command->add_option("--cluster", options->cluster, "cluster file: nodes and their devices")
-      ->required();
-  command->add_option("--profiles", options->profiles, "directory of profiles")->required();
-  command->add_option("--demand", options->demand, "demand file: models, rates and SLOs")
-      ->required();
-  command->add_option("--policy", options->policy, "one of " + policies())->capture_default_str();
-  command->add_option("--max-devices", options->max_devices, "use at most so many devices");
-  command->add_option("--margin", options->margin, "every latency is multiplied by it; at least 1")
-      ->capture_default_str();
+  add_plan_flags(*command, options->plan);
   command->add_option("--scenarios", options->scenarios,
                       "CSV of rate vectors: count those that are schedulable (a model without a "
                       "column keeps its rate of the demand file)");
-  command->add_flag("--no-interference", options->no_interference,
-                    "plan as if gpulets of one device did not slow each other down (every policy "
-                    "does so)");
   command->add_flag("--json", options->json, "print one JSON document");
   command->callback([options, &chosen] { chosen = [options] { return plan(*options); }; });
 }

@@ -41,7 +41,8 @@ TEST(Endpoint, RefusesEverythingElse) {
 TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","models":"models.json","profiles":"../profiles",
-          "policy":"sbp","margin":1.2,"period_s":0.5,"drain_timeout_s":3,
+          "policy":"sbp","margin":1.2,"interference":"linear",
+          "headroom":"none","period_s":0.5,"drain_timeout_s":3,
           "limits":{"max_queue":1,"max_connections":2,"max_payload_bytes":3}})",
       "/etc/gpulet/frontend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
@@ -51,6 +52,8 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().profiles, "/etc/profiles");
   EXPECT_EQ(config.value().policy, "sbp");
   EXPECT_EQ(config.value().margin, 1.2);
+  EXPECT_EQ(config.value().interference, "linear");
+  EXPECT_EQ(config.value().headroom, "none");
   EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));
   EXPECT_EQ(config.value().drain_timeout, std::chrono::seconds(3));
   EXPECT_EQ(config.value().max_queue, 1U);
@@ -67,6 +70,11 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
           {frontend(R"(,"listen":"a:1","backend_listen":"a:1")"),
            "(top level): clients and backends share the endpoint a:1; "
            R"(give "listen" and "backend_listen" different ports)"},
+          {frontend(R"(,"interference":"lerned")"),
+           R"(/interference: "lerned" is not known here; write "learned" )"
+           "(known here: linear, learned, measured, none)"},
+          {frontend(R"(,"headroom":"som")"),
+           R"(/headroom: "som" is not known here; write "none" (known here: poisson, none))"},
           {frontend(R"(,"margin":0.9)"),
            "/margin: 0.9 is not allowed here; write a number from 1 to 10"},
           {frontend(R"(,"period_s":0)"),

@@ -8,52 +8,18 @@
 
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
+#include "tests/support/serve/effects.h"
 
 namespace gpulet::testing {
 namespace {
+
+using serve::testing::told;
 
 struct Recorded {
   serve::FrontendEvent event;
   Time time;
   std::vector<std::string> effects;
 };
-
-std::string told(const serve::ReplyToClient& effect) {
-  return "reply " + std::to_string(effect.reply.tag) + " " + effect.reply.status.to_string() +
-         " batch " + std::to_string(effect.reply.batch_size);
-}
-std::string told(const serve::TellBackend& effect) {
-  std::string text = "backend " + std::to_string(effect.backend.value) + " " +
-                     std::to_string(effect.command.index());
-  if (const auto* batch = std::get_if<Batch>(&effect.command)) {
-    text += " batch " + std::to_string(batch->id.value) + " gpulet " +
-            std::to_string(batch->gpulet.value) + " " + batch->model + " x" +
-            std::to_string(batch->count) + " within " + std::to_string(batch->start_within.count());
-  } else if (const auto* create = std::get_if<serve::CreateGpulet>(&effect.command)) {
-    text += " create " + std::to_string(create->id.value) + " size " +
-            std::to_string(create->size.percent);
-  }
-  return text;
-}
-std::string told(const serve::SendModelFile& effect) { return "model " + effect.sha256; }
-std::string told(const serve::DropBackend& effect) { return "drop " + effect.reason.to_string(); }
-std::string told(const serve::MakePlan& effect) {
-  std::string text = "plan " + std::to_string(effect.number);
-  for (const schedule::ModelDemand& demand : effect.demands) {
-    text += " " + demand.name + "=" + std::to_string(demand.rate);
-  }
-  return text;
-}
-std::string told(const serve::Note& effect) { return "note " + effect.text; }
-std::string told(const serve::Drained&) { return "drained"; }
-
-std::vector<std::string> told(const serve::FrontendEffects& effects) {
-  std::vector<std::string> texts;
-  for (const serve::FrontendEffect& effect : effects) {
-    texts.push_back(std::visit([](const auto& one) { return told(one); }, effect));
-  }
-  return texts;
-}
 
 TEST(ReplayTest, CoreUnderTheDaemonAndUnderARecordedClockDoTheSame) {
   std::mutex mutex;
@@ -80,7 +46,7 @@ TEST(ReplayTest, CoreUnderTheDaemonAndUnderARecordedClockDoTheSame) {
   }
   ASSERT_GT(record.size(), 200U);
 
-  serve::FrontendCore core(frontend::core_options(setup), setup.models, setup.profiles, started);
+  serve::FrontendCore core(frontend::core_options(setup), setup.models, *setup.profiles, started);
   std::size_t batches = 0;
   for (std::size_t i = 0; i < record.size(); ++i) {
     serve::FrontendEffects effects;

@@ -57,6 +57,44 @@ TEST(Check, AcceptsRoundingAndNoMore) {
   EXPECT_NE(testing::violations(sound.plan, sound.worked.input), "");
 }
 
+// As many requests as the batch holds on average are too many.
+TEST(Check, FindsRoundsWithoutHeadroomForPoissonArrivals) {
+  Sound sound;
+  sound.worked.input.options.headroom = Headroom::poisson;
+  EXPECT_NE(testing::violations(sound.plan, sound.worked.input)
+                .find("% of Poisson arrivals are late, at most 0.5 % may be: batches of 2 for 2 "
+                      "requests a round"),
+            std::string::npos);
+}
+
+// 0.1 requests a round: 0.1 + exp(-0.1) - 1 of them come beside another one, of 0.1 + exp(-0.1).
+TEST(Check, AcceptsOneAtATimeForAnArrivalInEveryTenthRound) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 5, 5}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  worked.input.demands = {{"a", 10, 20, 8}};
+  worked.input.options.headroom = Headroom::poisson;
+  Plan plan;
+  plan.gpulets = {{{"n0", 0}, Share{100}, 10, {{"a", 10, 1, 10, 1, 20}}}};
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  worked.input.demands[0].rate = plan.gpulets[0].assignments[0].rate = 11;
+  EXPECT_NE(testing::violations(plan, worked.input).find("0.580028"), std::string::npos)
+      << testing::violations(plan, worked.input);
+}
+
+// A batch of 4 of "a" takes 15 ms beside a batch of 2 of "a", 10 ms alone.
+TEST(Check, FindsASlowdownBelowWhatTheNeighboursCause) {
+  Sound sound;
+  profile::Profile& profile = sound.worked.profiles->at("gpu");
+  profile.pairs.push_back({"a", 4, Share{50}, "a", 2, Share{50}, 15});
+  const profile::InterferenceSet interference =
+      profile::interference_of(*sound.worked.profiles, profile::InterferenceKind::measured).value();
+  sound.worked.input.interference = &interference;
+  EXPECT_NE(testing::violations(sound.plan, sound.worked.input)
+                .find("model 'a': reckons with a slowdown of 1, its neighbours cause 1.5"),
+            std::string::npos);
+}
+
 struct BrokenCase {
   std::string what;
   void (*breaks)(Sound& sound);

@@ -50,6 +50,36 @@ std::vector<Share> random_sizes(Random& random) {
   return {sizes.begin(), sizes.end()};
 }
 
+// Some cells of every model beside some of every other, up to three times as slow.
+void add_random_pairs(profile::Profile& profile, Random& random) {
+  for (const auto& [model, measured] : profile.models) {
+    for (const auto& [other, beside] : profile.models) {
+      for (std::uint64_t pair = random.below(4); pair > 0; --pair) {
+        const auto& cells = measured.latency.samples();
+        const auto& other_cells = beside.latency.samples();
+        const profile::LatencySample& cell = cells[random.below(cells.size())];
+        const profile::LatencySample& other_cell = other_cells[random.below(other_cells.size())];
+        if (cell.share.percent + other_cell.share.percent > 100) continue;
+        profile.pairs.push_back({model, cell.batch, cell.share, other, other_cell.batch,
+                                 other_cell.share,
+                                 cell.latency_ms * (0.8 + 2.2 * random.uniform())});
+      }
+    }
+  }
+}
+
+void add_interference(Worked& worked, Random& random) {
+  worked.interference = std::make_unique<profile::InterferenceSet>();
+  for (auto& [type, profile] : *worked.profiles) {
+    add_random_pairs(profile, random);
+    if (profile.pairs.empty()) continue;
+    worked.interference->emplace(
+        type,
+        profile::InterferenceModel::create(profile, profile::InterferenceKind::measured).value());
+  }
+  worked.input.interference = worked.interference.get();
+}
+
 std::string model_name(std::uint64_t index) { return "model" + std::to_string(index); }
 
 void add_random_devices(Worked& worked, Random& random, std::uint64_t types, std::uint64_t most) {
@@ -101,6 +131,8 @@ Worked generated(std::uint64_t seed, std::uint32_t size) {
   if (random.below(3) == 0) {
     worked.input.options.max_devices = static_cast<std::uint32_t>(random.below(size + 1));
   }
+  if (random.below(2) == 0) worked.input.options.headroom = Headroom::poisson;
+  if (random.below(2) == 0) add_interference(worked, random);
   return worked;
 }
 

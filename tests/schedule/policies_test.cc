@@ -144,6 +144,7 @@ TEST(AnyPolicy, LeavesRoomForBurstsWhereTheObjectiveAllows) {
     testing::add_profile(worked, "gpu", {{"net", 4, 0.1}});
     testing::add_devices(worked, "n0", "gpu", 1);
     worked.input.demands = {{"net", 400, 60, 32}};
+    worked.input.options.headroom = Headroom::poisson;
     const Plan plan = policy(name)->plan(worked.input);
     ASSERT_EQ(plan.gpulets.size(), 1U) << name;
     const PlannedGpulet& gpulet = plan.gpulets.front();

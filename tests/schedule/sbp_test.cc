@@ -65,5 +65,37 @@ TEST(SquishyBinPacking, PrefersTheDeviceTypeOnWhichAModelIsFaster) {
   EXPECT_EQ(plan.gpulets[0].device.node, "n1");
 }
 
+TEST(SplitSquishyBinPacking, UsesTwoEqualPartsOfADevice) {
+  Worked worked = two_models(480, 480, 4);
+  const Plan plan = policy("sbp-split")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  for (const PlannedGpulet& gpulet : plan.gpulets) EXPECT_EQ(gpulet.size.percent, 50);
+}
+
+TEST(SplitSquishyBinPacking, FillsBothHalvesBeforeItOpensAnotherDevice) {
+  // A half serves 15 requests in 32 ms: 468.75 a second.
+  const Plan plan = policy("sbp-split")->plan(two_models(468, 468, 4).input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.devices_used(), 1U);
+}
+
+TEST(SplitSquishyBinPacking, TakesTheNearestHalfThatIsListed) {
+  Worked worked = two_models(300, 300, 2);
+  for (Device& device : worked.input.cluster.devices) device.sizes = {{20}, {40}, {60}, {100}};
+  for (const PlannedGpulet& gpulet : policy("sbp-split")->plan(worked.input).gpulets) {
+    EXPECT_EQ(gpulet.size.percent, 40);
+  }
+}
+
+TEST(SplitSquishyBinPacking, UsesADeviceWholeThatCannotBeSplit) {
+  Worked worked = two_models(300, 300, 2);
+  worked.input.cluster.devices[0].sizes = {{60}, {100}};
+  worked.input.cluster.devices[1].max_partitions = 1;
+  for (const PlannedGpulet& gpulet : policy("sbp-split")->plan(worked.input).gpulets) {
+    EXPECT_EQ(gpulet.size, kWholeDevice);
+  }
+}
+
 }  // namespace
 }  // namespace gpulet::schedule

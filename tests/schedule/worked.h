@@ -21,14 +21,16 @@ struct ModelLatency {
   double memory_mb = 0;  // 0: not measured
 };
 
-// An input together with the profiles that it refers to. Margin 1.
+// An input together with the profiles that it refers to. Margin 1, no headroom, no interference.
 struct Worked {
   std::unique_ptr<profile::ProfileSet> profiles = std::make_unique<profile::ProfileSet>();
+  std::unique_ptr<profile::InterferenceSet> interference;  // null: none
   PlanInput input;
 
   Worked() {
     input.profiles = profiles.get();
     input.options.margin = 1;
+    input.options.headroom = Headroom::none;
   }
 };
 

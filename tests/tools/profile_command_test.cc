@@ -1,4 +1,4 @@
-// `gpulet profile import|run` as a user runs it. The measured device answers at once
+// `gpulet profile import|run|check` as a user runs it. The measured device answers at once
 // (gpulet-proxy-simulated): what is tested is the way of a measurement, not its numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -150,6 +150,106 @@ TEST_F(ProfileCommand, ImportNamesFileLineAndMend) {
   EXPECT_EQ(result.errors,
             "gpulet: " + at("l.csv") +
                 ": line 2: latency_ms is \"fast\"; write a number above 0, or take the line out\n");
+}
+
+class ProfileCheck : public ProfileCommand {
+ protected:
+  // Three models at batches 1, 2, 4 and sizes 40, 60; the larger size suffers more.
+  ProfileCheck() {
+    std::string latency = "model,batch,partition,latency_ms\n";
+    std::string utilization = "model,batch,partition,l2_util,dram_util\n";
+    std::string pairs =
+        "model,batch,partition,other_model,other_batch,other_partition,latency_ms\n";
+    const std::vector<std::string> models{"a", "b", "c"};
+    for (const std::string& model : models) {
+      for (const int batch : {1, 2, 4}) {
+        for (const int size : {40, 60}) {
+          const std::string cell =
+              model + "," + std::to_string(batch) + "," + std::to_string(size) + ",";
+          latency += cell + std::to_string(batch + 1) + "\n";
+          utilization += cell + "0." + std::to_string(batch) + ",0." +
+                         std::to_string(batch * batch + size) + "\n";
+          for (const std::string& other : models) {
+            for (const int other_batch : {1, 2, 4}) {
+              pairs += cell + other + "," + std::to_string(other_batch) + "," +
+                       std::to_string(100 - size) + "," +
+                       std::to_string((batch + 1) * (size == 60 ? 1.5 : 1.1)) + "\n";
+            }
+          }
+        }
+      }
+    }
+    write("l.csv", latency);
+    write("u.csv", utilization);
+    write("i.csv", pairs);
+  }
+
+  [[nodiscard]] ProgramResult import_pairs(const std::vector<std::string>& more) const {
+    std::vector<std::string> arguments{"profile",   "import",       "--name",         "v100",
+                                       "--latency", at("l.csv"),    "--utilization",  at("u.csv"),
+                                       "--out",     at("profiles"), "--interference", at("i.csv")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  }
+};
+
+TEST_F(ProfileCheck, TellsEachModelsErrorsOnHeldOutPairs) {
+  ASSERT_EQ(import_pairs({}).exit_code, 0);
+  const ProgramResult result =
+      run_gpulet({"profile", "check", "--profiles", at("profiles"), "--json", "--seed", "3"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto profiles = nlohmann::json::parse(result.output)["profiles"];
+  ASSERT_EQ(profiles.size(), 1U);
+  EXPECT_EQ(profiles[0]["name"], "v100");
+  EXPECT_EQ(profiles[0]["pairs"], 3 * 3 * 2 * 3 * 3);
+  EXPECT_EQ(profiles[0]["seed"], 3);
+  std::vector<std::string> models;
+  for (const auto& row : profiles[0]["models"]) {
+    models.push_back(row["model"]);
+    for (const std::string key : {"p50", "p90", "p95"}) EXPECT_TRUE(row[key].is_number()) << key;
+    EXPECT_EQ(row["unseen_model_p90"].size(), 3U);
+  }
+  EXPECT_THAT(models, testing::ElementsAre("none", "linear", "learned", "measured"));
+  EXPECT_LT(profiles[0]["models"][2]["p90"].get<double>(), 0.05);
+  EXPECT_GT(profiles[0]["models"][0]["p90"].get<double>(), 0.3);
+
+  const ProgramResult text =
+      run_gpulet({"profile", "check", "--profiles", at("profiles"), "--name", "v100"});
+  EXPECT_EQ(text.exit_code, 0);
+  for (const std::string part : {"v100: 162 pairs", "p90", "learned", "held out"}) {
+    EXPECT_THAT(text.output, HasSubstr(part));
+  }
+}
+
+TEST_F(ProfileCheck, ImportKeepsTheFitAndSaysHowGoodItIs) {
+  const ProgramResult result = import_pairs({"--seed", "9", "--train-fraction", "0.5"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("interference: error at p90 of held-out pairs none "));
+  const auto profile = profile::read_profile(at("profiles/v100"));
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  ASSERT_TRUE(profile.value().interference.has_value());
+  EXPECT_EQ(profile.value().interference->seed, 9U);
+  EXPECT_EQ(profile.value().interference->train_fraction, 0.5);
+  EXPECT_TRUE(profile.value().interference->learned.has_value());
+}
+
+TEST_F(ProfileCheck, NamesWhatIsWrong) {
+  const auto refused = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"profile", "check", "--profiles", at("profiles")};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const ProgramResult result = run_gpulet(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_EQ(result.output, "");
+    return result.errors;
+  };
+  EXPECT_THAT(refused({}), HasSubstr("cannot be read"));
+  ASSERT_EQ(import_pairs({}).exit_code, 0);
+  EXPECT_THAT(refused({"--train-fraction", "1"}), HasSubstr("above 0 and below 1"));
+  EXPECT_THAT(refused({"--name", "a100"}), HasSubstr("a100"));
+  EXPECT_THAT(import_pairs({"--train-fraction", "0"}).errors, HasSubstr("above 0 and below 1"));
+  write("i.csv", "model,batch,partition,other_model,other_batch,other_partition,latency_ms\n");
+  ASSERT_EQ(import_pairs({}).exit_code, 0);
+  EXPECT_THAT(refused({}), HasSubstr("no profile here has enough measured pairs"));
 }
 
 }  // namespace

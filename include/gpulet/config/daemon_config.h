@@ -1,7 +1,8 @@
 // frontend.json and backend.json: how the two daemons run.
 //
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","models":"models.json",
-//            "profiles":"../profiles","policy":"elastic","margin":1.05,"period_s":20,"drain_timeout_s":10,
+//            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
+//            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
 //            "limits":{"max_queue":4096,"max_connections":4096,"max_payload_bytes":67108864}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","devices":[ as in a
@@ -10,11 +11,15 @@
 // Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
 // required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one
 // that is partitioned by cpu_quota stands beside others (alone it has all cores there are). Paths
-// are relative to the JSON file. Errors as in model_config.h. Plain values; blocking file I/O.
+// are relative to the JSON file. `interference` is what plans believe of gpulets that share a
+// device: "linear", "learned", "measured" or "none"; without it, learned where the profiles hold a
+// fit. `headroom` is "poisson" (room for what chance adds to the mean rates) or "none". Errors as
+// in model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +47,8 @@ struct FrontendConfig {
   std::filesystem::path profiles;
   std::string policy = "elastic";
   double margin = 1.05;
+  std::optional<std::string> interference;            // one of the names above
+  std::string headroom = "poisson";                   // one of the names above
   Duration period = std::chrono::seconds(20);         // of the scheduler
   Duration drain_timeout = std::chrono::seconds(10);  // at SIGTERM, for what is in flight
   std::uint32_t max_queue = 4096;                     // requests waiting per model

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 
 namespace gpulet {
 
@@ -23,5 +24,10 @@ class Random {
  private:
   std::array<std::uint64_t, 4> state_;
 };
+
+// The seed of one named stream of a run, such as a model's arrivals. It depends on the run's seed
+// and the name only, so that a model added to a workload leaves the arrivals of the others as they
+// were.
+[[nodiscard]] std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view name);
 
 }  // namespace gpulet

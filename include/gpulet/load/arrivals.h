@@ -3,17 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "gpulet/config/workload_config.h"
 #include "gpulet/core/random.h"
 #include "gpulet/core/time.h"
 
 namespace gpulet::load {
-
-// The seed of one model's stream. It depends on the run's seed and the model's name only, so that a
-// model added to a workload leaves the arrivals of the others as they were.
-[[nodiscard]] std::uint64_t stream_seed(std::uint64_t run_seed, std::string_view model);
 
 class ArrivalProcess {
  public:

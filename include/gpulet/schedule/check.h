@@ -18,8 +18,12 @@ inline constexpr double kCheckTolerance = 1e-6;
 //  - every gpulet is on a device of the cluster, of a size it lists; sizes of a device add up to at
 //    most 100, their number to at most max_partitions; at most options.max_devices are used
 //  - latency_ms = L(batch, size) * slowdown * margin, slowdown >= 1
+//  - where input.interference models the device type: slowdown is no less than what it predicts
+//    for the planned batches, the worst of each neighbouring gpulet's, summed over the neighbours
 //  - sum of latency_ms <= duty_cycle_ms; rate * duty_cycle_ms / 1000 <= batch; duty_cycle_ms +
 //    latency_ms <= slo_ms
+//  - with Headroom::poisson: of a Poisson stream of that rate at most kMostLateByChance is late
+//    (src/schedule/headroom.h has the formula; it is worked out apart here)
 //  - batch <= the demand's max_batch; no model twice in one gpulet, and none without a model
 //  - the memory of the models on a device fits it, where profile and device know theirs; every
 //    gpulet loads its own copy of its models

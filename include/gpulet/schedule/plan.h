@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct Plan {
   std::vector<PlannedGpulet> gpulets;  // by device, then descending size
   std::vector<Unserved> unserved;      // by model; empty where the plan is schedulable
   std::vector<std::string> notes;      // what the policy has to say about its choices
+  // No plan that serves the whole demand uses fewer devices of these types; only some policies
+  // know.
+  std::optional<std::uint32_t> lower_bound;
 
   [[nodiscard]] bool schedulable() const { return unserved.empty(); }
   [[nodiscard]] std::uint32_t devices_used() const;

@@ -10,15 +10,27 @@
 #include <vector>
 
 #include "gpulet/core/status.h"
+#include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/cluster.h"
 #include "gpulet/schedule/plan.h"
 
 namespace gpulet::schedule {
 
+// How much more than the mean a round must hold (docs/scheduling.md, "Random arrivals").
+enum class Headroom {
+  none,     // the mean: right for arrivals like clockwork
+  poisson,  // what keeps 99 % of Poisson arrivals within their SLO
+};
+
+// With Headroom::poisson, the part of a model's requests that chance may make late: half of the 1 %
+// that a plan promises. The other half is for what the formula leaves out.
+inline constexpr double kMostLateByChance = 0.005;
+
 struct PlanOptions {
   double margin = 1.05;                      // every latency is multiplied by it; at least 1
   std::optional<std::uint32_t> max_devices;  // use at most so many
+  Headroom headroom = Headroom::poisson;
 };
 
 // What a policy may look at. The referenced profiles outlive the call.
@@ -26,6 +38,8 @@ struct PlanInput {
   Cluster cluster;
   std::vector<ModelDemand> demands;
   const profile::ProfileSet* profiles = nullptr;  // REQUIRES: not null
+  // By device type; null: every slowdown is 1. Outlives the call.
+  const profile::InterferenceSet* interference = nullptr;
   const Plan* current = nullptr;  // the plan in force, or null: unchanged gpulets keep their place
   PlanOptions options;
 };

@@ -12,8 +12,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/core/ids.h"
@@ -29,6 +31,9 @@ struct BackendCoreOptions {
   std::string node;
   std::vector<DeviceOffer> devices;                     // each at the index that its key says
   std::shared_ptr<const profile::ProfileSet> profiles;  // for simulated devices; may be null
+  // Their measured pairs, where several cores share them (SimulatedDevice); may be null.
+  std::shared_ptr<const profile::InterferenceSet> measured;
+  bool all_simulated = false;  // whatever the devices' partitioning
   Duration first_restart_delay = std::chrono::milliseconds(100);  // doubles with every restart
   Duration longest_restart_delay = std::chrono::seconds(10);
   Duration healthy_after = std::chrono::seconds(30);  // so long ready: its restarts are forgotten
@@ -45,6 +50,8 @@ class BackendCore {
  public:
   // REQUIRES: devices[i].device.key.device == i.
   explicit BackendCore(BackendCoreOptions options);
+  BackendCore(const BackendCore&) = delete;
+  BackendCore& operator=(const BackendCore&) = delete;
 
   void on(BackendEvent event, Time now, BackendEffects& effects);
 
@@ -96,7 +103,11 @@ class BackendCore {
   void look_at(HostedGpulet& gpulet, Now now);
   [[nodiscard]] Time next_look(const HostedGpulet& gpulet) const;
   [[nodiscard]] Duration restart_delay(std::uint32_t restarts) const;
+  void let_go(HostedGpulet& gpulet, Now now);
   void erase_gone();
+  // Has the gpulet looked at when it wants to be; keeps the earliest look in looks_ true.
+  void plan_look(HostedGpulet& gpulet);
+  void settle_looks();
   [[nodiscard]] HostedGpulet* find(GpuletId gpulet);
 
   // Batches (backend_batches.cc).
@@ -110,6 +121,10 @@ class BackendCore {
   const BackendCoreOptions options_;
   std::vector<SimulatedDevice> simulated_;  // beside options_.devices
   std::map<GpuletId, HostedGpulet> gpulets_;
+  std::vector<std::vector<HostedGpulet*>> on_device_;  // of gpulets_, by id; beside devices
+  bool some_gone_ = false;                             // to be erased
+  using Look = std::pair<Time, GpuletId>;
+  std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
   std::map<std::string, std::string> files_;  // stored, by SHA-256
   std::set<std::string> asked_for_;           // files asked of the present frontend
 

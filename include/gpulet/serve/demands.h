@@ -2,7 +2,7 @@
 // noise moves nothing.
 //
 // A model's configured rate holds until its first request came; from then on its rate is measured.
-// A plan is asked for the measured rate and a headroom; it stands while the rate stays inside a
+// A plan is asked for the measured rate and some growth; it stands while the rate stays inside a
 // band around what was planned. Pure; one thread at a time.
 #pragma once
 
@@ -18,7 +18,9 @@ namespace gpulet::serve {
 
 struct DemandOptions {
   Duration time_constant = std::chrono::seconds(2);  // of the estimate
-  double headroom = 0.15;                            // planned above what is measured
+  // Planned above what is measured, for the growth of a load until the next plan is in force (some
+  // seconds). What chance adds is the plan's own headroom (schedule::Headroom).
+  double growth = 0.1;
   double give_back_below = 0.6;  // of the planned rate: only then is a plan made smaller
   double least_rate = 1.0;       // what a configured model keeps without traffic, per second
 };

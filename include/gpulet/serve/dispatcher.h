@@ -73,6 +73,8 @@ struct ModelCounters {
 
 class Dispatcher {
  public:
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
   // Batches are numbered from `first_batch` on: numbers of an earlier run of the frontend must not
   // come again.
   Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
@@ -90,7 +92,7 @@ class Dispatcher {
   void remove(GpuletId gpulet, Time now, DispatchOutput& out);
 
   // Some gpulet has a lane for it; and one that takes batches now.
-  [[nodiscard]] bool has_lane(ModelIndex model) const { return !queues_[model].gpulets.empty(); }
+  [[nodiscard]] bool has_lane(ModelIndex model) const { return !queues_[model].places.empty(); }
   [[nodiscard]] bool has_ready_lane(ModelIndex model) const;
   [[nodiscard]] std::size_t in_flight(GpuletId gpulet) const;
 
@@ -133,10 +135,17 @@ class Dispatcher {
   [[nodiscard]] GpuletStatistics statistics(GpuletId gpulet) const;
 
  private:
+  struct Lane;
+  struct Gpulet;
+  struct Place {  // a lane for the model; both are in gpulets_
+    GpuletId id;
+    Gpulet* gpulet = nullptr;
+    Lane* lane = nullptr;
+  };
   struct ModelState {
     batching::RequestQueue requests;
-    std::vector<GpuletId> gpulets;  // with a lane for it, ascending
-    std::size_t room = 0;           // largest batches of the ready ones together
+    std::vector<Place> places;  // by ascending id of the gpulet
+    std::size_t room = 0;       // largest batches of the ready ones together
     ModelCounters counters;
     observe::RecentHistogram latency{std::chrono::seconds(10)};
     bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
@@ -168,11 +177,13 @@ class Dispatcher {
 
   void touch(ModelIndex model);
   void touch(const Gpulet& gpulet);
-  void recount_room();
+  void change_ready(Gpulet& gpulet, bool ready);
   void pump_model(ModelIndex model, Time now, DispatchOutput& out);
   // Lets one batch of the gpulet go if one should; otherwise lowers `wake` to when to ask again.
-  bool pump_gpulet(GpuletId id, Time now, Time& wake, DispatchOutput& out);
-  void dispatch(GpuletId id, Lane& lane, std::uint32_t count, Time now, DispatchOutput& out);
+  [[nodiscard]] bool may_run_ahead(const Gpulet& gpulet, const Lane& lane, Time now) const;
+  bool pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out);
+  void dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
+                DispatchOutput& out);
   void drop_hopeless(ModelIndex model, Time now, DispatchOutput& out);
   // The earliest deadline that the lane can still meet.
   [[nodiscard]] Time reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time now) const;

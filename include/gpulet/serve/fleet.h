@@ -53,7 +53,9 @@ class Fleet {
   bool report(BackendId backend, const GpuletReport& report);
 
   [[nodiscard]] const FleetGpulet* find(GpuletId id) const;
+  // Empty and null where no connected backend offers the device.
   [[nodiscard]] std::optional<BackendId> backend_of(const schedule::DeviceKey& device) const;
+  [[nodiscard]] const DeviceOffer* offer_of(const schedule::DeviceKey& device) const;
   [[nodiscard]] const std::map<BackendId, FleetBackend>& backends() const { return backends_; }
   [[nodiscard]] const std::map<GpuletId, FleetGpulet>& gpulets() const { return gpulets_; }
 
@@ -63,7 +65,12 @@ class Fleet {
   [[nodiscard]] std::vector<schedule::RunningGpulet> running() const;
 
  private:
+  struct Place {
+    BackendId backend;
+    std::size_t offer = 0;  // index into its devices
+  };
   std::map<BackendId, FleetBackend> backends_;
+  std::map<schedule::DeviceKey, Place> places_;
   std::map<GpuletId, FleetGpulet> gpulets_;
 };
 

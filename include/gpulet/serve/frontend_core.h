@@ -40,6 +40,11 @@ struct FrontendOptions {
   std::uint64_t run = 1;
   std::string policy = "elastic";
   double margin = 1.05;
+  schedule::Headroom headroom = schedule::Headroom::poisson;  // of every plan
+  std::optional<std::uint32_t> max_devices;                   // of every plan
+  // The first plan stays in force whatever the monitor sees, for experiments on plans. It is made
+  // for the configured rates as they are.
+  bool keep_plan = false;
   Duration period = std::chrono::seconds(20);           // of the scheduler
   Duration heartbeat = std::chrono::milliseconds(500);  // a backend silent for four of them is lost
   Duration tick = std::chrono::milliseconds(500);       // of the monitor
@@ -160,6 +165,9 @@ class FrontendCore {
   // When the next Settle is due without any other event. Never kNever: the monitor ticks.
   [[nodiscard]] Time next_wake() const;
 
+  // The plan in force; 0 before the first.
+  [[nodiscard]] Epoch epoch() const { return epoch_; }
+  [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
   [[nodiscard]] FrontendStatus status(Time now) const;
   [[nodiscard]] ModelsReply models() const;
 
@@ -208,6 +216,7 @@ class FrontendCore {
   std::uint64_t plan_number_ = 0;
   bool plan_pending_ = false;
   std::optional<Rollout> rollout_;
+  bool gpulets_changed_ = false;  // since the roll-out was last looked at
 
   // Why and when to plan.
   bool plan_wanted_ = false;        // something changed: as soon as may be
@@ -222,8 +231,11 @@ class FrontendCore {
   bool draining_ = false;
   bool drained_ = false;
   Time next_tick_;
-  std::map<GpuletId, Duration> executed_at_tick_;
-  std::map<GpuletId, double> busy_;
+  struct Busy {
+    double fraction = 0;  // of the last tick
+    Duration executed_at_tick{};
+  };
+  std::unordered_map<GpuletId, Busy> busy_;
   std::deque<std::pair<Time, std::string>> events_;
 };
 

@@ -60,6 +60,7 @@ class HostedGpulet {
   std::uint32_t load_failures = 0;  // in a row
   std::uint32_t restarts = 0;       // since it was last healthy
   Time restart_at = kNever;
+  Time look = kNever;  // the earliest time at which it is going to be looked at
 
  private:
   struct Sizes {  // of one request

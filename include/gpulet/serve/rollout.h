@@ -17,14 +17,14 @@ namespace gpulet::serve {
 
 class Rollout {
  public:
-  // `new_id` numbers the gpulets that must be created. Gives up waiting at `deadline`.
+  // `new_id` numbers the gpulets that must be created, upwards. Gives up waiting at `deadline`.
   Rollout(schedule::Plan plan, schedule::Steps steps, const std::function<GpuletId()>& new_id,
           Time deadline);
 
   [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
   // Which gpulet serves which part of the plan; kept ones and new ones. Lost ones are absent.
   [[nodiscard]] const std::map<GpuletId, std::size_t>& parts() const { return parts_; }
-  // The new ones, as they must be created, in the plan's order.
+  // The new ones, as they must be created, in the plan's order and ascending.
   [[nodiscard]] const std::vector<GpuletId>& created() const { return created_; }
   [[nodiscard]] const std::vector<GpuletId>& retire() const { return steps_.retire; }
   [[nodiscard]] bool awaits(GpuletId id) const { return awaited_.contains(id); }

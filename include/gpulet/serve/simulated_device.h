@@ -7,12 +7,12 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::serve {
@@ -27,8 +27,10 @@ struct SimulatedBatch {
 
 class SimulatedDevice {
  public:
-  // `profiles` may be null: then nothing can be answered.
-  SimulatedDevice(std::string type, std::shared_ptr<const profile::ProfileSet> profiles);
+  // `profiles` may be null: then nothing can be answered. `measured`: the pairs of the profiles,
+  // ready to be looked up; null: they are made ready here.
+  SimulatedDevice(std::string type, std::shared_ptr<const profile::ProfileSet> profiles,
+                  std::shared_ptr<const profile::InterferenceSet> measured = nullptr);
 
   // Whether a gpulet of that size can run batches of `max_batch` of the model. Fails with invalid,
   // naming what the profile lacks.
@@ -40,12 +42,19 @@ class SimulatedDevice {
                                          const std::vector<SimulatedBatch>& beside);
 
  private:
-  [[nodiscard]] const profile::Profile* profile() const;
-  [[nodiscard]] double slowdown(const SimulatedBatch& batch, const SimulatedBatch& other);
+  struct Known {
+    double alone_ms = 0;
+    profile::BatchTraits traits;  // where pairs were measured
+  };
+  // What the profile says of it, looked up once; null where can_run fails.
+  [[nodiscard]] const Known* know(const SimulatedBatch& batch);
 
-  const std::string type_;
-  const std::shared_ptr<const profile::ProfileSet> profiles_;
-  std::map<std::tuple<SimulatedBatch, SimulatedBatch>, double> slowdowns_;  // looked up once
+  std::string type_;
+  std::shared_ptr<const profile::ProfileSet> profiles_;
+  const profile::Profile* profile_ = nullptr;  // in profiles_
+  std::shared_ptr<const profile::InterferenceSet> measured_set_;
+  const profile::InterferenceModel* measured_ = nullptr;  // in measured_set_; null: no pairs
+  std::map<SimulatedBatch, Known> known_;
 };
 
 }  // namespace gpulet::serve

@@ -1,0 +1,259 @@
+#include "schedule/cover/relaxation.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "schedule/cover/linear_program.h"
+
+namespace gpulet::schedule {
+namespace {
+
+constexpr std::size_t kPercents = 101;
+// What a device beyond those of its class costs the linear program, so that it always has a
+// solution.
+constexpr double kCostOfAbsent = 10;
+// Rounds of new divisions; each settles the prices of several sizes.
+constexpr int kMostRounds = 64;
+constexpr double kWorthAdding = 1e-7;
+// Headroom reckons with no more.
+constexpr double kMostRoundsToWait = 6;
+
+}  // namespace
+
+Relaxation::Relaxation(const Problem& problem) : problem_(&problem) {
+  for (const DeviceClass& device_class : problem.classes()) {
+    first_.push_back(prices_.size());
+    for (const int percent : device_class.sizes) prices_.push_back(percent / 100.0);
+    scarcity_.push_back(0);
+    Shares& shares = shares_.emplace_back();
+    const int smallest = std::max(1, device_class.sizes.front());
+    shares.partitions = std::min(device_class.example->max_partitions,
+                                 static_cast<std::uint32_t>(kWholeDevice.percent / smallest));
+    shares.price.resize((shares.partitions + 1) * kPercents);
+    shares.last.resize(shares.price.size());
+  }
+  for (std::size_t model = 0; model < problem.models().size(); ++model) {
+    for (std::size_t index = 0; index < first_.size(); ++index) {
+      for (std::size_t size = 0; size < problem.classes()[index].sizes.size(); ++size) {
+        first_factors_.push_back(factors_.size());
+        add_factors(problem.row(model, index, size), problem.models()[model]->slo_ms);
+      }
+    }
+  }
+  first_factors_.push_back(factors_.size());
+  for (std::size_t index = 0; index < shares_.size(); ++index) price_shares(index);
+}
+
+void Relaxation::add_factors(const Row& row, double slo_ms) {
+  const std::size_t first = factors_.size();
+  for (std::uint32_t batch = 1; batch <= row.largest; ++batch) {
+    const double latency_ms = row.latency_ms[batch - 1];
+    for (double rounds = 1; rounds <= kMostRoundsToWait; ++rounds) {
+      const double wait_ms = (slo_ms - latency_ms) / rounds;
+      const double held = requests_held(row, batch, slo_ms, wait_ms);
+      factors_.push_back({held * 1000 / latency_ms, wait_ms / latency_ms});
+      // Without headroom a batch holds the same however long it may wait.
+      if (row.headroom == nullptr) break;
+    }
+  }
+  const auto begin = factors_.begin() + static_cast<std::ptrdiff_t>(first);
+  std::sort(begin, factors_.end(), [](const Factors& a, const Factors& b) {
+    return a.by_wait != b.by_wait ? a.by_wait > b.by_wait : a.by_batch > b.by_batch;
+  });
+  std::size_t kept = first;
+  for (std::size_t at = first; at < factors_.size(); ++at) {
+    if (kept > first && factors_[at].by_batch <= factors_[kept - 1].by_batch) continue;
+    factors_[kept++] = factors_[at];
+  }
+  factors_.resize(kept);
+}
+
+double Relaxation::most_rate(std::size_t model, std::size_t device_class, std::size_t size,
+                             double rate) const {
+  const std::size_t at = model * prices_.size() + first_[device_class] + size;
+  const auto begin = factors_.begin() + static_cast<std::ptrdiff_t>(first_factors_[at]);
+  const auto end = factors_.begin() + static_cast<std::ptrdiff_t>(first_factors_[at + 1]);
+  // One factor rises and the other falls: the best is on one side of where they cross.
+  const auto crossing = std::partition_point(
+      begin, end, [&](const Factors& one) { return one.by_batch <= rate * one.by_wait; });
+  const double below = crossing == begin ? 0 : std::prev(crossing)->by_batch;
+  const double above = crossing == end ? 0 : rate * crossing->by_wait;
+  return std::max(below, above);
+}
+
+double Relaxation::cost(std::size_t model, double rate) const {
+  if (rate <= 0) return 0;
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t index = 0; index < first_.size(); ++index) {
+    const std::size_t sizes = problem_->classes()[index].sizes.size();
+    for (std::size_t size = 0; size < sizes; ++size) {
+      const double most = most_rate(model, index, size, rate);
+      if (most > 0) least = std::min(least, prices_[first_[index] + size] * rate / most);
+    }
+  }
+  return least < std::numeric_limits<double>::infinity() ? least : 0;
+}
+
+void Relaxation::price_shares(std::size_t device_class) {
+  Shares& shares = shares_[device_class];
+  const std::vector<int>& sizes = problem_->classes()[device_class].sizes;
+  std::fill(shares.price.begin(), shares.price.end(), 0);
+  std::fill(shares.last.begin(), shares.last.end(), kNone);
+  for (std::size_t count = 1; count <= shares.partitions; ++count) {
+    for (std::size_t percent = 0; percent < kPercents; ++percent) {
+      const std::size_t here = count * kPercents + percent;
+      for (std::uint32_t size = 0; size < sizes.size(); ++size) {
+        const auto taken = static_cast<std::size_t>(sizes[size]);
+        if (taken > percent) break;
+        const double price = price_of(device_class, size) + shares.price[here - kPercents - taken];
+        if (price > shares.price[here]) {
+          shares.price[here] = price;
+          shares.last[here] = size;
+        }
+      }
+    }
+  }
+}
+
+double Relaxation::price_of_share(std::size_t device_class, std::uint32_t partitions,
+                                  int percent) const {
+  const Shares& shares = shares_[device_class];
+  return shares.price[std::min(partitions, shares.partitions) * kPercents +
+                      static_cast<std::size_t>(percent)];
+}
+
+double Relaxation::whole(std::size_t device_class) const {
+  return price_of_share(device_class, shares_[device_class].partitions, kWholeDevice.percent);
+}
+
+std::vector<std::uint32_t> Relaxation::dearest_sizes(std::size_t device_class) const {
+  const Shares& shares = shares_[device_class];
+  std::vector<std::uint32_t> sizes;
+  std::size_t percent = kPercents - 1;
+  for (std::size_t count = shares.partitions; count > 0; --count) {
+    const std::uint32_t size = shares.last[count * kPercents + percent];
+    if (size == kNone) break;
+    sizes.push_back(size);
+    percent -= static_cast<std::size_t>(problem_->classes()[device_class].sizes[size]);
+  }
+  return sizes;
+}
+
+void Relaxation::price(std::span<const double> rates) {
+  const std::size_t classes = first_.size();
+  const std::size_t models = rates.size();
+  // Rows: the rate of each model, the time of each size, the devices of each class.
+  std::vector<double> bounds(rates.begin(), rates.end());
+  std::vector<std::vector<LinearProgram::Entry>> uses;
+  for (std::size_t model = 0; model < models; ++model) {
+    bool served = false;
+    for (std::size_t index = 0; index < classes; ++index) {
+      for (std::size_t size = 0; size < problem_->classes()[index].sizes.size(); ++size) {
+        const double most = rates[model] > 0 ? most_rate(model, index, size, rates[model]) : 0;
+        if (most <= 0) continue;
+        uses.push_back({{model, most}, {models + first_[index] + size, -1}});
+        served = true;
+      }
+    }
+    if (!served) bounds[model] = 0;
+  }
+  if (uses.empty()) return;
+  bounds.resize(models + prices_.size(), 0);
+  const std::size_t first_class = bounds.size();
+  if (classes > 1) {
+    for (const DeviceClass& known : problem_->classes()) {
+      bounds.push_back(-static_cast<double>(known.devices.size()));
+    }
+  }
+  LinearProgram program(bounds);
+  for (const auto& use : uses) program.add_column(0, use);
+  for (std::size_t index = 0; index < classes && classes > 1; ++index) {
+    const LinearProgram::Entry absent{first_class + index, 1};
+    program.add_column(kCostOfAbsent, {&absent, 1});
+  }
+  const auto add_division = [&](std::size_t index, const std::vector<std::uint32_t>& sizes) {
+    std::vector<LinearProgram::Entry> entries;
+    for (std::uint32_t size = 0; size < problem_->classes()[index].sizes.size(); ++size) {
+      const auto count = std::count(sizes.begin(), sizes.end(), size);
+      if (count > 0) entries.push_back({models + first_[index] + size, static_cast<double>(count)});
+    }
+    if (classes > 1) entries.push_back({first_class + index, -1});
+    program.add_column(1, entries);
+  };
+  for (std::size_t index = 0; index < classes; ++index) {
+    for (std::uint32_t size = 0; size < problem_->classes()[index].sizes.size(); ++size) {
+      add_division(index, {size});
+    }
+  }
+  const std::vector<double> before = prices_;
+  for (int round = 0; round < kMostRounds; ++round) {
+    if (!program.solve()) {
+      prices_ = before;
+      break;
+    }
+    const auto first_price = program.prices().begin() + static_cast<std::ptrdiff_t>(models);
+    std::copy(first_price, first_price + static_cast<std::ptrdiff_t>(prices_.size()),
+              prices_.begin());
+    bool added = false;
+    for (std::size_t index = 0; index < classes; ++index) {
+      price_shares(index);
+      const double worth = classes > 1 ? 1 + program.prices()[first_class + index] : 1;
+      if (whole(index) <= worth + kWorthAdding) continue;
+      add_division(index, dearest_sizes(index));
+      added = true;
+    }
+    if (!added) break;
+  }
+  normalize(rates);
+}
+
+// The bound is a concave function of a common factor on all prices, with a bend wherever a class's
+// dearest device comes to cost 1.
+void Relaxation::normalize(std::span<const double> rates) {
+  for (std::size_t index = 0; index < first_.size(); ++index) price_shares(index);
+  const double cost = cost_of_all(rates);
+  double best_factor = 0;
+  double best = -std::numeric_limits<double>::infinity();
+  for (std::size_t bend = 0; bend < first_.size(); ++bend) {
+    if (whole(bend) <= 0) continue;
+    const double factor = 1 / whole(bend);
+    double bound = factor * cost;
+    for (std::size_t index = 0; index < first_.size(); ++index) {
+      bound -= static_cast<double>(problem_->classes()[index].devices.size()) *
+               std::max(0.0, factor * whole(index) - 1);
+    }
+    if (bound > best) {
+      best = bound;
+      best_factor = factor;
+    }
+  }
+  if (best_factor <= 0) return;
+  for (double& price : prices_) price *= best_factor;
+  for (std::size_t index = 0; index < first_.size(); ++index) {
+    price_shares(index);
+    scarcity_[index] = std::max(0.0, whole(index) - 1);
+  }
+}
+
+double Relaxation::cost_of_all(std::span<const double> rates) const {
+  double sum = 0;
+  for (std::size_t model = 0; model < rates.size(); ++model) sum += cost(model, rates[model]);
+  return sum;
+}
+
+double Relaxation::bound(std::span<const double> rates) const {
+  double bound = cost_of_all(rates);
+  for (std::size_t index = 0; index < first_.size(); ++index) {
+    bound -= static_cast<double>(problem_->classes()[index].devices.size()) * scarcity_[index];
+  }
+  return bound;
+}
+
+double Relaxation::bound_without_limits(std::span<const double> rates) const {
+  double dearest = 0;
+  for (std::size_t index = 0; index < first_.size(); ++index)
+    dearest = std::max(dearest, whole(index));
+  return dearest > 0 ? cost_of_all(rates) / dearest : 0;
+}
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,124 @@
+#include "schedule/spot.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+
+namespace gpulet::schedule {
+
+std::optional<std::uint32_t> knee_size(const Problem& problem, std::size_t model,
+                                       std::size_t device_class) {
+  const std::vector<int>& sizes = problem.classes()[device_class].sizes;
+  const std::uint32_t best_size = problem.on_class(model, device_class).best_size;
+  const double best_rate = problem.row(model, device_class, best_size).most_rate;
+  if (best_rate <= 0) return std::nullopt;
+  std::optional<std::uint32_t> knee;
+  double highest = -std::numeric_limits<double>::infinity();
+  for (std::uint32_t size = 0; size < sizes.size(); ++size) {
+    const double rate = problem.row(model, device_class, size).most_rate;
+    if (rate <= 0) continue;
+    const double above = rate / best_rate - static_cast<double>(sizes[size]) / sizes.back();
+    if (above > highest + kRoundingSlack) {
+      highest = above;
+      knee = size;
+    }
+  }
+  return knee;
+}
+
+std::optional<std::uint32_t> required_size(const Problem& problem, std::size_t model,
+                                           std::size_t device_class, double rate) {
+  const std::vector<int>& sizes = problem.classes()[device_class].sizes;
+  for (std::uint32_t size = 0; size < sizes.size(); ++size) {
+    if (problem.row(model, device_class, size).most_rate >= rate) return size;
+  }
+  return std::nullopt;
+}
+
+BestFitWalk::BestFitWalk(const Draft& draft, std::span<const std::optional<std::uint32_t>> wanted,
+                         Scratch* scratch)
+    : left_(scratch) {
+  left_->clear();
+  for (const std::uint32_t device : draft.roomy()) {
+    const DraftDevice& host = draft.devices()[device];
+    const std::optional<std::uint32_t>& size = wanted[host.device_class];
+    if (size && draft.class_of(device).sizes[*size] <= host.free_percent) {
+      left_->emplace_back(host.free_percent, device);
+    }
+  }
+  std::make_heap(left_->begin(), left_->end(), std::greater<>());
+}
+
+std::optional<std::uint32_t> BestFitWalk::next() {
+  if (left_->empty()) return std::nullopt;
+  std::pop_heap(left_->begin(), left_->end(), std::greater<>());
+  const std::uint32_t device = left_->back().second;
+  left_->pop_back();
+  return device;
+}
+
+std::optional<Spot> best_unopened(const Draft& draft, std::size_t model,
+                                  const WantedSizes& wanted) {
+  const Problem& problem = draft.problem();
+  std::optional<Spot> best;
+  double most = 0;
+  for (std::size_t index = 0; index < wanted.size(); ++index) {
+    if (!wanted[index] || !draft.can_open(index) || !draft.memory_fits_empty(model, index))
+      continue;
+    const DeviceClass& device_class = problem.classes()[index];
+    if (device_class.sizes[*wanted[index]] > kWholeDevice.percent) continue;
+    const double rate =
+        std::min(draft.left(model), problem.row(model, index, *wanted[index]).most_rate);
+    const double per_percent = rate / device_class.sizes[*wanted[index]];
+    if (per_percent > most) {
+      best = Spot{{index, std::nullopt, *wanted[index]}, rate};
+      most = per_percent;
+    }
+  }
+  return best;
+}
+
+std::optional<Spot> largest_share(Draft& draft, std::size_t model) {
+  std::optional<Spot> best;
+  for (const std::uint32_t device : draft.roomy()) {
+    const DraftDevice& host = draft.devices()[device];
+    const DeviceClass& device_class = draft.class_of(device);
+    for (std::uint32_t wanted = 0; wanted < device_class.sizes.size(); ++wanted) {
+      const auto size = size_taken(device_class, host.free_percent, host.partitions, wanted);
+      if (!size) break;
+      const double rate = std::min(draft.left(model), draft.most_rate_of_new(device, *size, model));
+      const double least = best ? best->rate : 0;
+      if (rate > least || (best && rate == least && device < *best->device)) {
+        best = Spot{{host.device_class, device, *size}, rate};
+      }
+      wanted = *size;
+    }
+  }
+  return best;
+}
+
+std::size_t occupy(Draft& draft, std::size_t model, const Spot& spot) {
+  const std::uint32_t device = spot.device ? *spot.device : draft.open(spot.device_class);
+  return draft.add_gpulet(device, spot.size, model, std::min(spot.rate, draft.left(model)));
+}
+
+std::vector<std::size_t> models_by(const Problem& problem, Order order,
+                                   double (*work)(const ModelDemand& demand)) {
+  const double sign = order == Order::lightest_first ? 1 : -1;
+  std::vector<std::pair<double, std::size_t>> amounts;
+  amounts.reserve(problem.models().size());
+  for (std::size_t model = 0; model < problem.models().size(); ++model) {
+    amounts.emplace_back(sign * work(*problem.models()[model]), model);
+  }
+  std::sort(amounts.begin(), amounts.end());
+  std::vector<std::size_t> models;
+  models.reserve(amounts.size());
+  for (const auto& [amount, model] : amounts) models.push_back(model);
+  return models;
+}
+
+double rate_of(const ModelDemand& demand) { return demand.rate; }
+
+double rate_times_slo(const ModelDemand& demand) { return demand.rate * demand.slo_ms; }
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,185 @@
+// gpulet profile check: the errors of the models of interference on held-out pairs.
+#include "tools/profile_check.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gpulet/profile/interference.h"
+#include "gpulet/profile/store.h"
+#include "tools/table.h"
+
+namespace gpulet::tools {
+namespace {
+
+struct CheckOptions {
+  std::string profiles;
+  std::string name;
+  profile::FitOptions fit;
+  bool json = false;
+};
+
+struct Checked {
+  std::string name;
+  profile::InterferenceFit fit;
+};
+
+std::string percent(double fraction) { return fixed(100 * fraction, 1) + " %"; }
+
+nlohmann::ordered_json errors_json(const profile::HeldOutErrors& errors) {
+  nlohmann::ordered_json row;
+  row["model"] = to_string(errors.kind);
+  row["p50"] = errors.p50;
+  row["p90"] = errors.p90;
+  row["p95"] = errors.p95;
+  row["unseen_model_p90"] = errors.unseen_model_p90;
+  return row;
+}
+
+void print_json(const std::vector<Checked>& checked) {
+  nlohmann::ordered_json document;
+  document["profiles"] = nlohmann::ordered_json::array();
+  for (const Checked& profile : checked) {
+    nlohmann::ordered_json& entry = document["profiles"].emplace_back();
+    entry["name"] = profile.name;
+    entry["pairs"] = profile.fit.pairs;
+    entry["seed"] = profile.fit.seed;
+    entry["train_fraction"] = profile.fit.train_fraction;
+    if (!profile.fit.note.empty()) entry["note"] = profile.fit.note;
+    entry["models"] = nlohmann::ordered_json::array();
+    for (const auto& errors : profile.fit.errors) entry["models"].push_back(errors_json(errors));
+  }
+  std::cout << document.dump(2) << '\n';
+}
+
+void print_held_out(const profile::InterferenceFit& fit) {
+  Table table({{"model", Table::Align::left}, {"p50"}, {"p90"}, {"p95"}});
+  for (const auto& errors : fit.errors) {
+    table.add_row({std::string(to_string(errors.kind)), percent(errors.p50), percent(errors.p90),
+                   percent(errors.p95)});
+  }
+  std::cout << table.to_string();
+}
+
+// A row per served model, a column per model of interference.
+void print_unseen(const profile::InterferenceFit& fit) {
+  const auto& some = fit.errors.front().unseen_model_p90;
+  if (some.empty()) return;
+  std::cout << "\np90 where all pairs of a model are held out:\n";
+  std::vector<Table::Column> columns{{"", Table::Align::left}};
+  for (const auto& errors : fit.errors) columns.push_back({std::string(to_string(errors.kind))});
+  Table table(std::move(columns));
+  for (const auto& [name, first] : some) {
+    std::vector<std::string> row{name};
+    for (const auto& errors : fit.errors) {
+      const auto found = errors.unseen_model_p90.find(name);
+      row.push_back(found == errors.unseen_model_p90.end() ? "-" : percent(found->second));
+    }
+    table.add_row(std::move(row));
+  }
+  std::cout << table.to_string();
+}
+
+void print_text(const std::vector<Checked>& checked) {
+  bool first = true;
+  for (const Checked& profile : checked) {
+    const profile::InterferenceFit& fit = profile.fit;
+    std::cout << (first ? "" : "\n") << profile.name << ": " << fit.pairs << " pairs";
+    first = false;
+    if (!fit.note.empty()) std::cout << " (" << fit.note << ")";
+    std::cout << '\n';
+    if (fit.errors.empty()) continue;
+    std::cout << "error of the latency, " << shortest(100 * fit.train_fraction, 1)
+              << " % of the pairs fitted, the others held out (seed " << fit.seed << "):\n";
+    print_held_out(fit);
+    print_unseen(fit);
+  }
+}
+
+// All of the folder, or the one that is named.
+Result<profile::ProfileSet> read(const CheckOptions& options) {
+  if (options.name.empty()) return profile::read_profiles(options.profiles);
+  auto profile = profile::read_profile(std::filesystem::path(options.profiles) / options.name);
+  if (!profile.ok()) return profile.status();
+  profile::ProfileSet set;
+  set.emplace(options.name, std::move(profile).value());
+  return set;
+}
+
+int check(const CheckOptions& options) {
+  const auto profiles = read(options);
+  if (!profiles.ok()) return bad_input(profiles.status());
+  std::vector<Checked> checked;
+  for (const auto& [name, profile] : profiles.value()) {
+    auto fit = profile::fit_interference(profile, options.fit);
+    if (!fit.ok()) return bad_input(fit.status().within("profile " + name));
+    checked.push_back({.name = name, .fit = std::move(fit).value()});
+  }
+  const bool none = std::all_of(checked.begin(), checked.end(),
+                                [](const Checked& profile) { return profile.fit.errors.empty(); });
+  if (none) {
+    const Checked& example = checked.front();
+    return bad_input(
+        {StatusCode::invalid, options.profiles + ": no profile here has enough measured pairs (" +
+                                  example.name + ": " + example.fit.note +
+                                  "); import some with `gpulet profile import --interference`"});
+  }
+  if (options.json) {
+    print_json(checked);
+  } else {
+    print_text(checked);
+  }
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_fit_options(CLI::App& command, profile::FitOptions& options) {
+  command.add_option("--seed", options.seed, "draws the pairs that are fitted")
+      ->capture_default_str();
+  command
+      .add_option("--train-fraction", options.train_fraction,
+                  "of the measured pairs; the errors are told on the others")
+      ->capture_default_str();
+}
+
+void add_profile_check(CLI::App& profile, Run& chosen) {
+  CLI::App* const command = profile.add_subcommand(
+      "check", "how far each model of interference is from measured pairs that it did not see");
+  const auto options = std::make_shared<CheckOptions>();
+  command->add_option("--profiles", options->profiles, "the folder of profiles")->required();
+  command->add_option("--name", options->name, "check this profile only");
+  add_fit_options(*command, options->fit);
+  command->add_flag("--json", options->json, "print one JSON document");
+  command->callback([options, &chosen] { chosen = [options] { return check(*options); }; });
+}
+
+Status keep_fit(profile::Profile& profile, const profile::FitOptions& options) {
+  if (profile.pairs.empty()) return {};
+  auto fit = profile::fit_interference(profile, options);
+  if (!fit.ok()) return fit.status().within("profile " + profile.name);
+  profile.interference = std::move(fit).value();
+  return {};
+}
+
+std::string fit_line(const profile::Profile& profile) {
+  if (!profile.interference) return "";
+  const profile::InterferenceFit& fit = *profile.interference;
+  std::string line = "interference:";
+  for (const profile::HeldOutErrors& errors : fit.errors) {
+    line += (line.back() == ':' ? " error at p90 of held-out pairs " : ", ") +
+            std::string(to_string(errors.kind)) + ' ' + percent(errors.p90);
+  }
+  if (!fit.note.empty()) line += (line.back() == ':' ? " " : "; ") + fit.note;
+  return line;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,203 @@
+#include "schedule/cover/cover.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "gpulet/schedule/check.h"
+#include "schedule/cover/linear_program.h"
+#include "tests/schedule/generated.h"
+#include "tests/schedule/reference_case.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::generated;
+using testing::policy;
+using testing::violations;
+using testing::Worked;
+
+Worked any_input() {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);
+  RC_LOG() << "generated(" << seed << ", " << size << ")";
+  return generated(seed, size);
+}
+
+// Like any_input(), but with rates that some plans serve: a part of what one policy serves of
+// others.
+Worked input_near_the_limit() {
+  Worked worked = any_input();
+  const double part = *rc::gen::inRange(50, 120) / 100.0;
+  const Plan most = policy("elastic")->plan(worked.input);
+  for (ModelDemand& demand : worked.input.demands) {
+    demand.rate = testing::served(most, demand.name) * part;
+  }
+  return worked;
+}
+
+// ideal searches for as long as it likes; elsewhere it is compared on the reference case.
+bool compared(std::string_view name) { return name != "cover" && name != "ideal"; }
+
+void expect_no_worse_than_others(const Worked& worked) {
+  const Plan cover = policy("cover")->plan(worked.input);
+  RC_LOG() << violations(cover, worked.input);
+  RC_ASSERT(check(cover, worked.input).empty());
+  RC_ASSERT(cover.lower_bound.has_value());
+  if (cover.schedulable()) RC_ASSERT(*cover.lower_bound <= cover.devices_used());
+  for (const std::string_view name : policy_names()) {
+    if (!compared(name)) continue;
+    const Plan other = policy(name)->plan(worked.input);
+    if (!other.schedulable()) continue;
+    RC_LOG() << name << " uses " << other.devices_used();
+    RC_ASSERT(cover.schedulable());
+    RC_ASSERT(cover.devices_used() <= other.devices_used());
+    RC_ASSERT(*cover.lower_bound <= other.devices_used());
+  }
+}
+
+RC_GTEST_PROP(Cover, IsNoWorseThanAnotherPolicy, ()) { expect_no_worse_than_others(any_input()); }
+
+RC_GTEST_PROP(Cover, IsNoWorseThanAnotherPolicyNearTheLimit, ()) {
+  expect_no_worse_than_others(input_near_the_limit());
+}
+
+RC_GTEST_PROP(Cover, IsNoWorseThanAnotherPolicyWithoutHeadroom, ()) {
+  Worked worked = input_near_the_limit();
+  worked.input.options.headroom = Headroom::none;
+  expect_no_worse_than_others(worked);
+}
+
+// One model: a device serves 32 requests in 18 ms, 1778 a second, and no division of it more.
+TEST(Cover, KnowsThatItsPlanForOneModelIsTheBest) {
+  Worked worked;
+  worked.input.options.headroom = Headroom::none;
+  testing::add_profile(worked, "gpu", {{"net", 2, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 6);
+  worked.input.demands = {{"net", 3.5 * 32 / 0.018, 40, 32}};
+  const Plan plan = policy("cover")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.devices_used(), 4U);
+  EXPECT_EQ(plan.lower_bound, 4U);
+}
+
+TEST(Cover, ProvesThatADemandIsTooMuchForTheCluster) {
+  Worked worked;
+  worked.input.options.headroom = Headroom::none;
+  testing::add_profile(worked, "gpu", {{"net", 2, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 3);
+  worked.input.demands = {{"net", 3.5 * 32 / 0.018, 40, 32}};
+  const Plan plan = policy("cover")->plan(worked.input);
+  EXPECT_FALSE(plan.schedulable());
+  EXPECT_EQ(plan.devices_used(), 3U);
+  EXPECT_EQ(plan.lower_bound, 4U);
+}
+
+// Requests wait at most one round: a stream of one a second keeps a device busy for 2.5 of 37.5 ms
+// at least, though serving them in large batches would cost next to nothing.
+TEST(Cover, CountsWhatSlowStreamsOccupy) {
+  Worked worked;
+  worked.input.options.headroom = Headroom::none;
+  std::vector<testing::ModelLatency> models;
+  for (int index = 0; index < 40; ++index) {
+    models.push_back({"net" + std::to_string(index), 2, 0.5});
+    worked.input.demands.push_back({models.back().name, 1, 40, 32});
+  }
+  testing::add_profile(worked, "gpu", models);
+  testing::add_devices(worked, "n0", "gpu", 10);
+  const Plan plan = policy("cover")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  EXPECT_EQ(plan.lower_bound, 3U);
+  EXPECT_EQ(plan.devices_used(), 3U);
+}
+
+// Few devices of the type that is fast: the slow ones must do the rest.
+TEST(Cover, ReckonsWithHowManyDevicesOfEachTypeThereAre) {
+  Worked worked;
+  worked.input.options.headroom = Headroom::none;
+  testing::add_profile(worked, "fast", {{"net", 2, 0.5}});
+  testing::add_profile(worked, "slow", {{"net", 2, 1.0}});
+  testing::add_devices(worked, "n0", "fast", 1);
+  testing::add_devices(worked, "n1", "slow", 4);
+  worked.input.demands = {{"net", 3000, 80, 32}};
+  const Plan plan = policy("cover")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.devices_used(), 3U);
+  EXPECT_EQ(plan.lower_bound, 3U);
+}
+
+class CoverOfReferenceCase : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto folder = testing::reference_measurements();
+    if (!std::filesystem::exists(folder)) {
+      GTEST_SKIP() << "the reference measurements are not here: " << folder;
+    }
+  }
+
+  static std::vector<bool> schedulable(Worked& worked, std::string_view name, double scale) {
+    const auto planner = policy(name);
+    std::vector<bool> rows;
+    for (int scenario = 1; scenario < testing::kScenarios; ++scenario) {
+      testing::set_scenario(worked, scenario, scale);
+      const Plan plan = planner->plan(worked.input);
+      EXPECT_EQ(violations(plan, worked.input), "") << name << " scenario " << scenario;
+      rows.push_back(plan.schedulable());
+    }
+    return rows;
+  }
+};
+
+// 1015 and 920 is what `ideal` schedules at scales 4 and 5, in a hundred times the work.
+TEST_F(CoverOfReferenceCase, IsNoLessThanTheIdealAndMonotonicInTheLoad) {
+  Worked worked = testing::reference_case();
+  for (const auto& [scale, ideal] : {std::pair{4.0, 1015}, std::pair{5.0, 920}}) {
+    const std::vector<bool> rows = schedulable(worked, "cover", scale);
+    const auto count = std::count(rows.begin(), rows.end(), true);
+    RecordProperty("cover_" + std::to_string(static_cast<int>(scale)), std::to_string(count));
+    EXPECT_GE(count, ideal) << "scale " << scale;
+    EXPECT_EQ(testing::count_non_monotonic(rows), 0U) << "scale " << scale;
+  }
+}
+
+class CoverOfReferenceCaseWith : public CoverOfReferenceCase,
+                                 public ::testing::WithParamInterface<profile::InterferenceKind> {};
+
+// A whole device is one of its choices, and nobody slows down who has it alone.
+TEST_P(CoverOfReferenceCaseWith, SchedulesWhatSbpDoes) {
+  Worked worked = testing::reference_case(GetParam());
+  const std::vector<bool> whole = schedulable(worked, "sbp", 3.3);
+  const std::vector<bool> covered = schedulable(worked, "cover", 3.3);
+  for (std::size_t row = 0; row < whole.size(); ++row) {
+    EXPECT_TRUE(covered[row] || !whole[row]) << "scenario " << row + 1;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Interference, CoverOfReferenceCaseWith,
+                         ::testing::Values(profile::InterferenceKind::linear,
+                                           profile::InterferenceKind::learned),
+                         [](const auto& instance) {
+                           return std::string(profile::to_string(instance.param));
+                         });
+
+TEST(LinearProgram, PricesRowsAsColumnsCome) {
+  LinearProgram program(std::vector<double>{2, 3});
+  const std::vector<LinearProgram::Entry> first{{0, 1}};
+  const std::vector<LinearProgram::Entry> second{{1, 1}};
+  const std::vector<LinearProgram::Entry> both{{0, 1}, {1, 1}};
+  program.add_column(1, first);
+  EXPECT_FALSE(program.solve());
+  program.add_column(1, second);
+  ASSERT_TRUE(program.solve());
+  EXPECT_EQ(program.prices(), (std::vector<double>{1, 1}));
+  program.add_column(1, both);
+  ASSERT_TRUE(program.solve());
+  EXPECT_NEAR(2 * program.prices()[0] + 3 * program.prices()[1], 3, 1e-9);
+}
+
+}  // namespace
+}  // namespace gpulet::schedule

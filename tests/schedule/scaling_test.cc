@@ -1,0 +1,105 @@
+#include "gpulet/schedule/scaling.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/moves.h"
+#include "tests/schedule/generated.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::policy;
+using testing::Worked;
+
+// One device serves 969.7 requests a second.
+Worked one_model(double rate, std::uint32_t devices) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1}});
+  testing::add_devices(worked, "n0", "gpu", devices);
+  worked.input.demands = {{"a", rate, 66, 32}};
+  return worked;
+}
+
+TEST(Scaling, AddsDevicesUntilTheDemandHasAPlace) {
+  const ScalingResult result = scale(*policy("sbp"), one_model(2500, 8).input);
+  EXPECT_TRUE(result.plan.schedulable());
+  EXPECT_EQ(result.devices, 3U);
+  EXPECT_EQ(result.added, 3);
+}
+
+TEST(Scaling, ReportsWhatStaysUnservedAtTheLimit) {
+  Worked worked = one_model(2500, 8);
+  worked.input.options.max_devices = 2;
+  const ScalingResult result = scale(*policy("sbp"), worked.input);
+  EXPECT_EQ(result.devices, 2U);
+  ASSERT_EQ(result.plan.unserved.size(), 1U);
+  EXPECT_NEAR(result.plan.unserved[0].rate, 2500 - 2 * 32 / 0.033, 1e-6);
+}
+
+TEST(Scaling, StartsFromTheDevicesOfThePlanInForce) {
+  Worked worked = one_model(2500, 8);
+  const Plan current = policy("sbp")->plan(worked.input);
+  worked.input.current = &current;
+  const ScalingResult result = scale(*policy("sbp"), worked.input);
+  EXPECT_EQ(result.added, 0);
+  EXPECT_EQ(result.plan, current);
+  EXPECT_EQ(count_moves(current, result.plan), (Moves{3, 0, 0}));
+}
+
+TEST(Scaling, GivesDevicesBack) {
+  Worked worked = one_model(900, 8);
+  ScalingOptions options;
+  options.in_use = 6;
+  const ScalingResult result = scale(*policy("sbp"), worked.input, options);
+  EXPECT_TRUE(result.plan.schedulable());
+  EXPECT_EQ(result.devices, 2U);  // a tenth more than 900 needs two
+  EXPECT_EQ(result.added, -4);
+}
+
+TEST(Scaling, KeepsADeviceThatALittleMoreDemandWouldBringBack) {
+  ScalingOptions options;
+  options.in_use = 2;
+  EXPECT_EQ(scale(*policy("sbp"), one_model(900, 8).input, options).devices, 2U);
+  EXPECT_EQ(scale(*policy("sbp"), one_model(800, 8).input, options).devices, 1U);
+  options.give_back_reserve = 1;
+  EXPECT_EQ(scale(*policy("sbp"), one_model(900, 8).input, options).devices, 1U);
+}
+
+TEST(Scaling, NeverGoesBelowTheLeast) {
+  ScalingOptions options;
+  options.in_use = 5;
+  options.least = 3;
+  EXPECT_EQ(scale(*policy("sbp"), one_model(0, 8).input, options).devices, 3U);
+}
+
+RC_GTEST_PROP(Scaling, PlansForTheDemandWithinItsDevices, ()) {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const Worked worked = testing::generated(seed, 6);
+  ScalingOptions options;
+  options.in_use = *rc::gen::inRange<std::uint32_t>(0, 10);
+  const auto there = static_cast<std::uint32_t>(worked.input.cluster.devices.size());
+  const std::uint32_t limit = std::min(there, worked.input.options.max_devices.value_or(there));
+  for (const char* name : {"elastic", "sbp-split"}) {
+    const ScalingResult result = scale(*policy(name), worked.input, options);
+    RC_ASSERT(check(result.plan, worked.input).empty());
+    RC_ASSERT(result.plan.devices_used() <= result.devices);
+    RC_ASSERT(result.devices <= limit);
+    RC_ASSERT(result.plan.schedulable() || result.devices == limit);
+  }
+}
+
+TEST(Moves, CountsWhatIsCreatedAndRetired) {
+  Worked worked = one_model(2500, 8);
+  const Plan current = policy("sbp")->plan(worked.input);
+  worked.input.demands[0].rate = 1000;
+  worked.input.current = &current;
+  const Plan next = policy("sbp")->plan(worked.input);
+  EXPECT_EQ(count_moves(current, next), (Moves{2, 0, 1}));
+  EXPECT_EQ(count_moves(Plan(), current), (Moves{0, 3, 0}));
+  EXPECT_EQ(count_moves(current, Plan()), (Moves{0, 0, 3}));
+}
+
+}  // namespace
+}  // namespace gpulet::schedule

@@ -1,0 +1,102 @@
+// greedy-best-fit and guided-self-tuning: no model ever shares a gpulet with another.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "tests/schedule/generated.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::policy;
+using testing::Worked;
+
+RC_GTEST_PROP(SpatialBaselines, GiveEveryGpuletToOneModel, ()) {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const Worked worked = testing::generated(seed, 12);
+  for (const char* name : {"greedy-best-fit", "guided-self-tuning"}) {
+    for (const PlannedGpulet& gpulet : policy(name)->plan(worked.input).gpulets) {
+      RC_ASSERT(gpulet.assignments.size() == 1U);
+    }
+  }
+}
+
+// (1 + batch) * 100 / percent ms. Within 400 ms every size fills a batch of 32 in at most 165 ms,
+// so that its rate is proportional to it: 193.9, 387.9, 484.8, 581.8, 775.8 and 969.7 a second.
+Worked proportional(std::uint32_t devices) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}});
+  testing::add_devices(worked, "n0", "gpu", devices);
+  return worked;
+}
+
+TEST(GreedyBestFit, TakesTheSmallestSizeThatMeetsTheRateAndTheFullestDeviceThatHoldsIt) {
+  Worked worked = proportional(3);
+  worked.input.demands = {{"a", 480, 400, 32}, {"b", 570, 400, 32}, {"c", 380, 400, 32}};
+  const Plan plan = policy("greedy-best-fit")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.devices_used(), 2U);
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    const std::string& model = gpulet.assignments.front().model;
+    // b takes 60 first, a 50 on another device, c 40 where that fills the device.
+    EXPECT_EQ(gpulet.device.device, model == "a" ? 1U : 0U) << model;
+  }
+}
+
+TEST(GreedyBestFit, SplitsARateBeyondAWholeDevice) {
+  Worked worked = proportional(2);
+  worked.input.demands = {{"a", 1150, 400, 32}};
+  const Plan plan = policy("greedy-best-fit")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.gpulets[0].size, kWholeDevice);
+}
+
+// One device; a batch takes (1 + batch) * factor ms at each size.
+Worked with_factors(const std::vector<std::pair<int, double>>& factors) {
+  Worked worked;
+  profile::Profile& measured = (*worked.profiles)["gpu"];
+  measured.name = "gpu";
+  for (const char* name : {"a", "b"}) {
+    std::vector<profile::LatencySample> samples;
+    for (const auto& [percent, factor] : factors) {
+      for (const std::uint32_t batch : {1U, 32U}) {
+        profile::LatencySample& sample = samples.emplace_back();
+        sample.batch = batch;
+        sample.share = Share{percent};
+        sample.latency_ms = (1 + batch) * factor;
+      }
+    }
+    measured.models.emplace(
+        name, profile::ModelProfile{profile::LatencyTable::create(samples).value(), {}, {}});
+  }
+  testing::add_devices(worked, "n0", "gpu", 1);
+  std::vector<Share>& sizes = worked.input.cluster.devices[0].sizes;
+  sizes.clear();
+  for (const auto& [percent, factor] : factors) sizes.push_back(Share{percent});
+  return worked;
+}
+
+TEST(GuidedSelfTuning, TakesTheSameSizeForALowRateAsForAHighOne) {
+  // No faster beyond 50 %.
+  Worked worked = with_factors({{20, 2.5}, {40, 1.25}, {50, 1}, {60, 1}, {80, 1}, {100, 1}});
+  for (const double rate : {1.0, 900.0}) {
+    worked.input.demands = {{"a", rate, 400, 32}};
+    const Plan plan = policy("guided-self-tuning")->plan(worked.input);
+    EXPECT_TRUE(plan.schedulable());
+    ASSERT_EQ(plan.gpulets.size(), 1U);
+    EXPECT_EQ(plan.gpulets[0].size.percent, 50);
+  }
+}
+
+TEST(GuidedSelfTuning, SettlesForASmallerShareWhereItsOwnIsGone) {
+  Worked worked = with_factors({{40, 2}, {60, 1}});
+  worked.input.demands = {{"a", 900, 400, 32}, {"b", 300, 400, 32}};
+  const Plan plan = policy("guided-self-tuning")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.gpulets[1].size.percent, 40);
+  EXPECT_EQ(plan.gpulets[1].assignments.front().model, "b");
+}
+
+}  // namespace
+}  // namespace gpulet::schedule

@@ -1,0 +1,221 @@
+#include "gpulet/simulate/simulation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "tests/support/serve/world.h"
+
+namespace gpulet::simulate {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Case {
+  std::unique_ptr<schedule::Policy> policy = schedule::make_policy("elastic").value();
+  Knowledge knowledge;
+  Scene scene;
+  SimulationOptions options;
+
+  [[nodiscard]] Result<Outcome> run() const { return simulate(knowledge, scene, options); }
+};
+
+// Models m0, m1, ... of 3, 4, ... ms on devices of one type. `slowdown`: of everything beside
+// anything, as measured.
+Case made_case(std::uint32_t devices, const std::vector<double>& rates, double slowdown = 1) {
+  Case made;
+  std::map<std::string, double> base_ms;
+  for (std::size_t i = 0; i < rates.size(); ++i) {
+    const std::string name = "m" + std::to_string(i);
+    base_ms[name] = 3 + static_cast<double>(i % 10);
+    made.scene.demands.push_back({name, rates[i], 100 + 10 * static_cast<double>(i % 10), 16});
+  }
+  profile::Profile card = serve::testing::card_profile(base_ms);
+  for (const auto& [model, own_ms] : base_ms) {
+    if (slowdown == 1) break;
+    for (const auto& [other, other_ms] : base_ms) {
+      const double alone_ms = card.find(model)->latency.latency_ms(4, Share{50}).value();
+      card.pairs.push_back({model, 4, {50}, other, 4, {50}, alone_ms * slowdown});
+    }
+  }
+  made.knowledge.profiles =
+      std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"card", card}});
+  made.knowledge.believed = std::make_shared<const profile::InterferenceSet>();
+  made.knowledge.measured = measured_pairs(*made.knowledge.profiles);
+  made.knowledge.policy = made.policy.get();
+  for (std::uint32_t i = 0; i < devices; ++i) {
+    schedule::Device& device = made.scene.cluster.devices.emplace_back();
+    device.key = {"n" + std::to_string(10000 + i / 8), i % 8};
+    device.type = "card";
+    device.partitioning = "mps";
+    device.sizes = {{20}, {40}, {50}, {60}, {80}, {100}};
+  }
+  made.options.seconds = 20;
+  return made;
+}
+
+void expect_equal(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.models, b.models);
+  EXPECT_EQ(a.reorganisations, b.reorganisations);
+  EXPECT_EQ(a.series, b.series);
+  EXPECT_EQ(a.events, b.events);
+  EXPECT_EQ(a.plans, b.plans);
+}
+
+TEST(Simulation, ServesAScheduledLoadWithinItsObjectives) {
+  Case made = made_case(2, {60, 40});
+  const Outcome outcome = made.run().value();
+  EXPECT_TRUE(outcome.schedulable);
+  ASSERT_EQ(outcome.models.size(), 2U);
+  EXPECT_NEAR(static_cast<double>(outcome.models[0].offered), 60 * 20, 5 * std::sqrt(60 * 20));
+  EXPECT_LT(outcome.violation, 0.01);
+  EXPECT_LE(outcome.models[0].p50_ms.value(), outcome.models[0].p99_ms.value());
+  EXPECT_LE(outcome.models[0].p99_ms.value(), outcome.models[0].slo_ms);
+  EXPECT_GE(outcome.devices_used, 1U);
+}
+
+TEST(Simulation, ASeedGivesTheSameRunAlwaysAndAnotherSeedAnotherOne) {
+  Case made = made_case(2, {80, 50, 20}, 1.4);
+  made.options.series_step = std::chrono::seconds(5);
+  const Outcome first = made.run().value();
+  expect_equal(first, made.run().value());
+  made.options.seed = 2;
+  EXPECT_NE(first.models, made.run().value().models);
+}
+
+TEST(Simulation, TraceArrivalsAreOfferedAsTheyAreWritten) {
+  Case made = made_case(1, {20, 0});
+  made.options.trace = std::make_shared<const Trace>(
+      parse_trace("time_s,model,count\n0,m0,3\n1,m1,2\n1,m0,1\n30,m0,7\n", "f").value());
+  const Outcome outcome = made.run().value();
+  EXPECT_EQ(outcome.models[0].offered, 4U) << "what lies beyond the end does not arrive";
+  EXPECT_EQ(outcome.models[1].offered, 2U);
+}
+
+TEST(Simulation, SlowdownsAreThoseMeasuredNotThoseThePlanBelieves) {
+  Case alone = made_case(1, {220, 150}, 1);
+  Case beside = made_case(1, {220, 150}, 1.8);
+  for (Case* made : {&alone, &beside}) made->scene.cluster.devices[0].sizes = {{50}};
+  alone.options.keep_plan = beside.options.keep_plan = true;
+  alone.scene.options.headroom = beside.scene.options.headroom = schedule::Headroom::none;
+  const Outcome undisturbed = alone.run().value();
+  const Outcome disturbed = beside.run().value();
+  ASSERT_TRUE(undisturbed.schedulable);
+  ASSERT_EQ(undisturbed.reorganisations, disturbed.reorganisations) << "the same plan";
+  ASSERT_EQ(undisturbed.reorganisations[0].gpulets, 2U);
+  EXPECT_GT(disturbed.models[0].p50_ms.value(), undisturbed.models[0].p50_ms.value());
+  EXPECT_GT(disturbed.violation, undisturbed.violation);
+}
+
+TEST(Simulation, KeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
+  Case made = made_case(4, {40});
+  made.options.keep_plan = true;
+  made.options.trace =
+      std::make_shared<const Trace>(parse_trace("time_s,model,rate\n2,m0,2000\n", "f").value());
+  const Outcome outcome = made.run().value();
+  EXPECT_EQ(outcome.plans, 1U);
+  EXPECT_EQ(outcome.reorganisations.size(), 1U);
+  EXPECT_GT(outcome.models[0].dropped, 0U);
+  EXPECT_GT(outcome.violation, 0.1);
+}
+
+TEST(Simulation, TwoWavesAreFollowedWithDevicesUpAndDown) {
+  Case made = made_case(8, {100, 100, 50});
+  made.options.seconds = 400;
+  made.options.series_step = std::chrono::seconds(20);
+  auto trace = std::make_shared<Trace>();
+  for (const schedule::ModelDemand& demand : made.scene.demands) {
+    for (int at_s = 0; at_s < 400; at_s += 10) {
+      const double wave = 1 - 0.7 * std::cos(2 * 2 * 3.14159265 * at_s / 400);
+      trace->rates[demand.name].push_back({static_cast<double>(at_s), demand.rate * wave});
+    }
+  }
+  made.options.trace = trace;
+  const Outcome outcome = made.run().value();
+  EXPECT_GT(outcome.reorganisations.size(), 3U);
+  EXPECT_LT(outcome.violation, 0.02);
+  ASSERT_EQ(outcome.series.size(), 20U);
+  const auto share = [&](std::size_t row) { return outcome.series[row].share_percent; };
+  EXPECT_GT(share(5), share(1)) << "up with the first wave";
+  EXPECT_LT(share(11), share(6)) << "down after it";
+  EXPECT_GT(share(15), share(11)) << "up with the second";
+  std::uint64_t offered = 0;
+  for (const SeriesRow& row : outcome.series) offered += row.offered[0];
+  EXPECT_EQ(offered, outcome.models[0].offered);
+}
+
+TEST(Simulation, SlowerProcessesDelayTheFirstPlanAndNothingElse) {
+  Case made = made_case(1, {50});
+  made.options.keep_plan = true;
+  const Outcome quick = made.run().value();
+  made.options.world.model_load = std::chrono::seconds(20);
+  EXPECT_EQ(made.run().value().models, quick.models);
+}
+
+TEST(Simulation, UnschedulableDemandIsSaidAndRunsOnlyIfAskedFor) {
+  Case made = made_case(1, {5000});
+  made.options.seconds = 2;
+  const Outcome run = made.run().value();
+  EXPECT_FALSE(run.schedulable);
+  ASSERT_EQ(run.unserved.size(), 1U);
+  EXPECT_GT(run.models[0].offered, 5000U);
+  EXPECT_GT(run.violation, 0.5);
+  made.options.only_schedulable = true;
+  EXPECT_EQ(made.run().value().requests, 0U);
+}
+
+TEST(Simulation, BadInputIsRefusedWithWhatIsWrong) {
+  const auto complaint = [](const Case& made) { return made.run().status().message(); };
+  Case made = made_case(1, {10});
+  made.options.seconds = 0;
+  EXPECT_THAT(complaint(made), HasSubstr("seconds"));
+  made = made_case(1, {-1});
+  EXPECT_THAT(complaint(made), HasSubstr("m0"));
+  made = made_case(1, {10});
+  made.options.trace =
+      std::make_shared<const Trace>(parse_trace("time_s,model\n0,other\n", "f").value());
+  EXPECT_THAT(complaint(made), HasSubstr("other"));
+  made = made_case(2, {10});
+  made.scene.cluster.devices.erase(made.scene.cluster.devices.begin());
+  EXPECT_THAT(complaint(made), HasSubstr("numbered from 0"));
+}
+
+TEST(Simulation, ThousandModelsOnTenThousandDevicesRun) {
+  std::vector<double> rates;
+  for (int i = 0; i < 1000; ++i) rates.push_back(100 + i);
+  Case made = made_case(10000, rates);
+  made.options.seconds = 0.2;
+  made.options.keep_plan = true;
+  const Outcome outcome = made.run().value();
+  EXPECT_TRUE(outcome.schedulable);
+  EXPECT_GT(outcome.devices_used, 1000U);
+  EXPECT_GT(outcome.requests, 100000U);
+  EXPECT_LT(outcome.violation, 0.05);
+}
+
+// Whatever the demand: every request is answered once, and the counts add up.
+RC_GTEST_PROP(SimulationProperty, EveryRequestIsAnsweredExactlyOnce, ()) {
+  std::vector<double> rates;
+  for (int i = *rc::gen::inRange(1, 4); i > 0; --i) rates.push_back(*rc::gen::inRange(0, 400));
+  Case made = made_case(static_cast<std::uint32_t>(*rc::gen::inRange(1, 4)), rates,
+                        *rc::gen::element(1.0, 1.3, 2.5));
+  made.options.seconds = 5;
+  made.options.seed = *rc::gen::arbitrary<std::uint64_t>();
+  made.options.keep_plan = *rc::gen::arbitrary<bool>();
+  const Result<Outcome> outcome = made.run();  // fails where a request has no answer
+  RC_ASSERT(outcome.ok());
+  std::uint64_t offered = 0;
+  for (const ModelOutcome& model : outcome.value().models) {
+    RC_ASSERT(model.offered == model.served + model.dropped + model.errors);
+    RC_ASSERT(model.late <= model.served);
+    offered += model.offered;
+  }
+  RC_ASSERT(offered == outcome.value().requests);
+}
+
+}  // namespace
+}  // namespace gpulet::simulate

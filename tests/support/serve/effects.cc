@@ -1,0 +1,45 @@
+#include "tests/support/serve/effects.h"
+
+namespace gpulet::serve::testing {
+namespace {
+
+std::string told(const ReplyToClient& effect) {
+  return "reply " + std::to_string(effect.reply.tag) + " " + effect.reply.status.to_string() +
+         " batch " + std::to_string(effect.reply.batch_size);
+}
+std::string told(const TellBackend& effect) {
+  std::string text = "backend " + std::to_string(effect.backend.value) + " " +
+                     std::to_string(effect.command.index());
+  if (const auto* batch = std::get_if<Batch>(&effect.command)) {
+    text += " batch " + std::to_string(batch->id.value) + " gpulet " +
+            std::to_string(batch->gpulet.value) + " " + batch->model + " x" +
+            std::to_string(batch->count) + " within " + std::to_string(batch->start_within.count());
+  } else if (const auto* create = std::get_if<CreateGpulet>(&effect.command)) {
+    text += " create " + std::to_string(create->id.value) + " size " +
+            std::to_string(create->size.percent);
+  }
+  return text;
+}
+std::string told(const SendModelFile& effect) { return "model " + effect.sha256; }
+std::string told(const DropBackend& effect) { return "drop " + effect.reason.to_string(); }
+std::string told(const MakePlan& effect) {
+  std::string text = "plan " + std::to_string(effect.number);
+  for (const schedule::ModelDemand& demand : effect.demands) {
+    text += " " + demand.name + "=" + std::to_string(demand.rate);
+  }
+  return text;
+}
+std::string told(const Note& effect) { return "note " + effect.text; }
+std::string told(const Drained&) { return "drained"; }
+
+}  // namespace
+
+std::vector<std::string> told(const FrontendEffects& effects) {
+  std::vector<std::string> texts;
+  for (const FrontendEffect& effect : effects) {
+    texts.push_back(std::visit([](const auto& one) { return told(one); }, effect));
+  }
+  return texts;
+}
+
+}  // namespace gpulet::serve::testing

@@ -1,0 +1,142 @@
+// `gpulet simulate` as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/tools/program_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class SimulateProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = std::filesystem::path(::testing::TempDir()) / ("gpulet_simulate_" + name);
+    std::filesystem::create_directories(folder_);
+    std::string latency = "model,batch,partition,latency_ms\n";
+    for (const int percent : {20, 40, 50, 60, 80, 100}) {
+      for (const int batch : {1, 2, 4, 8, 16, 32}) {
+        for (const std::string model : {"a", "b"}) {
+          const double ms = (model == "a" ? 2 : 3) * (1 + 0.5 * batch) * 100 / percent;
+          latency += model + ',' + std::to_string(batch) + ',' + std::to_string(percent) + ',' +
+                     std::to_string(ms) + '\n';
+        }
+      }
+    }
+    const ProgramResult imported =
+        run_gpulet({"profile", "import", "--name", "card", "--latency",
+                    write("latency.csv", latency), "--out", (folder_ / "profiles").string()});
+    ASSERT_EQ(imported.exit_code, 0) << imported.errors;
+    cluster_ =
+        write("cluster.json", R"({"nodes":[{"name":"n0","devices":[{"type":"card","count":2,)"
+                              R"("partitioning":"mps"}]}]})");
+    demand_ = write("demand.json", R"({"models":[{"name":"a","rate":100,"slo_ms":100},)"
+                                   R"({"name":"b","rate":50,"slo_ms":120}]})");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& content) {
+    std::ofstream(folder_ / name) << content;
+    return (folder_ / name).string();
+  }
+
+  [[nodiscard]] ProgramResult simulate(const std::vector<std::string>& further) const {
+    std::vector<std::string> arguments = {
+        "simulate", "--cluster", cluster_, "--profiles", (folder_ / "profiles").string(),
+        "--demand", demand_};
+    arguments.insert(arguments.end(), further.begin(), further.end());
+    return run_gpulet(arguments);
+  }
+
+  std::filesystem::path folder_;
+  std::string cluster_;
+  std::string demand_;
+};
+
+TEST_F(SimulateProgram, PrintsTheContractsDocumentTheSameEveryTime) {
+  const ProgramResult first = simulate({"--seconds", "10", "--seed", "7", "--json"});
+  ASSERT_EQ(first.exit_code, 0) << first.errors;
+  EXPECT_EQ(simulate({"--seconds", "10", "--seed", "7", "--json"}).output, first.output);
+  const auto document = nlohmann::json::parse(first.output);
+  ASSERT_EQ(document["models"].size(), 2U);
+  for (const auto& model : document["models"]) {
+    EXPECT_EQ(model["offered"], model["served"].get<int>() + model["dropped"].get<int>() +
+                                    model["errors"].get<int>());
+    for (const char* key : {"name", "late", "p50_ms", "p99_ms", "slo_ms", "violation"}) {
+      EXPECT_TRUE(model.contains(key)) << key;
+    }
+  }
+  EXPECT_GE(document["devices_used"], 1);
+  EXPECT_LT(document["violation"], 0.01);
+  EXPECT_TRUE(document["schedulable"]);
+  EXPECT_THAT(simulate({"--seconds", "10"}).output, HasSubstr("violation of all together"));
+}
+
+TEST_F(SimulateProgram, FollowsATraceAndWritesASeries) {
+  const std::string trace = write("trace.csv", "time_s,model,rate\n0,a,50\n30,a,400\n60,a,20\n");
+  const std::string series = (folder_ / "series.csv").string();
+  const ProgramResult result =
+      simulate({"--seconds", "100", "--trace", trace, "--series", series, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_GT(nlohmann::json::parse(result.output)["plans"], 1);
+  std::ifstream file(series);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_THAT(text.str(), StartsWith("time_s,devices,share_percent,offered,violations,a offered,a "
+                                     "violations,b offered,b violations\n0,"));
+}
+
+TEST_F(SimulateProgram, RunsEverySchedulableScenarioAlikeOnAnyNumberOfThreads) {
+  const std::string rows = write("rows.csv", "a,b\n100,0\n0,50\n100000,0\n50,50\n");
+  const ProgramResult one =
+      simulate({"--seconds", "5", "--scenarios", rows, "--jobs", "1", "--json"});
+  ASSERT_EQ(one.exit_code, 0) << one.errors;
+  const ProgramResult three =
+      simulate({"--seconds", "5", "--scenarios", rows, "--jobs", "3", "--json"});
+  EXPECT_EQ(three.output, one.output);
+  const auto document = nlohmann::json::parse(one.output);
+  EXPECT_EQ(document["scenarios"], 4);
+  EXPECT_EQ(document["schedulable"], 3);
+  EXPECT_EQ(document["over_1_percent"], 0);
+  ASSERT_EQ(document["rows"].size(), 4U);
+  EXPECT_EQ(document["rows"][0]["row"], 1);
+  EXPECT_FALSE(document["rows"][2]["schedulable"]);
+  EXPECT_LT(document["rows"][3]["worst"], 0.01);
+}
+
+TEST_F(SimulateProgram, BadInputEndsWithTwoAndSaysWhatToMend) {
+  const std::string rows = write("rows.csv", "a\n1\n");
+  const std::string unknown = write("unknown.csv", "time_s,model\n0,c\n");
+  const std::string back = write("back.csv", "time_s,model\n1,a\n0,a\n");
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"--seconds", "0"}, "--seconds"},
+      {{"--seconds", "nan"}, "--seconds"},
+      {{"--policy", "magic"}, "magic"},
+      {{"--trace", "/nowhere.csv"}, "/nowhere.csv"},
+      {{"--trace", unknown}, "'c'"},
+      {{"--trace", back}, "line 3"},
+      {{"--scenarios", rows, "--trace", back}, "--scenarios"},
+      {{"--interference", "guessed"}, "--interference"},
+      {{"--interference", "linear", "--no-interference"}, "contradict"},
+      {{"--headroom", "some"}, "--headroom"},
+      {{"--link-ms", "-1"}, "--link-ms"},
+      {{"--margin", "0.5"}, "margin"}};
+  for (const auto& [arguments, named] : cases) {
+    const ProgramResult result = simulate(arguments);
+    EXPECT_EQ(result.exit_code, 2) << arguments.front();
+    EXPECT_THAT(result.output, IsEmpty());
+    EXPECT_THAT(result.errors, HasSubstr(named));
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::tools
