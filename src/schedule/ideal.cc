@@ -110,6 +110,11 @@ Searched search(Problem& problem, double to_beat) {
 
 }  // namespace
 
+bool ideal_searches(const Problem& problem) {
+  std::vector<std::vector<Layout>> layouts;
+  return !gather_layouts(problem, &layouts);
+}
+
 Plan Ideal::plan(const PlanInput& input) const {
   Problem problem(input);
   Draft best = elastic_partitioning(problem);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "gpulet/schedule/policy.h"
+#include "schedule/problem.h"
 
 namespace gpulet::schedule {
 
@@ -12,5 +13,8 @@ class Ideal final : public Policy {
   [[nodiscard]] std::string_view name() const override { return "ideal"; }
   [[nodiscard]] Plan plan(const PlanInput& input) const override;
 };
+
+// Whether the search takes a cluster of that size on at all; where not, `ideal` is `elastic`.
+[[nodiscard]] bool ideal_searches(const Problem& problem);
 
 }  // namespace gpulet::schedule

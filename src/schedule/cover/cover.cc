@@ -3,8 +3,9 @@
 //  1. The relaxation prices gpulet time of every size and gives a lower bound on the devices
 //     (relaxation.h).
 //  2. The plans of the other policies are the first candidates, so that none of them serves what
-//     this one does not, or on fewer devices. Only `ideal` is left out: it may take longer than all
-//     the rest together, and on the measured reference case finds nothing that the search does not.
+//     this one does not, or on fewer devices. Only `ideal` comes last, where all else left demand
+//     without a place that the bound does not rule out: it may take longer than the rest together.
+//     (Where it need not search, its plan is elastic's.)
 //  3. Device by device the search takes fillings that waste least at those prices
 //     (device_choices.h), with more and more alternatives, until a cover meets the bound or the
 //     work is spent. Work is counted in rounds tried, not in time: the same input always gives the
@@ -31,6 +32,7 @@
 #include "schedule/finish.h"
 #include "schedule/greedy_best_fit.h"
 #include "schedule/guided_self_tuning.h"
+#include "schedule/ideal.h"
 #include "schedule/sbp.h"
 #include "schedule/sbp_split.h"
 
@@ -77,6 +79,9 @@ class Covering {
       consider(GreedyBestFit().plan(input_));
       consider(GuidedSelfTuning().plan(input_));
       search();
+      if (!best_->plan.schedulable() && possible() && ideal_searches(problem_)) {
+        consider(Ideal().plan(input_));
+      }
     }
     return explained();
   }
@@ -108,6 +113,9 @@ class Covering {
     return !best_->plan.schedulable() || best_->devices > at_least_;
   }
 
+  // Whether the bound leaves hope for a plan that serves everything.
+  [[nodiscard]] bool possible() const { return at_least_ <= problem_.device_budget(); }
+
   // The devices that a cover may use to be of any use.
   [[nodiscard]] std::size_t most_devices() const {
     return best_->plan.schedulable() ? best_->devices - 1 : problem_.device_budget();
@@ -115,10 +123,9 @@ class Covering {
 
   void search() {
     CoverSearch search(problem_, relaxation_);
-    const bool possible = at_least_ <= problem_.device_budget();
     adopt(search.run(most_devices(), best_->plan.schedulable(), kDive));
     for (const SearchEffort& effort : kWider) {
-      if (!possible || !may_improve()) return;
+      if (!possible() || !may_improve()) return;
       adopt(search.run(most_devices(), true, effort));
     }
   }
