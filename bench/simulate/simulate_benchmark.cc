@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "bench/support/generated_table.h"
 #include "gpulet/core/random.h"
 #include "gpulet/simulate/simulation.h"
 
@@ -18,21 +19,6 @@ using namespace gpulet;            // NOLINT(google-build-using-namespace)
 using namespace gpulet::simulate;  // NOLINT(google-build-using-namespace)
 
 constexpr double kTwoPi = 6.283185307179586;
-
-profile::LatencyTable generated_table(Random& random) {
-  const double launch_ms = 3 + 9 * random.uniform();
-  const double per_request_ms = 0.15 + 0.45 * random.uniform();
-  std::vector<profile::LatencySample> samples;
-  for (const int percent : {20, 40, 50, 60, 80, 100}) {
-    for (const std::uint32_t batch : {1U, 2U, 4U, 8U, 16U, 32U}) {
-      profile::LatencySample& sample = samples.emplace_back();
-      sample.batch = batch;
-      sample.share = Share{percent};
-      sample.latency_ms = std::max(launch_ms, per_request_ms * batch * 100 / percent) + 0.5;
-    }
-  }
-  return profile::LatencyTable::create(samples).value();
-}
 
 struct Case {
   std::unique_ptr<schedule::Policy> policy = schedule::make_policy("elastic").value();
@@ -50,7 +36,7 @@ Case generated_case(std::size_t models, std::uint32_t devices, double rate, doub
   profile.name = "gpu";
   for (std::size_t model = 0; model < models; ++model) {
     const std::string name = "model" + std::to_string(model);
-    profile::LatencyTable table = generated_table(random);
+    profile::LatencyTable table = bench::generated_table(random);
     const double slo_ms = 2.1 * table.latency_ms(32, kWholeDevice).value() + 5;
     made.scene.demands.push_back({name, rate * (0.2 + 1.6 * random.uniform()), slo_ms, 32});
     profile.models.emplace(name, profile::ModelProfile{std::move(table), {}, {}});

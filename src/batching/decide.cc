@@ -15,7 +15,7 @@ Decision decide(const LaneView& lane, Time now) {
   if (lane.waiting == 0) return WaitUntil{kNever};
   const std::size_t largest = lane.execution.size();
   const auto count = static_cast<std::uint32_t>(std::min(lane.waiting, largest));
-  const bool full = lane.waiting >= largest && lane.may_run_ahead;
+  const bool full = lane.waiting >= largest;
   const Time latest = lane.most_urgent - lane.execution[count - 1] - lane.allowance;
   if (!full && now < lane.turn && now < latest) return WaitUntil{std::min(lane.turn, latest)};
   return Dispatch{

@@ -1,9 +1,9 @@
 #include "gpulet/serve/dispatcher.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
-#include "gpulet/batching/decide.h"
 #include "gpulet/batching/form.h"
 
 namespace gpulet::serve {
@@ -288,48 +288,78 @@ void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t
   out.batches.push_back({gpulet.backend, std::move(batch)});
 }
 
-// A lane that shares its gpulet must not delay the turns of those beside it: their objectives were
-// planned for one round of waiting. Its own model's queue may be full at any time, because other
-// gpulets serve from it too.
-bool Dispatcher::may_run_ahead(const Gpulet& gpulet, const Lane& lane, Time now) const {
-  if (gpulet.lanes.size() == 1) return true;
-  if (gpulet.in_flight > 0) return false;
-  return std::all_of(gpulet.lanes.begin(), gpulet.lanes.end(), [&](const Lane& other) {
-    return &other == &lane || queues_[other.model].requests.empty() ||
-           now + lane.execution.back() <= other.turn;
-  });
+std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, const Lane& lane,
+                                                      Time now) const {
+  const batching::RequestQueue& queue = queues_[lane.model].requests;
+  if (queue.empty()) return std::nullopt;
+  const Time reachable = reachable_deadline(gpulet, lane, now);
+  batching::LaneView view;
+  view.waiting = queue.count_due_from(reachable);
+  if (view.waiting == 0) return std::nullopt;
+  view.most_urgent = queue.first_deadline_from(reachable);
+  view.execution = lane.execution;
+  view.turn = lane.turn;
+  view.start = std::max(now, gpulet.busy_until);
+  view.allowance = gpulet.allowance.for_execution(
+      lane.execution[std::min(view.waiting, lane.execution.size()) - 1]);
+  return view;
 }
 
 bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out) {
   Gpulet& gpulet = *place.gpulet;
   if (!gpulet.ready || gpulet.in_flight >= kBatchesInFlight) return false;
-  Lane* chosen = nullptr;
-  std::uint32_t count = 0;
+  if (gpulet.lanes.size() > 1) return pump_in_turn(place, now, wake, out);
+  Lane& lane = gpulet.lanes.front();
+  const auto view = view_of(gpulet, lane, now);
+  if (!view) return false;
+  const batching::Decision decision = batching::decide(*view, now);
+  if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
+    wake = std::min(wake, wait->time);
+    return false;
+  }
+  dispatch(place.id, gpulet, lane, std::get<batching::Dispatch>(decision).count, now, out);
+  return true;
+}
+
+// Models that share a gpulet take turns without pause: whoever waits and was served longest ago is
+// next, with what waits by then. So a request that just missed a batch waits for one batch of every
+// lane at most, which is the round that was planned, whatever came between and however fast the
+// gpulet is. Waiting for full batches, or for a point in time, would let rounds drift apart; and a
+// batch bound while another runs would make the next one wait for both.
+bool Dispatcher::pump_in_turn(const Place& place, Time now, Time& wake, DispatchOutput& out) {
+  Gpulet& gpulet = *place.gpulet;
+  Lane* next = nullptr;
+  std::optional<batching::LaneView> chosen;
   for (Lane& lane : gpulet.lanes) {
-    const batching::RequestQueue& queue = queues_[lane.model].requests;
-    if (queue.empty()) continue;
-    const Time reachable = reachable_deadline(gpulet, lane, now);
-    batching::LaneView view;
-    view.waiting = queue.count_due_from(reachable);
-    if (view.waiting == 0) continue;
-    view.most_urgent = queue.first_deadline_from(reachable);
-    view.execution = lane.execution;
-    view.turn = lane.turn;
-    view.start = std::max(now, gpulet.busy_until);
-    view.allowance = gpulet.allowance.for_execution(
-        lane.execution[std::min(view.waiting, lane.execution.size()) - 1]);
-    view.may_run_ahead = may_run_ahead(gpulet, lane, now);
-    const batching::Decision decision = batching::decide(view, now);
-    if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
-      wake = std::min(wake, wait->time);
-    } else if (chosen == nullptr || lane.turn < chosen->turn) {
-      chosen = &lane;
-      count = std::get<batching::Dispatch>(decision).count;
+    if (next != nullptr && lane.turn >= next->turn) continue;
+    if (const auto view = view_of(gpulet, lane, now)) {
+      next = &lane;
+      chosen = view;
     }
   }
-  if (chosen == nullptr) return false;
-  dispatch(place.id, gpulet, *chosen, count, now, out);
+  if (next == nullptr) return false;
+  const auto count = static_cast<std::uint32_t>(std::min(chosen->waiting, next->execution.size()));
+  if (gpulet.in_flight > 0) {
+    const Time bind = gpulet.busy_until - time_ahead(*next, count);
+    if (now < bind) {
+      wake = std::min(wake, bind);
+      return false;
+    }
+  }
+  dispatch(place.id, gpulet, *next,
+           batching::largest_batch_by(next->execution, count, chosen->start + chosen->allowance,
+                                      chosen->most_urgent),
+           now, out);
   return true;
+}
+
+// What it takes to bring a batch to its proxy.
+Duration Dispatcher::time_ahead(const Lane& lane, std::uint32_t count) const {
+  constexpr Duration kHandling = std::chrono::microseconds(300);
+  constexpr double kBytesPerSecond = 2e9;
+  const std::vector<std::size_t>& sizes = models_[lane.model].input_sizes;
+  const auto bytes = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}) * count;
+  return kHandling + from_seconds(static_cast<double>(bytes) / kBytesPerSecond);
 }
 
 void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {

@@ -16,7 +16,7 @@ constexpr Time at(int ms) { return Time(milliseconds(ms)); }
 class DecideTest : public ::testing::Test {
  protected:
   LaneView lane(std::size_t waiting, Time most_urgent, Time turn, Time now) const {
-    return {waiting, most_urgent, execution_, turn, now, {}, true};
+    return {waiting, most_urgent, execution_, turn, now, {}};
   }
   static std::uint32_t dispatched(const Decision& decision) {
     const auto* dispatch = std::get_if<Dispatch>(&decision);
@@ -38,12 +38,6 @@ TEST_F(DecideTest, FullBatchLeavesBeforeItsTurn) {
 
 TEST_F(DecideTest, MoreThanABatchLeavesAsOneBatch) {
   EXPECT_EQ(dispatched(decide(lane(9, at(100), at(20), at(5)), at(5))), 4U);
-}
-
-TEST_F(DecideTest, FullBatchThatMustNotRunAheadWaitsForItsTurn) {
-  LaneView view = lane(4, at(100), at(20), at(5));
-  view.may_run_ahead = false;
-  EXPECT_EQ(asked_again(decide(view, at(5))), at(20));
 }
 
 TEST_F(DecideTest, PartialBatchWaitsForItsTurn) {
@@ -96,7 +90,6 @@ RC_GTEST_PROP(DecideProperty, NeverWaitsIntoThePastAndNeverExceedsTheBatch, ()) 
   view.allowance = milliseconds(*rc::gen::inRange(0, 5));
   view.most_urgent =
       view.start + view.allowance + execution.front() + milliseconds(*rc::gen::inRange(0, 300));
-  view.may_run_ahead = *rc::gen::arbitrary<bool>();
   const Decision decision = decide(view, now);
   if (const auto* dispatch = std::get_if<Dispatch>(&decision)) {
     RC_ASSERT(dispatch->count >= 1U);

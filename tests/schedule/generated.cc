@@ -1,5 +1,7 @@
 #include "tests/schedule/generated.h"
 
+#include <rapidcheck.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -134,6 +136,13 @@ Worked generated(std::uint64_t seed, std::uint32_t size) {
   if (random.below(2) == 0) worked.input.options.headroom = Headroom::poisson;
   if (random.below(2) == 0) add_interference(worked, random);
   return worked;
+}
+
+Worked any_input() {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);
+  RC_LOG() << "generated(" << seed << ", " << size << ")";
+  return generated(seed, size);
 }
 
 }  // namespace gpulet::schedule::testing

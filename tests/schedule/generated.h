@@ -12,4 +12,7 @@ namespace gpulet::schedule::testing {
 // are.
 [[nodiscard]] Worked generated(std::uint64_t seed, std::uint32_t size);
 
+// Such an input of a rapidcheck property, with its seed in the property's log.
+[[nodiscard]] Worked any_input();
+
 }  // namespace gpulet::schedule::testing

@@ -12,18 +12,11 @@
 namespace gpulet::schedule {
 namespace {
 
-using testing::generated;
+using testing::any_input;
 using testing::policy;
 using testing::served;
 using testing::violations;
 using testing::Worked;
-
-Worked any_input() {
-  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
-  const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);
-  RC_LOG() << "generated(" << seed << ", " << size << ")";
-  return generated(seed, size);
-}
 
 RC_GTEST_PROP(AnyPolicy, MakesPlansThatKeepTheRules, ()) {
   const Worked worked = any_input();

@@ -198,14 +198,42 @@ TEST_F(DispatcherTest, ResultOfTheWrongSizeFailsItsRequestsAndNobodyElse) {
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::internal);
 }
 
+// Eight of "a" wait, four to a batch of 12 ms, and one of "b" comes: it is next, though a full
+// batch of "a" is there. It is bound only when the gpulet is about to be free, with all that came
+// by then.
 TEST_F(DispatcherTest, ModelsThatShareAGpuletTakeTurns) {
   dispatcher_.set_routes({route(1, {0, 1})}, at(0));
-  DispatchOutput out;
-  for (std::uint64_t i = 0; i < 8; ++i) dispatcher_.enqueue(0, request(i, at(50)), at(50), out);
-  dispatcher_.enqueue(1, request(100, at(50)), at(50), out);
-  dispatcher_.pump(at(50), out);
-  ASSERT_EQ(out.batches.size(), 2U);
-  EXPECT_NE(out.batches[0].batch.model, out.batches[1].batch.model);
+  DispatchOutput first;
+  for (std::uint64_t i = 0; i < 8; ++i) dispatcher_.enqueue(0, request(i, at(50)), at(50), first);
+  dispatcher_.pump(at(50), first);
+  ASSERT_EQ(first.batches.size(), 1U);
+  EXPECT_EQ(first.batches[0].batch.model, "a");
+  EXPECT_EQ(first.batches[0].batch.count, 4U);
+
+  DispatchOutput second;
+  dispatcher_.enqueue(1, request(100, at(51)), at(51), second);
+  dispatcher_.pump(at(51), second);
+  EXPECT_TRUE(second.batches.empty());
+  dispatcher_.enqueue(1, request(101, at(60)), at(60), second);
+  EXPECT_GT(dispatcher_.next_wake(), at(61));
+  EXPECT_LT(dispatcher_.next_wake(), at(62));
+  dispatcher_.pump(at(62) - std::chrono::microseconds(100), second);
+  ASSERT_EQ(second.batches.size(), 1U);
+  EXPECT_EQ(second.batches[0].batch.model, "b");
+  EXPECT_EQ(second.batches[0].batch.count, 2U);
+
+  DispatchOutput third;
+  dispatcher_.completed(echo(first.batches[0].batch), at(62), third);
+  dispatcher_.completed(echo(second.batches[0].batch), at(70), third);
+  dispatcher_.pump(at(70), third);
+  ASSERT_EQ(third.batches.size(), 1U);
+  EXPECT_EQ(third.batches[0].batch.model, "a");
+}
+
+TEST_F(DispatcherTest, NobodyWaitsForOthersThatShareItsGpuletAndHaveNothing) {
+  dispatcher_.set_routes({route(1, {0, 1})}, at(0));
+  arrive(1, 50);
+  EXPECT_EQ(pump(50).batches.size(), 1U);
 }
 
 TEST_F(DispatcherTest, GpuletWithoutARouteFinishesWhatItHolds) {

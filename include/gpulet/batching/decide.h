@@ -1,5 +1,6 @@
-// When a batch of one lane leaves, and with how many requests. A lane is one model's place on one
-// gpulet.
+// When a batch of a lane leaves that has its gpulet for itself, and with how many requests. A lane
+// is one model's place on one gpulet; where several share a gpulet they take turns
+// (serve/dispatcher.h).
 //
 // A batch leaves when it is full, when the lane's turn in the duty cycle has come, or when waiting
 // longer would put the most urgent request's deadline at risk. A lane that was idle for a duty
@@ -22,7 +23,6 @@ struct LaneView {
   Time turn{};           // last dispatch plus one duty cycle
   Time start{};          // when the gpulet could start the batch: now, or after what it holds
   Duration allowance{};  // how much later than predicted a batch may end (batching/allowance.h)
-  bool may_run_ahead = true;  // whether a full batch may leave before its turn
 };
 
 struct Dispatch {

@@ -1,6 +1,7 @@
 // Dispatcher: queues of requests, the gpulets that serve them, and the batches in flight. Decides
-// which batch leaves when (batching/decide.h) and sees to it that every request gets exactly one
-// answer, whatever happens to gpulets.
+// which batch leaves when and sees to it that every request gets exactly one answer, whatever
+// happens to gpulets. A model that has a gpulet for itself gathers its batches
+// (batching/decide.h); models that share one take turns.
 //
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
 // is transferred), and each result makes room again. Pure: time comes in, batches and answers go
@@ -10,12 +11,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <queue>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "gpulet/batching/allowance.h"
+#include "gpulet/batching/decide.h"
 #include "gpulet/batching/request_queue.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
@@ -179,9 +182,13 @@ class Dispatcher {
   void touch(const Gpulet& gpulet);
   void change_ready(Gpulet& gpulet, bool ready);
   void pump_model(ModelIndex model, Time now, DispatchOutput& out);
+  // Nothing where nobody waits whom the lane could still serve in time.
+  [[nodiscard]] std::optional<batching::LaneView> view_of(const Gpulet& gpulet, const Lane& lane,
+                                                          Time now) const;
   // Lets one batch of the gpulet go if one should; otherwise lowers `wake` to when to ask again.
-  [[nodiscard]] bool may_run_ahead(const Gpulet& gpulet, const Lane& lane, Time now) const;
   bool pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out);
+  bool pump_in_turn(const Place& place, Time now, Time& wake, DispatchOutput& out);
+  [[nodiscard]] Duration time_ahead(const Lane& lane, std::uint32_t count) const;
   void dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                 DispatchOutput& out);
   void drop_hopeless(ModelIndex model, Time now, DispatchOutput& out);
