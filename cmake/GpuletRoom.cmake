@@ -25,9 +25,13 @@ endfunction()
 
 # gpulet_test(<name> SOURCES ... LIBS ... [LABELS unit|session|net|torch|gpu|slow ...])
 # SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
+# THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
 # Program test_<name> with GoogleTest's main. One ctest entry per test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
-  cmake_parse_arguments(TEST "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  if(GPULET_SANITIZE STREQUAL "thread" AND NOT TEST_THREADS)
+    return()
+  endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 60)
   endif()
