@@ -7,6 +7,7 @@
 #include "schedule/elastic_preprint.h"
 #include "schedule/greedy_best_fit.h"
 #include "schedule/guided_self_tuning.h"
+#include "schedule/headroom.h"
 #include "schedule/ideal.h"
 #include "schedule/sbp.h"
 #include "schedule/sbp_split.h"
@@ -37,6 +38,8 @@ constexpr std::array kMakers{Maker{"cover", make<CoverPolicy>},
 }  // namespace
 
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name) {
+  // Worked out once in the life of the program: here, so that the first plan takes no longer.
+  static_cast<void>(headroom_table(Headroom::poisson));
   std::string known;
   for (const Maker& maker : kMakers) {
     if (maker.name == name) return maker.make();
