@@ -148,6 +148,7 @@ HeldOutErrors read_errors(const JsonCursor& cursor) {
   constexpr std::array kKinds{InterferenceKind::none, InterferenceKind::linear,
                               InterferenceKind::learned, InterferenceKind::measured};
   std::vector<std::string_view> names;
+  names.reserve(kKinds.size());
   for (const InterferenceKind kind : kKinds) names.push_back(to_string(kind));
   errors.kind = kKinds.at(cursor.required("model").choice(names));
   errors.p50 = cursor.required("p50").number(kErrors);

@@ -120,8 +120,10 @@ void GpuletChooser::search_cycles(double free_mb) {
     shortest_ms = std::min(shortest_ms, item.row->latency_ms[0]);
     longest_ms = std::max(longest_ms, item.slo_ms - item.row->latency_ms[0]);
   }
-  for (double cycle_ms = shortest_ms; cycle_ms < longest_ms; cycle_ms *= kNextCycle) {
+  double cycle_ms = shortest_ms;
+  while (cycle_ms < longest_ms) {
     fill_for(cycle_ms, free_mb);
+    cycle_ms *= kNextCycle;
   }
 }
 

@@ -16,7 +16,7 @@ constexpr double kCostOfAbsent = 10;
 constexpr int kMostRounds = 64;
 constexpr double kWorthAdding = 1e-7;
 // Headroom reckons with no more.
-constexpr double kMostRoundsToWait = 6;
+constexpr int kMostRoundsToWait = 6;
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void Relaxation::add_factors(const Row& row, double slo_ms) {
   const std::size_t first = factors_.size();
   for (std::uint32_t batch = 1; batch <= row.largest; ++batch) {
     const double latency_ms = row.latency_ms[batch - 1];
-    for (double rounds = 1; rounds <= kMostRoundsToWait; ++rounds) {
+    for (int rounds = 1; rounds <= kMostRoundsToWait; ++rounds) {
       const double wait_ms = (slo_ms - latency_ms) / rounds;
       const double held = requests_held(row, batch, slo_ms, wait_ms);
       factors_.push_back({held * 1000 / latency_ms, wait_ms / latency_ms});

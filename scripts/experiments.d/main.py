@@ -1,0 +1,84 @@
+"""Runs the studies. Called by scripts/experiments, which see for the arguments."""
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import against_ideal
+import planning_time
+import schedulable
+import throughput
+import violations
+import waves
+from measurements import Measurements, NoMeasurements, find_data
+from program import ProgramFailed, Runner
+from results import Results
+
+STUDIES = (schedulable, throughput, violations, waves, against_ideal, planning_time)
+WORK = Path("build/experiments")
+PAGE = Path("docs/experiments")
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser(prog="experiments", add_help=False)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--data")
+    parser.add_argument("--out")
+    parser.add_argument("--jobs", type=int, default=0)
+    return parser.parse_args()
+
+
+def choose(only):
+    names = [name for name in only.split(",") if name]
+    known = [study.NAME for study in STUDIES]
+    for name in names:
+        if name not in known:
+            raise ProgramFailed(f"--only {name}: there is no such study; choose of {', '.join(known)}")
+    return [study for study in STUDIES if not names or study.NAME in names]
+
+
+def work_folder(arguments):
+    """Where the inputs of the commands lie; a quick run leaves those of the full one alone."""
+    if not arguments.quick:
+        return WORK
+    return Path(arguments.out) / "inputs" if arguments.out else WORK / "quick"
+
+
+def out_folder(arguments, measured, work):
+    """The page describes the reference measurements in full; anything else goes to the build folder."""
+    if arguments.out:
+        return Path(arguments.out)
+    return PAGE if measured.reference and not arguments.quick else work / "results"
+
+
+def main():
+    arguments = read_arguments()
+    studies = choose(arguments.only)
+    work = work_folder(arguments)
+    measured = Measurements(find_data(arguments.data), Path(arguments.bin) / "gpulet", work)
+    results = Results(out_folder(arguments, measured, work))
+    print(f"==> {measured.folder}: {len(measured.latency)} models; results go to {results.folder}", flush=True)
+    measured.import_profiles()
+    runner = Runner(arguments.jobs)
+    began = time.monotonic()
+    for number, study in enumerate(studies, start=1):
+        print(f"==> {study.NAME} ({number} of {len(studies)}): {study.__doc__.splitlines()[0]}", flush=True)
+        study_began = time.monotonic()
+        study.run(measured, runner, results, arguments.quick)
+        print(f"    done in {time.monotonic() - study_began:.0f} s", flush=True)
+    results.fill_page()
+    print(f"experiments: {len(studies)} studies in {time.monotonic() - began:.0f} s, see {results.folder}", flush=True)
+
+
+try:
+    main()
+except NoMeasurements as failure:
+    print(f"experiments: {failure}", file=sys.stderr)
+    sys.exit(77)
+except ProgramFailed as failure:
+    print(f"experiments: {failure}", file=sys.stderr)
+    sys.exit(1)
+except KeyboardInterrupt:
+    sys.exit(130)

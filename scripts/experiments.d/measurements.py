@@ -1,0 +1,119 @@
+"""The measurements that the studies rest on, and the files that commands read: profiles, clusters, demands, rates."""
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from program import ProgramFailed, run_json
+
+SLO_BATCH = 32        # an SLO is twice the latency of such a batch on a whole device, as in both papers
+MAX_BATCH = 32
+# The models of the reference case; those whose own co-runs were measured; nine for the larger studies.
+REFERENCE_MODELS = ("resnet50", "vgg16", "densenet121", "inception", "mobilenet")
+PAIRED_MODELS = ("resnet50", "vgg19", "densenet121")
+NINE_MODELS = ("densenet121", "densenet169", "inception", "mobilenet", "resnet101", "resnet152", "resnet50", "vgg16",
+               "vgg19")
+
+
+class NoMeasurements(Exception):
+    """There is nothing to work from."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Files that belong together, as a command line names them: relative to the repository."""
+    cluster: str
+    profiles: str
+    demand: str
+
+
+class Measurements:
+    """One folder of CSV files, imported once into a profile below build/."""
+
+    def __init__(self, folder, gpulet, work):
+        self.folder, self.gpulet, self.work = Path(folder), gpulet, Path(work)
+        self.latency = self._read_latency()
+        self.type = "measured"
+        self.reference = self.folder.name == "measured-gpu-a"
+        self.has_pairs = (self.folder / "interference.csv").is_file()
+
+    def _read_latency(self):
+        latency = {}
+        with open(self.folder / "latency.csv", encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                key = (int(row["batch"]), int(row["partition"]))
+                latency.setdefault(row["model"], {})[key] = float(row["latency_ms"])
+        return latency
+
+    @property
+    def sizes(self):
+        return sorted({size for cells in self.latency.values() for _, size in cells})
+
+    def import_profiles(self):
+        command = [str(self.gpulet), "profile", "import", "--name", self.type, "--latency",
+                   str(self.folder / "latency.csv")]
+        for table in ("utilization", "interference"):
+            if (self.folder / f"{table}.csv").is_file():
+                command += [f"--{table}", str(self.folder / f"{table}.csv")]
+        run_json(command + ["--out", self.path("profiles"), "--json"])
+
+    def largest_batch(self, model):
+        return min(MAX_BATCH, max(batch for batch, size in self.latency[model] if size == 100))
+
+    def slo_ms(self, model):
+        return round(2 * self.latency[model][(self.largest_batch(model), 100)], 6)
+
+    def choose(self, wanted):
+        """The wanted models where they were measured, else as many others."""
+        if all(model in self.latency for model in wanted):
+            return tuple(wanted)
+        return tuple(sorted(self.latency))[:len(wanted)]
+
+    def unit_rate(self, model):
+        """What 1 request per second of the reference stands for: 1, or as much of another device's time."""
+        if self.reference:
+            return 1.0
+        whole = self.largest_batch(model) / self.latency[model][(self.largest_batch(model), 100)] * 1000
+        return whole / 2000  # the reference models make about 2,000 requests per second on a whole device
+
+    def path(self, name):
+        return str(self.work / name)
+
+    def write(self, name, text):
+        path = self.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+        return self.path(name)
+
+    def scene(self, name, models, devices, rates=None):
+        """Files of that name. The demand's rates (by default 0) count where no scenarios or trace give others."""
+        cluster = {"nodes": [{"name": "n0", "devices": [
+            {"type": self.type, "count": devices, "partitioning": "simulated", "sizes": self.sizes,
+             "max_partitions": 2}]}]}
+        demand = {"models": [{"name": model, "rate": (rates or {}).get(model, 0), "slo_ms": self.slo_ms(model),
+                              "max_batch": self.largest_batch(model)} for model in models]}
+        return Scene(self.write(f"cluster-{devices}.json", json.dumps(cluster, indent=1) + "\n"),
+                     self.path("profiles"),
+                     self.write(f"demand-{name}.json", json.dumps(demand, indent=1) + "\n"))
+
+    def scenarios(self, name, models, rows):
+        """A CSV of rate vectors in requests per second of the reference."""
+        units = [self.unit_rate(model) for model in models]
+        lines = [",".join(models)]
+        lines += [",".join(f"{rate * unit:.10g}" for rate, unit in zip(row, units)) for row in rows]
+        return self.write(f"scenarios/{name}.csv", "\n".join(lines) + "\n")
+
+
+def find_data(asked):
+    """The folder to work from: what was asked for, the reference, or what this machine was measured to do."""
+    if asked:
+        if (Path(asked) / "latency.csv").is_file():
+            return asked
+        raise ProgramFailed(f"--data {asked}: there is no latency.csv; name a folder of measurements")
+    for place in ("../shared/data/measured-gpu-a", "profiles/local/*", "build/quickstart/profiles/*"):
+        for folder in sorted(Path(".").glob(place)):
+            if (folder / "latency.csv").is_file():
+                return str(folder)
+    raise NoMeasurements("there are no measurements: ../shared/data/measured-gpu-a is absent, and this machine has no "
+                         "profile. Measure it with scripts/quickstart, or name a folder with --data")

@@ -1,0 +1,89 @@
+"""Runs the project's programs, many at a time, and tells how far they are."""
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+TELL_EVERY_S = 10
+# As many programs run as there are cores; their linear algebra needs no threads of its own.
+ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+
+
+class ProgramFailed(Exception):
+    """A command ended with an error; the text holds the command and what it said."""
+
+
+def run_json(command):
+    """The JSON document that a command prints."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
+    if done.returncode != 0:
+        raise ProgramFailed(f"{shlex.join(map(str, command))}\nended with {done.returncode}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+class Progress:
+    """Says on stderr how much of a study is done and how long the rest will take."""
+
+    def __init__(self, study, total):
+        self.study, self.total, self.done = study, total, 0
+        self.began = self.told = time.monotonic()
+
+    def add(self, weight):
+        self.done += weight
+        now = time.monotonic()
+        if now - self.told < TELL_EVERY_S or self.done >= self.total:
+            return
+        self.told = now
+        took = now - self.began
+        left = took / self.done * (self.total - self.done)
+        print(f"    {self.study}: {100 * self.done / self.total:3.0f} %, {took:.0f} s, about {left:.0f} s left",
+              file=sys.stderr, flush=True)
+
+
+class Runner:
+    """Calls functions of (command line) work side by side. Results come in the order of the work."""
+
+    def __init__(self, jobs=0):
+        self.jobs = jobs or len(os.sched_getaffinity(0))
+
+    def map(self, study, work, items, weight=lambda item: 1):
+        """[work(item) for item in items]; the heavy ones start first, so that the end is not a wait for one."""
+        progress = Progress(study, sum(weight(item) for item in items))
+        results = [None] * len(items)
+        with ThreadPoolExecutor(self.jobs) as pool:
+            order = sorted(range(len(items)), key=lambda index: (-weight(items[index]), index))
+            running = {pool.submit(work, items[index]): index for index in order}
+            try:
+                for finished in as_completed(running):
+                    index = running[finished]
+                    results[index] = finished.result()
+                    progress.add(weight(items[index]))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return results
+
+
+class Planner:
+    """`gpulet schedule` and `gpulet simulate` for one cluster, one set of profiles and one demand."""
+
+    def __init__(self, gpulet, scene, options=()):
+        self.gpulet, self.scene, self.options = gpulet, scene, tuple(options)
+
+    def command(self, verb, choice, *more):
+        return [str(self.gpulet), verb, "--cluster", self.scene.cluster, "--profiles", self.scene.profiles,
+                "--demand", self.scene.demand, *choice.flags(), *self.options, *map(str, more), "--json"]
+
+    def schedule_scenarios(self, choice, scenarios):
+        return run_json(self.command("schedule", choice, "--scenarios", scenarios))
+
+    def simulate_scenarios(self, choice, scenarios, seconds, seed):
+        return run_json(self.command("simulate", choice, "--scenarios", scenarios, "--seconds", seconds, "--seed", seed,
+                                     "--jobs", 1))
+
+    def simulate_trace(self, choice, trace, series, seconds, seed):
+        return run_json(self.command("simulate", choice, "--trace", trace, "--series", series, "--seconds", seconds,
+                                     "--seed", seed))

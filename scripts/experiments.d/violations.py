@@ -1,0 +1,114 @@
+"""Plans that break their promise, by what they believed of interference: gpulet figure 14 over many scenarios."""
+import itertools
+from dataclasses import dataclass
+
+import pictures
+from choices import Choice, command_of_a_row
+from measurements import PAIRED_MODELS
+from program import Planner
+
+NAME = "violations"
+DEVICES = 4
+SECONDS = 30
+SEEDS = (1, 2, 3)
+STEP = 500                   # requests per second
+STEPS = 7                    # rates from 0 to 6 steps
+KINDS = ("none", "linear", "learned", "measured")
+POLICIES = ("elastic", "cover")
+LEAST_SHOWN = 1e-3           # percent; a logarithmic axis has no zero
+
+
+@dataclass(frozen=True)
+class Run:
+    choice: Choice
+    seed: int
+
+
+def scenarios(quick):
+    """Every combination of rates but all zeros: 342."""
+    rows = [row for row in itertools.product(range(STEPS), repeat=len(PAIRED_MODELS)) if any(row)]
+    return [tuple(STEP * rate for rate in row) for row in (rows[::20] if quick else rows)]
+
+
+def plan_runs(quick):
+    choices = [Choice("sbp", "none", papers) for papers in (False, True)]
+    choices += [Choice(policy, kind, False) for policy in POLICIES for kind in KINDS]
+    choices += [Choice("elastic", kind, True) for kind in KINDS]
+    return [Run(choice, seed) for choice in choices for seed in (SEEDS[:1] if quick else SEEDS)]
+
+
+def broken_rows(rows, outcomes):
+    """The plans with headroom that have more than 1 % violations, of all requests or of one model's."""
+    for run, out in outcomes:
+        if run.choice.as_in_the_papers:
+            continue
+        for row in out["rows"]:
+            if row["schedulable"] and row["worst"] > 0.01:
+                yield [run.choice.policy, run.choice.interference, run.seed, *rows[row["row"] - 1], row["devices"],
+                       row["violation"], row["worst_model"], row["worst"]]
+
+
+def table(results, outcomes):
+    by_choice = {}
+    for run, out in outcomes:
+        by_choice.setdefault(run.choice, []).append(out)
+    rows = []
+    for choice, outs in by_choice.items():
+        schedulable = outs[0]["schedulable"]
+        counts = [out["over_1_percent"] for out in outs]
+        worst = max(row.get("violation", 0) for out in outs for row in out["rows"])
+        rows.append([f"`{choice.policy}`", "none: whole devices" if choice.policy == "sbp" else choice.interference,
+                     choice.setting, schedulable, ", ".join(map(str, counts)),
+                     f"1 in {schedulable * len(outs) / sum(counts):.0f}" if sum(counts) else "none",
+                     ", ".join(str(out["model_over_1_percent"]) for out in outs), f"{100 * worst:.1f} %"])
+    results.table("violations", ["policy", "interference in the plan", "setting", "schedulable", "over 1 %, by seed",
+                                 "that is", "with a model over 1 %", "worst"], rows)
+
+
+def draw(results, outcomes, seed):
+    """Sorted violations of each choice's plans at one seed."""
+    drawing, axes = pictures.figure(1, 3, width=10, height=3.1, sharey=True)
+    panels = (("elastic", True), ("elastic", False), ("cover", False))
+    for plot, (policy, papers) in zip(axes, panels):
+        for run, out in outcomes:
+            if (run.choice.policy, run.choice.as_in_the_papers, run.seed) != (policy, papers, seed):
+                continue
+            parts = sorted((100 * row["violation"] for row in out["rows"] if row["schedulable"]), reverse=True)
+            kind = run.choice.interference
+            plot.plot(range(1, len(parts) + 1), [max(part, LEAST_SHOWN) for part in parts], label=kind,
+                      color=pictures.COLOURS[kind], linewidth=1.5)
+        plot.axhline(1, color="black", linewidth=0.8, linestyle=":")
+        plot.set_yscale("log")
+        plot.set_yticks([LEAST_SHOWN, 0.01, 0.1, 1, 10, 100], ["0", "0.01", "0.1", "1", "10", "100"])
+        plot.set_title(f"{policy}, {'margin 1, no headroom' if papers else 'defaults'}")
+        plot.set_xlabel("schedulable scenarios, worst first")
+    axes[0].set_ylabel("violations, %")
+    axes[-1].legend(title="interference\nin the plan", loc="center left", bbox_to_anchor=(1, 0.5))
+    pictures.save(drawing, results.plot("violations"))
+
+
+def run(measured, runner, results, quick):
+    if not measured.has_pairs:
+        print("    violations: these measurements have no pairs, so there is nothing to compare", flush=True)
+        return
+    rows = scenarios(quick)
+    models = measured.choose(PAIRED_MODELS)
+    planner = Planner(measured.gpulet, measured.scene("paired", models, DEVICES))
+    file = measured.scenarios(NAME, models, rows)
+    runs = plan_runs(quick)
+    outcomes = list(zip(runs, runner.map(
+        NAME, lambda one: planner.simulate_scenarios(one.choice, file, SECONDS, one.seed), runs,
+        lambda one: 20 + one.choice.weight / 4)))
+    commands = ["scripts/experiments --only violations",
+                f"each row: gpulet simulate {command_of_a_row(planner.scene)} --scenarios {file} "
+                f"--seconds {SECONDS} --seed SEED --json"]
+    results.csv("violations.csv", commands,
+                ["policy", "interference", "setting", "seed", "scenarios", "schedulable", "over_1_percent",
+                 "model_over_1_percent"],
+                [[one.choice.policy, one.choice.interference, one.choice.setting, one.seed, out["scenarios"],
+                  out["schedulable"], out["over_1_percent"], out["model_over_1_percent"]] for one, out in outcomes])
+    results.csv("violations_over.csv", commands,
+                ["policy", "interference", "seed", *models, "devices", "violation", "worst_model",
+                 "worst_model_violation"], broken_rows(rows, outcomes))
+    table(results, outcomes)
+    draw(results, outcomes, SEEDS[0])
