@@ -53,7 +53,7 @@ class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
   [[nodiscard]] Status watch(FileDescriptor channel);
   [[nodiscard]] pid_t process() const { return process_; }
   [[nodiscard]] SlotMemory& memory() { return *memory_; }
-  void send(serve::ProxyCommand command) {
+  void send(const serve::ProxyCommand& command) {
     if (connection_ != nullptr) connection_->send(net::encode(command));
   }
   void run(serve::RunBatch batch, Bytes input);

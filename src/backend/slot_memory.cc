@@ -30,7 +30,8 @@ Status no_memory(const std::string& what, std::size_t bytes) {
 Result<std::shared_ptr<SlotMemory>> SlotMemory::create(std::uint32_t slots,
                                                        std::size_t input_capacity,
                                                        std::size_t output_capacity) {
-  constexpr auto kMaxCapacity = std::numeric_limits<std::size_t>::max() / (4 * kMaxSlots);
+  constexpr auto kMaxCapacity =
+      std::numeric_limits<std::size_t>::max() / (std::size_t{4} * kMaxSlots);
   if (slots == 0 || slots > kMaxSlots || input_capacity > kMaxCapacity ||
       output_capacity > kMaxCapacity) {
     return Status(StatusCode::invalid, "shared memory has 1.." + std::to_string(kMaxSlots) +

@@ -25,12 +25,17 @@ std::vector<std::string> merged_environment(const std::map<std::string, std::str
     const std::string name(text.substr(0, text.find('=')));
     if (!on_top.contains(name)) merged.emplace_back(text);
   }
-  for (const auto& [name, value] : on_top) merged.push_back(name + "=" + value);
+  for (const auto& [name, value] : on_top) {
+    std::string& entry = merged.emplace_back(name);
+    entry += '=';
+    entry += value;
+  }
   return merged;
 }
 
 std::vector<char*> as_pointers(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
+  pointers.reserve(strings.size() + 1);
   for (auto& text : strings) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;

@@ -7,58 +7,69 @@ namespace gpulet::serve {
 Demands::Demands(const std::vector<ServedModel>& models, const DemandOptions& options)
     : options_(options) {
   for (const ServedModel& model : models) {
-    models_.push_back({model, RateMonitor(model.configured_rate, options.time_constant), false, 0});
+    models_.push_back({model, RateMonitor(model.configured_rate, options.time_constant),
+                       RateMonitor(model.configured_rate, options.slow_time_constant), false, 0});
   }
 }
 
 void Demands::arrived(std::size_t model) {
   models_[model].seen = true;
-  models_[model].monitor.arrived();
+  models_[model].fast.arrived();
+  models_[model].slow.arrived();
 }
 
 void Demands::tick(Time now) {
   for (Model& model : models_) {
     // Before the first request the configured rate holds, and only the interval's start moves on.
     if (model.seen) {
-      model.monitor.tick(now);
+      model.fast.tick(now);
+      model.slow.tick(now);
     } else {
-      model.monitor.start(now);
+      model.fast.start(now);
+      model.slow.start(now);
     }
   }
 }
 
-double Demands::needed(const Model& model) const {
-  const double rate = model.monitor.rate();
+double Demands::needed(const Model& model, double rate) const {
   const double kept = std::min(model.served.configured_rate, options_.least_rate);
   // A rate of almost nothing is the tail of an estimate, not a demand.
   const double negligible = 0.01;
   return std::max(rate < negligible ? 0.0 : rate * (1 + options_.growth), kept);
 }
 
-bool Demands::above(const Model& model) {
+bool Demands::above(const Model& model) const {
   const double planned = model.planned_rate;
-  return model.monitor.rate() > planned + 2 * model.monitor.deviation_of(planned);
+  return model.fast.rate() > planned + options_.deviations * model.fast.deviation_of(planned);
 }
 
-bool Demands::below(const Model& model) const {
-  return needed(model) < options_.give_back_below * model.planned_rate;
+// The tail of a slow estimate may take minutes to come down: only what is far off, and by more than
+// chance, is given back.
+bool Demands::below(const Model& model, double part_of_planned) const {
+  const double planned = model.planned_rate;
+  const double rate = std::max(model.fast.rate(), model.slow.rate());
+  return needed(model, rate) < part_of_planned * planned &&
+         rate < planned - options_.deviations * model.slow.deviation_of(planned);
 }
 
 bool Demands::above_plan() const {
   return std::any_of(models_.begin(), models_.end(),
-                     [](const Model& model) { return above(model); });
+                     [this](const Model& model) { return above(model); });
 }
 
 bool Demands::outside_plan() const {
-  return std::any_of(models_.begin(), models_.end(),
-                     [this](const Model& model) { return above(model) || below(model); });
+  return std::any_of(models_.begin(), models_.end(), [this](const Model& model) {
+    return above(model) || below(model, options_.give_back_below);
+  });
 }
 
-std::vector<schedule::ModelDemand> Demands::next() const {
+std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {
+  const double band = all_served ? options_.give_back_below : options_.make_room_below;
   std::vector<schedule::ModelDemand> demands;
   for (const Model& model : models_) {
-    const bool inside = model.planned_rate > 0 && !above(model) && !below(model);
-    const double rate = inside ? model.planned_rate : needed(model);
+    const bool inside = model.planned_rate > 0 && !above(model) && !below(model, band);
+    const double seen = std::max(model.fast.rate(), model.slow.rate());
+    const double rate = inside ? model.planned_rate : needed(model, seen);
     if (rate > 0) {
       demands.push_back({model.served.name, rate, model.served.slo_ms, model.served.max_batch});
     }

@@ -22,7 +22,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   plan_pending_ = true;
   last_plan_ = now;
   request.number = ++plan_number_;
-  const std::vector<schedule::ModelDemand> demands = demands_.next();
+  const std::vector<schedule::ModelDemand> demands = demands_.next(plan_.schedulable());
   demands_.planned(demands);
   std::copy_if(
       demands.begin(), demands.end(), std::back_inserter(request.demands),

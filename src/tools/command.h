@@ -15,7 +15,7 @@
 
 #include "gpulet/core/status.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own
 class App;
 }
 

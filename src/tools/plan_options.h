@@ -14,7 +14,7 @@
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/policy.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's own
 class App;
 }
 

@@ -107,6 +107,33 @@ TEST(FrontendCoreTest, SteadyNoiseMovesNothing) {
   EXPECT_TRUE(outcome(world, 1, end).errors.empty());
 }
 
+// The less comes of a model, the more its rate seems to jump.
+TEST(FrontendCoreTest, NoiseOfSmallStreamsMovesNothing) {
+  World world({}, {byte_model("a", 200, 2), byte_model("b", 200, 8), byte_model("c", 100, 60)},
+              card_profile({{"a", 4}, {"b", 4}, {"c", 2}}));
+  world.add_backend("n0", 2);
+  const std::uint64_t b = load(world, "a", 2, 2, 600, 1, 21);
+  const std::uint64_t c = load(world, "b", 8, 2, 600, b, 22);
+  const std::uint64_t end = load(world, "c", 60, 2, 600, c, 23);
+  world.run_until(at_s(10));
+  const auto epoch = world.status().epoch;
+  world.run_until(at_s(602));
+  EXPECT_EQ(world.status().epoch, epoch);
+  EXPECT_LE(outcome(world, 1, end).errors.size(), (end - 1) / 200);
+}
+
+TEST(FrontendCoreTest, RateThatHasGoneIsGivenBack) {
+  World world({}, {byte_model("a", 200, 100), byte_model("b", 200, 4)},
+              card_profile({{"a", 4}, {"b", 4}}));
+  world.add_backend("n0", 2);
+  const std::uint64_t b = load(world, "a", 100, 2, 20, 1, 31);
+  const std::uint64_t again = load(world, "a", 10, 20, 200, b, 32);
+  load(world, "b", 4, 2, 10, again, 33);
+  world.run_until(at_s(200));
+  EXPECT_LT(world.status().models[0].rate_planned, 20);
+  EXPECT_LE(world.status().models[1].rate_planned, 1.1);
+}
+
 TEST(FrontendCoreTest, ModelsThatShareOneDeviceKeepTheirObjectives) {
   World world({}, {byte_model("a", 120, 30), byte_model("b", 200, 20), byte_model("c", 300, 10)},
               card_profile({{"a", 4}, {"b", 6}, {"c", 9}}));
