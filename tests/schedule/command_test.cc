@@ -125,7 +125,7 @@ TEST_F(ScheduleCommand, BadInputEndsWithTwoAndSaysWhere) {
     std::string says;
   };
   for (const Bad& bad :
-       {Bad{{"--policy", "best"}, "choose one of elastic, sbp"},
+       {Bad{{"--policy", "best"}, "choose one of cover, elastic,"},
         Bad{{"--margin", "0.9"}, "margin must be"},
         Bad{{"--scenarios", unknown}, "the column 'z' names a model without an SLO"},
         Bad{{"--scenarios", "absent.csv"}, "absent.csv"},
