@@ -1,8 +1,19 @@
 #include "gpulet/serve/demands.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 
 namespace gpulet::serve {
+namespace {
+
+std::string per_second(double rate) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f/s", rate);
+  return text.data();
+}
+
+}  // namespace
 
 Demands::Demands(const std::vector<ServedModel>& models, const DemandOptions& options)
     : options_(options) {
@@ -38,6 +49,11 @@ double Demands::needed(const Model& model, double rate) const {
   return std::max(rate < negligible ? 0.0 : rate * (1 + options_.growth), kept);
 }
 
+std::string Demands::told(const Model& model) {
+  return model.served.name + " gets " + per_second(model.fast.rate()) + ", planned were " +
+         per_second(model.planned_rate);
+}
+
 bool Demands::above(const Model& model) const {
   const double planned = model.planned_rate;
   return model.fast.rate() > planned + options_.deviations * model.fast.deviation_of(planned);
@@ -52,15 +68,17 @@ bool Demands::below(const Model& model, double part_of_planned) const {
          rate < planned - options_.deviations * model.slow.deviation_of(planned);
 }
 
-bool Demands::above_plan() const {
-  return std::any_of(models_.begin(), models_.end(),
-                     [this](const Model& model) { return above(model); });
+std::string Demands::above_plan() const {
+  const auto found = std::find_if(models_.begin(), models_.end(),
+                                  [this](const Model& model) { return above(model); });
+  return found == models_.end() ? std::string() : told(*found);
 }
 
-bool Demands::outside_plan() const {
-  return std::any_of(models_.begin(), models_.end(), [this](const Model& model) {
-    return above(model) || below(model, options_.give_back_below);
+std::string Demands::below_plan() const {
+  const auto found = std::find_if(models_.begin(), models_.end(), [this](const Model& model) {
+    return below(model, options_.give_back_below);
   });
+  return found == models_.end() ? std::string() : told(*found);
 }
 
 std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {

@@ -25,7 +25,7 @@ FrontendCore::FrontendCore(FrontendOptions options, std::vector<ServedModel> mod
       profiles_(&profiles),
       dispatcher_(models, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
       demands_(models, demand_options(options_)),
-      plan_wanted_(true),
+      plan_reasons_{"the frontend started"},
       last_plan_(now - options_.least_between_plans),
       period_end_(now + options_.period),
       next_gpulet_((options_.run << kRunShift) + 1),
@@ -41,7 +41,7 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 Time FrontendCore::next_wake() const {
   Time wake = std::min(next_tick_, dispatcher_.next_wake());
   if (rollout_) wake = std::min(wake, rollout_->deadline());
-  if (plan_wanted_ && !rollout_ && gather_until_ > settled_at_)
+  if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
   return wake;
 }
@@ -79,7 +79,7 @@ Status FrontendCore::admissible(const InferRequest& request, const ServedModel& 
 }
 
 std::string FrontendCore::why_unserved(ModelIndex model) const {
-  if (dispatcher_.has_lane(model) || rollout_ || plan_pending_ || plan_wanted_) return {};
+  if (dispatcher_.has_lane(model) || rollout_ || plan_pending_ || plan_wanted()) return {};
   const std::string& name = dispatcher_.models()[model].name;
   if (held_back_.contains(name)) return "its gpulet failed; it is tried again soon";
   const auto unserved = std::find_if(
@@ -127,7 +127,7 @@ void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects
     dispatcher_.enqueue(index, std::move(request), now, output);
     // Nobody serves it and no plan expected it: that is acted on now, not when the rate has been
     // estimated.
-    if (demands_.rate_planned(index) <= 0) plan_wanted_ = true;
+    if (demands_.rate_planned(index) <= 0) want_plan("first request of " + model.name);
   }
   emit(std::move(output), effects);
 }
@@ -165,7 +165,7 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
              "; measure one with gpulet profile run",
          now, effects);
   }
-  plan_wanted_ = true;
+  want_plan("node " + message.node + " joined");
   gather_until_ = now + options_.gather;
 }
 
@@ -210,7 +210,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
         fleet_.retiring(message.id);
         note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
       }
-      plan_wanted_ = plan_wanted_ || was_wanted;
+      if (was_wanted) want_plan("a gpulet on " + where + " is gone");
       break;
     }
   }
@@ -243,7 +243,7 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
   }
   emit(std::move(output), effects);
   note(true, "lost node " + node + ": " + reason.message(), now, effects);
-  plan_wanted_ = true;
+  want_plan("node " + node + " is lost");
 }
 
 void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects& effects) {
@@ -293,14 +293,16 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   for (const auto& [id, backend] : fleet_.backends())
     effects.emplace_back(TellBackend{id, Heartbeat{}});
 
-  if (demands_.above_plan()) plan_wanted_ = true;
+  if (std::string why = demands_.above_plan(); !why.empty()) want_plan(std::move(why));
   if (now >= period_end_) {
     period_end_ = now + options_.period;
-    if (demands_.outside_plan() || !plan_.schedulable() || last_plan_refused_) plan_wanted_ = true;
+    if (std::string why = demands_.below_plan(); !why.empty()) want_plan(std::move(why));
+    if (!plan_.schedulable()) want_plan("not every rate is served");
+    if (last_plan_refused_) want_plan("the last plan was refused");
   }
   const std::size_t held =
       std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
-  if (held > 0) plan_wanted_ = true;
+  if (held > 0) want_plan("models that failed are tried again");
 }
 
 // ---- out

@@ -6,9 +6,20 @@
 #include "gpulet/serve/frontend_core.h"
 
 namespace gpulet::serve {
+namespace {
+
+constexpr std::size_t kMostReasons = 4;  // that are told of one plan
+
+}  // namespace
+
+void FrontendCore::want_plan(std::string why) {
+  if (plan_reasons_.size() >= kMostReasons) return;
+  if (std::find(plan_reasons_.begin(), plan_reasons_.end(), why) != plan_reasons_.end()) return;
+  plan_reasons_.push_back(std::move(why));
+}
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
-  if (!plan_wanted_ || plan_pending_ || rollout_ || draining_) return;
+  if (!plan_wanted() || plan_pending_ || rollout_ || draining_) return;
   if (options_.keep_plan && epoch_.value > 0) return;
   if (now < gather_until_) return;
   if (now - last_plan_ < options_.least_between_plans) return;  // the next tick asks again
@@ -18,7 +29,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
     return !profiles_->contains(device.type);
   });
   if (request.cluster.devices.empty()) return;
-  plan_wanted_ = false;
+  reasons_of_pending_ = std::exchange(plan_reasons_, {});
   plan_pending_ = true;
   last_plan_ = now;
   request.number = ++plan_number_;
@@ -51,7 +62,7 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
                                       return fleet_.backend_of(planned.device).has_value();
                                     });
   if (!possible) {
-    plan_wanted_ = true;
+    want_plan("devices went while the plan was made");
     return;
   }
   last_plan_refused_ = false;
@@ -116,7 +127,7 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
       effects.emplace_back(TellBackend{gpulet->backend, RetireGpulet{id}});
       fleet_.retiring(id);
     }
-    plan_wanted_ = true;
+    want_plan("a gpulet was not ready in time");
   }
   serving_.clear();
   for (const auto& [id, part] : rollout_->parts()) serving_[id] = rollout_->plan().gpulets[part];

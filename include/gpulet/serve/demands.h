@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "gpulet/core/time.h"
@@ -41,10 +42,12 @@ class Demands {
   [[nodiscard]] double rate_seen(std::size_t model) const { return models_[model].fast.rate(); }
   [[nodiscard]] double rate_planned(std::size_t model) const { return models_[model].planned_rate; }
 
-  // Some model gets more than the plan covers, by more than chance explains: act now.
-  [[nodiscard]] bool above_plan() const;
-  // Some model has left its band, upwards or downwards: worth a new plan when the period has come.
-  [[nodiscard]] bool outside_plan() const;
+  // Some model gets more than the plan covers, by more than chance explains: act now. Which one, in
+  // words; empty: none.
+  [[nodiscard]] std::string above_plan() const;
+  // Some model has left its band downwards: worth a new plan when the period has come. Which one,
+  // in words; empty: none.
+  [[nodiscard]] std::string below_plan() const;
 
   // What to plan for: what was planned, where the rate is inside its band, and the new need
   // elsewhere. Where the plan in force does not serve everything, what one model holds too much
@@ -62,6 +65,7 @@ class Demands {
     double planned_rate = 0;
   };
   [[nodiscard]] double needed(const Model& model, double rate) const;
+  [[nodiscard]] static std::string told(const Model& model);
   [[nodiscard]] bool above(const Model& model) const;
   [[nodiscard]] bool below(const Model& model, double part_of_planned) const;
 

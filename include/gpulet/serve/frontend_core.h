@@ -192,6 +192,9 @@ class FrontendCore {
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
   void tick(Time now, FrontendEffects& effects);
   void lose_backend(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
+  // Something changed: a plan is made as soon as may be, and `why` is told with what comes of it.
+  void want_plan(std::string why);
+  [[nodiscard]] bool plan_wanted() const { return !plan_reasons_.empty(); }
   void plan_if_wanted(Time now, FrontendEffects& effects);
   void advance_rollout(Time now, FrontendEffects& effects);
   void activate(Time now, FrontendEffects& effects);
@@ -215,11 +218,13 @@ class FrontendCore {
   // The plan on its way.
   std::uint64_t plan_number_ = 0;
   bool plan_pending_ = false;
+  std::vector<std::string> reasons_of_pending_;
   std::optional<Rollout> rollout_;
   bool gpulets_changed_ = false;  // since the roll-out was last looked at
 
   // Why and when to plan.
-  bool plan_wanted_ = false;        // something changed: as soon as may be
+  std::vector<std::string>
+      plan_reasons_;  // what changed, in words: plan as soon as may be; empty: nothing
   bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
   Time last_plan_;
   Time gather_until_{};
