@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/gpulet_processes.h"
+#include "gpulet/backend/model_receiver.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
@@ -46,17 +47,19 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
       : core_(core_options(setup)),
         observer_(std::move(observer)),
         frontend_(config::to_string(setup.config.frontend)),
-        store_(std::move(setup.store)),
+        models_(io.get_executor(), std::move(setup.store),
+                [this](serve::BackendEvent event) { happen(std::move(event)); }),
         buffers_(net::BufferPoolOptions()),
         connector_(io.get_executor(), setup.config.frontend.host, setup.config.frontend.port,
                    net::ConnectorOptions()),
         timer_(io),
-        processes_(io.get_executor(), std::move(setup.devices),
+        processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    [this](serve::BackendEvent event) { happen(std::move(event)); }) {}
 
   void connect();
   void stop(std::function<void()> done);
   [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
+  [[nodiscard]] std::vector<pid_t> warm_proxies() const { return processes_.warm_processes(); }
 
  private:
   // The connection to the frontend.
@@ -71,6 +74,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   void obey(serve::Welcome& command) { happen(command); }
   void obey(serve::Heartbeat& command) { happen(command); }
   void obey(serve::RetireGpulet& command) { happen(command); }
+  void obey(serve::AssignGpulet& command) { happen(std::move(command)); }
   void obey(serve::CreateGpulet& command);
   void obey(Batch& command);
   void obey(serve::ModelPiece& command);
@@ -92,7 +96,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   serve::BackendCore core_;
   const CoreObserver observer_;
   const std::string frontend_;
-  ModelStore store_;
+  ModelReceiver models_;
   net::BufferPool buffers_;
   net::Connector connector_;
   std::shared_ptr<net::Connection> connection_;
@@ -129,7 +133,7 @@ void BackendDaemon::Impl::on_closed(const Status& reason) {
   spdlog::warn("frontend {}: {}", frontend_, reason.message());
   connection_.reset();
   batch_began_.reset();
-  store_.forget_unfinished();
+  models_.forget_unfinished();
   happen(serve::FrontendLost{});
   if (!stopping_) connect();
 }
@@ -163,7 +167,7 @@ void BackendDaemon::Impl::on_frame(const net::FrameHeader& header,
 void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {
   serve::GpuletAsked asked{std::move(command), {}};
   for (const auto& model : asked.create.models) {
-    const auto file = store_.find(model.sha256);
+    const auto file = models_.find(model.sha256);
     if (file) asked.stored.emplace(model.sha256, file->string());
   }
   happen(std::move(asked));
@@ -180,14 +184,8 @@ void BackendDaemon::Impl::obey(Batch& command) {
 
 void BackendDaemon::Impl::obey(serve::ModelPiece& command) {
   happen(serve::Heartbeat{});  // a long file is as good a sign of life
-  auto taken = store_.take(command);
-  if (!taken.ok()) {
-    spdlog::error("model store: {}", taken.status().to_string());
-    happen(serve::ModelFailed{std::move(command.sha256), taken.status()});
-  } else if (taken.value()) {
-    spdlog::info("model store: {}", taken.value()->string());
-    happen(serve::ModelStored{std::move(command.sha256), taken.value()->string()});
-  }
+  const auto taken = models_.take(std::move(command));
+  if (!taken.ok() && connection_ != nullptr) connection_->close(taken);
 }
 
 // ---- the core
@@ -254,6 +252,7 @@ void BackendDaemon::Impl::stop(std::function<void()> done) {
   stopping_ = true;
   on_stopped_ = std::move(done);
   connector_.close();
+  processes_.close_pool();
   happen(serve::ShutDown{});
 }
 
@@ -281,6 +280,7 @@ std::unique_ptr<BackendDaemon> BackendDaemon::start(asio::io_context& io, Setup 
 }
 
 std::vector<pid_t> BackendDaemon::proxies() const { return impl_->proxies(); }
+std::vector<pid_t> BackendDaemon::warm_proxies() const { return impl_->warm_proxies(); }
 void BackendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }
 
 }  // namespace gpulet::backend

@@ -2,6 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
 #include <utility>
 
 namespace gpulet::backend {
@@ -10,11 +13,21 @@ namespace {
 // For a retiring gpulet's last batches; the frontend drains in less.
 constexpr Duration kFinishTimeout = std::chrono::seconds(30);
 
+std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& devices) {
+  std::set<std::filesystem::path> programs;
+  for (const auto& device : devices) programs.insert(device.proxy_program);
+  return programs;
+}
+
 }  // namespace
 
 GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
-                                 std::vector<HostedDevice> devices, Tell tell)
-    : executor_(executor), devices_(std::move(devices)), tell_(std::move(tell)) {}
+                                 std::vector<HostedDevice> devices, std::uint32_t warm_proxies,
+                                 Tell tell)
+    : executor_(executor),
+      devices_(std::move(devices)),
+      tell_(std::move(tell)),
+      pool_(executor, programs_of(devices_), warm_proxies) {}
 
 // Processes first: a share is released when nobody is left under it.
 GpuletProcesses::~GpuletProcesses() {
@@ -27,45 +40,56 @@ GpuletProcesses::~GpuletProcesses() {
 void GpuletProcesses::start(serve::StartGpulet order) {
   const auto gpulet = order.gpulet;
   auto started = start_process(order);
-  if (!started.ok()) {
+  if (started.ok()) {
+    tell_later(serve::ProxyStarted{gpulet});
+  } else {
     running_.erase(gpulet);  // first: a share is released when nobody is left under it
     devices_[order.device].driver->release(gpulet);
     tell_later(serve::ProxyEnded{gpulet, std::move(started)});
-    return;
   }
-  auto& running = running_.at(gpulet);
-  spdlog::info("gpulet {}: {} % of device {}, process {}", gpulet.value, order.size.percent,
-               order.device, running.process->pid());
-  tell_later(serve::ProxyStarted{gpulet});
-  running.process->load(std::move(order.models));
+  tell_pool();
 }
 
-Status GpuletProcesses::start_process(const serve::StartGpulet& order) {
+Status GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto& device = devices_[order.device];
   auto granted = device.driver->grant(order.gpulet, order.size);
   if (!granted.ok()) return granted.status();
-  ProxyOptions options;
-  options.program = device.proxy_program;
-  options.environment = std::move(granted).value().environment;
-  options.input_capacity = order.input_capacity;
-  options.output_capacity = order.output_capacity;
-  auto process = ProxyProcess::start(executor_, options, callbacks_for(order.gpulet));
-  if (!process.ok()) return process.status();
-  const auto pid = process.value()->pid();
-  running_.insert_or_assign(order.gpulet, Running{order.device, std::move(process).value()});
-  return device.driver->attach(order.gpulet, pid);
+  auto taken = pool_.take(device.proxy_program, callbacks_for(order.gpulet));
+  if (!taken.ok()) return taken.status();
+  const auto pid = taken.value().process->pid();
+  spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,
+               order.size.percent, order.device, taken.value().was_warm ? "warm" : "new", pid);
+  auto& running = running_[order.gpulet];
+  running = Running{order.device, std::move(taken.value().process)};
+  auto attached = device.driver->attach(order.gpulet, pid);
+  if (!attached.ok()) return attached;
+  order.models.environment = std::move(granted).value().environment;
+  return running.process->load(std::move(order.models), {.input_capacity = order.input_capacity,
+                                                         .output_capacity = order.output_capacity});
 }
 
 ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet) {
   ProxyCallbacks callbacks;
-  callbacks.on_ready = [this, gpulet](const serve::ProxyReady& ready) {
-    tell_(serve::ProxyLoaded{gpulet, ready.status});
+  callbacks.on_ready = [this, gpulet](serve::ProxyReady ready) {
+    loaded(gpulet, std::move(ready));
   };
   callbacks.on_ran = [this, gpulet](serve::BatchRan ran, Bytes outputs) {
     tell_(serve::ProxyRan{gpulet, std::move(ran), std::move(outputs)});
   };
   callbacks.on_exit = [this, gpulet](const Status& reason) { ended(gpulet, reason); };
   return callbacks;
+}
+
+void GpuletProcesses::loaded(GpuletId gpulet, serve::ProxyReady ready) {
+  const auto found = running_.find(gpulet);
+  if (found != running_.end()) found->second.loading = false;
+  tell_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.forms)});
+  tell_pool();
+}
+
+void GpuletProcesses::tell_pool() {
+  pool_.loading(std::any_of(running_.begin(), running_.end(),
+                            [](const auto& running) { return running.second.loading; }));
 }
 
 void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
@@ -75,6 +99,7 @@ void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
   running_.erase(found);
   devices_[device].driver->release(gpulet);
   tell_(serve::ProxyEnded{gpulet, reason});
+  tell_pool();
 }
 
 void GpuletProcesses::activate(GpuletId gpulet) {
@@ -97,8 +122,11 @@ void GpuletProcesses::finish(GpuletId gpulet) {
 void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
-  spdlog::warn("gpulet {}: killing process {}: {}", gpulet.value, found->second.process->pid(),
-               reason.to_string());
+  // Cancelled: nobody wants it any more, and it has nothing to finish.
+  const bool as_wanted = reason.code() == StatusCode::cancelled;
+  spdlog::log(as_wanted ? spdlog::level::info : spdlog::level::warn,
+              "gpulet {}: killing process {}: {}", gpulet.value, found->second.process->pid(),
+              reason.to_string());
   found->second.process->kill(reason);
 }
 

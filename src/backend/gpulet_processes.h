@@ -1,5 +1,6 @@
 // GpuletProcesses: carries out what the core wants done with gpulets. For each, a share of its
-// device and a proxy process under it. What becomes of them is told as the core's events.
+// device and a proxy process under it, from the pool of those that were started ahead. What becomes
+// of them is told as the core's events.
 //
 // Single-strand type on the executor given. Events of a call come through `tell` after the call has
 // returned, never from within it.
@@ -13,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "backend/proxy_pool.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/backend/setup.h"
 #include "gpulet/core/bytes.h"
@@ -27,7 +29,7 @@ class GpuletProcesses {
   using Tell = std::function<void(serve::BackendEvent)>;
 
   GpuletProcesses(const net::asio::any_io_executor& executor, std::vector<HostedDevice> devices,
-                  Tell tell);
+                  std::uint32_t warm_proxies, Tell tell);
   ~GpuletProcesses();
   GpuletProcesses(const GpuletProcesses&) = delete;
   GpuletProcesses& operator=(const GpuletProcesses&) = delete;
@@ -42,22 +44,30 @@ class GpuletProcesses {
   [[nodiscard]] std::optional<MutableBytes> take_slot(GpuletId gpulet, std::size_t bytes);
   [[nodiscard]] bool holds(GpuletId gpulet, const Bytes& input) const;
   [[nodiscard]] std::vector<pid_t> processes() const;
+  // Those that wait for a gpulet.
+  [[nodiscard]] std::vector<pid_t> warm_processes() const { return pool_.processes(); }
+  // No gpulet will be started any more.
+  void close_pool() { pool_.close(); }
 
  private:
   struct Running {
     std::uint32_t device = 0;
     std::unique_ptr<ProxyProcess> process;
+    bool loading = true;
   };
 
   // Fails where there is no process; then nothing is left of the attempt but the grant.
-  [[nodiscard]] Status start_process(const serve::StartGpulet& order);
+  [[nodiscard]] Status start_process(serve::StartGpulet& order);
   [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet);
+  void loaded(GpuletId gpulet, serve::ProxyReady ready);
   void ended(GpuletId gpulet, const Status& reason);
+  void tell_pool();
   void tell_later(serve::BackendEvent event);
 
   const net::asio::any_io_executor executor_;
   std::vector<HostedDevice> devices_;
   const Tell tell_;
+  ProxyPool pool_;
   std::map<GpuletId, Running> running_;
   std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // gone: posted events have nobody to tell

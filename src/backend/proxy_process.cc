@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 #include <deque>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "backend/file_descriptor.h"
@@ -28,6 +30,14 @@ using boost::system::error_code;
 // within this time: what takes longer has a descendant that holds on to it.
 constexpr Duration kGrace = std::chrono::seconds(2);
 
+// Numeric libraries make their threads when the program starts; a share may allow it more than one
+// thread later, by the environment that comes with its models.
+const std::map<std::string, std::string>& environment_of_nobody() {
+  static const std::map<std::string, std::string> environment{
+      {"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}};
+  return environment;
+}
+
 Status system_failure(const std::string& what) {
   return {StatusCode::unavailable, what + ": " + std::strerror(errno)};
 }
@@ -39,10 +49,11 @@ Status system_failure(const std::string& what) {
 class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
                            private net::ConnectionHandler {
  public:
-  Impl(const asio::any_io_executor& executor, std::shared_ptr<SlotMemory> memory, pid_t process,
-       ProxyCallbacks callbacks)
-      : memory_(std::move(memory)),
+  Impl(const asio::any_io_executor& executor, FileDescriptor memory_file, pid_t process,
+       bool in_background, ProxyCallbacks callbacks)
+      : memory_file_(std::move(memory_file)),
         process_(process),
+        in_background_(in_background),
         callbacks_(std::move(callbacks)),
         exit_watch_(executor),
         deadline_(executor) {}
@@ -52,7 +63,10 @@ class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
 
   [[nodiscard]] Status watch(FileDescriptor channel);
   [[nodiscard]] pid_t process() const { return process_; }
-  [[nodiscard]] SlotMemory& memory() { return *memory_; }
+  // Null before load().
+  [[nodiscard]] SlotMemory* memory() { return memory_.get(); }
+  void hand_over(ProxyCallbacks callbacks) { callbacks_ = std::move(callbacks); }
+  [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots);
   void send(const serve::ProxyCommand& command) {
     if (connection_ != nullptr) connection_->send(net::encode(command));
   }
@@ -74,6 +88,7 @@ class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
 
+  void on_message(serve::ProxyIdle& idle);
   void on_message(serve::ProxyReady& ready);
   void on_message(serve::BatchRan& ran);
   void wait_for_exit();
@@ -83,8 +98,10 @@ class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
   void kill_late();
   void close_late();
 
-  const std::shared_ptr<SlotMemory> memory_;
+  FileDescriptor memory_file_;  // until load()
+  std::shared_ptr<SlotMemory> memory_;
   const pid_t process_;
+  const bool in_background_;
   ProxyCallbacks callbacks_;
   asio::posix::stream_descriptor exit_watch_;  // a pidfd: readable once the process has ended
   asio::steady_timer deadline_;
@@ -188,6 +205,10 @@ void ProxyProcess::Impl::on_frame(const net::FrameHeader& header,
   std::visit([this](auto& kind) { on_message(kind); }, decoded.value());
 }
 
+void ProxyProcess::Impl::on_message(serve::ProxyIdle& /*idle*/) {
+  if (callbacks_.on_idle != nullptr) callbacks_.on_idle();
+}
+
 void ProxyProcess::Impl::on_message(serve::ProxyReady& ready) {
   if (callbacks_.on_ready != nullptr) callbacks_.on_ready(std::move(ready));
 }
@@ -208,6 +229,17 @@ void ProxyProcess::Impl::on_message(serve::BatchRan& ran) {
   }
   auto outputs = ran.status.ok() ? memory_->outputs_beside(input, ran.output_bytes) : Bytes();
   if (callbacks_.on_ran != nullptr) callbacks_.on_ran(std::move(ran), std::move(outputs));
+}
+
+Status ProxyProcess::Impl::load(serve::LoadModels models, const SlotOptions& slots) {
+  auto memory = SlotMemory::create(std::move(memory_file_), slots.slots, slots.input_capacity,
+                                   slots.output_capacity);
+  if (!memory.ok()) return memory.status();
+  memory_ = std::move(memory).value();
+  models.memory_bytes = memory_->size();
+  if (in_background_ && !reaped_) raise_priority(process_);
+  send(std::move(models));
+  return {};
 }
 
 void ProxyProcess::Impl::run(serve::RunBatch batch, Bytes input) {
@@ -246,7 +278,7 @@ void ProxyProcess::Impl::end_now() {
 Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_executor& executor,
                                                           const ProxyOptions& options,
                                                           ProxyCallbacks callbacks) {
-  auto memory = SlotMemory::create(options.slots, options.input_capacity, options.output_capacity);
+  auto memory = SlotMemory::make_file();
   if (!memory.ok()) return memory.status();
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -255,14 +287,13 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
   FileDescriptor ours(ends[0]);
   const FileDescriptor theirs(ends[1]);
   const auto process = spawn({options.program,
-                              {"--control-fd", "3", "--memory-fd", "4", "--memory-bytes",
-                               std::to_string(memory.value()->size())},
-                              options.environment,
-                              {theirs.get(), memory.value()->fd()}});
+                              {"--control-fd", "3", "--memory-fd", "4"},
+                              environment_of_nobody(),
+                              {theirs.get(), memory.value().get()},
+                              options.in_background});
   if (!process.ok()) return process.status();
-  memory.value()->close_fd();
   auto impl = std::make_shared<Impl>(executor, std::move(memory).value(), process.value(),
-                                     std::move(callbacks));
+                                     options.in_background, std::move(callbacks));
   auto watched = impl->watch(std::move(ours));
   if (!watched.ok()) return watched;
   return std::unique_ptr<ProxyProcess>(new ProxyProcess(std::move(impl)));
@@ -272,12 +303,17 @@ ProxyProcess::ProxyProcess(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) 
 ProxyProcess::~ProxyProcess() { impl_->end_now(); }
 
 pid_t ProxyProcess::pid() const { return impl_->process(); }
-void ProxyProcess::load(serve::LoadModels models) { impl_->send(std::move(models)); }
+void ProxyProcess::hand_over(ProxyCallbacks callbacks) { impl_->hand_over(std::move(callbacks)); }
+Status ProxyProcess::load(serve::LoadModels models, const SlotOptions& slots) {
+  return impl_->load(std::move(models), slots);
+}
 std::optional<MutableBytes> ProxyProcess::take_slot(std::size_t bytes) {
-  return impl_->memory().take(bytes);
+  auto* const memory = impl_->memory();
+  return memory == nullptr ? std::nullopt : memory->take(bytes);
 }
 bool ProxyProcess::holds(const Bytes& input) const {
-  return impl_->memory().slot_of(input).has_value();
+  const auto* const memory = impl_->memory();
+  return memory != nullptr && memory->slot_of(input).has_value();
 }
 void ProxyProcess::run(serve::RunBatch batch, Bytes input) {
   impl_->run(std::move(batch), std::move(input));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -27,7 +28,13 @@ Status no_memory(const std::string& what, std::size_t bytes) {
 
 }  // namespace
 
-Result<std::shared_ptr<SlotMemory>> SlotMemory::create(std::uint32_t slots,
+Result<FileDescriptor> SlotMemory::make_file() {
+  FileDescriptor file(::memfd_create("gpulet-slots", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return no_memory("make a file of", 0);
+  return file;
+}
+
+Result<std::shared_ptr<SlotMemory>> SlotMemory::create(FileDescriptor file, std::uint32_t slots,
                                                        std::size_t input_capacity,
                                                        std::size_t output_capacity) {
   constexpr auto kMaxCapacity =
@@ -42,25 +49,25 @@ Result<std::shared_ptr<SlotMemory>> SlotMemory::create(std::uint32_t slots,
   const auto input_bytes = whole_pages(input_capacity);
   const auto output_bytes = whole_pages(output_capacity);
   const auto size = slots * (input_bytes + output_bytes);
-  FileDescriptor fd(::memfd_create("gpulet-slots", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return no_memory("make", size);
-  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return no_memory("reserve", size);
-  // A proxy that shrank it would make our own next touch of it a SIGBUS.
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+  if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) return no_memory("reserve", size);
+  // A proxy that shrank it, even before this, would make our own next touch of it a SIGBUS.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     return no_memory("seal", size);
-  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  struct stat sealed {};
+  if (::fstat(file.get(), &sealed) != 0) return no_memory("look at", size);
+  if (static_cast<std::size_t>(sealed.st_size) != size) {
+    return Status(StatusCode::unavailable, "the proxy changed the size of its shared memory to " +
+                                               std::to_string(sealed.st_size) + " bytes");
+  }
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) return no_memory("map", size);
-  return std::shared_ptr<SlotMemory>(new SlotMemory(
-      std::move(fd), {static_cast<std::byte*>(address), size}, slots, input_bytes, output_bytes));
+  return std::shared_ptr<SlotMemory>(
+      new SlotMemory({static_cast<std::byte*>(address), size}, slots, input_bytes, output_bytes));
 }
 
-SlotMemory::SlotMemory(FileDescriptor fd, std::span<std::byte> bytes, std::uint32_t slots,
-                       std::size_t input_bytes, std::size_t output_bytes)
-    : fd_(std::move(fd)),
-      bytes_(bytes),
-      slots_(slots),
-      input_bytes_(input_bytes),
-      output_bytes_(output_bytes) {}
+SlotMemory::SlotMemory(std::span<std::byte> bytes, std::uint32_t slots, std::size_t input_bytes,
+                       std::size_t output_bytes)
+    : bytes_(bytes), slots_(slots), input_bytes_(input_bytes), output_bytes_(output_bytes) {}
 
 SlotMemory::~SlotMemory() { ::munmap(bytes_.data(), bytes_.size()); }
 

@@ -1,5 +1,6 @@
 // SlotMemory: memory shared with one proxy, cut into slots of one input and one output area, page
-// aligned.
+// aligned. Its file is made, empty, before the proxy is started; its size is known when the proxy
+// gets its models.
 //
 // A slot is taken as MutableBytes over its input area and is free again when the last copy of that,
 // and of every Bytes made from it, is gone; those keep the mapping alive, whatever becomes of the
@@ -27,17 +28,19 @@ class SlotMemory : public std::enable_shared_from_this<SlotMemory> {
     std::uint64_t output_capacity = 0;
   };
 
-  // slots: 1..64. Fails with invalid, or unavailable where the system gives no such memory.
-  [[nodiscard]] static Result<std::shared_ptr<SlotMemory>> create(std::uint32_t slots,
+  // Fails with unavailable.
+  [[nodiscard]] static Result<FileDescriptor> make_file();
+
+  // Gives the file its size, for good. slots: 1..64. Fails with invalid, or unavailable where the
+  // system gives no such memory or somebody else has changed the file.
+  [[nodiscard]] static Result<std::shared_ptr<SlotMemory>> create(FileDescriptor file,
+                                                                  std::uint32_t slots,
                                                                   std::size_t input_capacity,
                                                                   std::size_t output_capacity);
   ~SlotMemory();
   SlotMemory(const SlotMemory&) = delete;
   SlotMemory& operator=(const SlotMemory&) = delete;
 
-  [[nodiscard]] int fd() const { return fd_.get(); }
-  // The child has it: this process needs the mapping only.
-  void close_fd() { fd_.reset(); }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
 
   // Empty where no slot is free or `bytes` does not fit one.
@@ -49,10 +52,9 @@ class SlotMemory : public std::enable_shared_from_this<SlotMemory> {
   [[nodiscard]] Bytes outputs_beside(const Bytes& input, std::size_t bytes) const;
 
  private:
-  SlotMemory(FileDescriptor fd, std::span<std::byte> bytes, std::uint32_t slots,
-             std::size_t input_bytes, std::size_t output_bytes);
+  SlotMemory(std::span<std::byte> bytes, std::uint32_t slots, std::size_t input_bytes,
+             std::size_t output_bytes);
 
-  FileDescriptor fd_;
   const std::span<std::byte> bytes_;
   const std::uint32_t slots_;
   const std::size_t input_bytes_;  // of a slot, whole pages

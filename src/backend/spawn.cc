@@ -4,11 +4,16 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <optional>
 #include <string_view>
+#include <system_error>
+#include <thread>
 
 #include "backend/file_descriptor.h"
 
@@ -16,6 +21,32 @@ namespace gpulet::backend {
 namespace {
 
 constexpr int kFirstDescriptor = 3;
+constexpr int kBackgroundNice = 19;  // the least weight: what is left over
+
+// Priorities belong to threads here: id_t 0 is the calling one.
+int own_nice() { return ::getpriority(PRIO_PROCESS, 0); }
+bool set_nice(id_t thread, int nice) { return ::setpriority(PRIO_PROCESS, thread, nice) == 0; }
+
+// Lowering a priority is anybody's right, raising it again is not: a thread of its own tries.
+bool may_raise_priority() {
+  bool raised = false;
+  std::thread([&raised, nice = own_nice()] {
+    raised = set_nice(0, nice + 1) && set_nice(0, nice);
+  }).join();
+  return raised;
+}
+
+// The calling thread's priority for as long as this lives: a child inherits it.
+class LoweredPriority {
+ public:
+  LoweredPriority() : before_(own_nice()) { set_nice(0, before_ + kBackgroundNice); }
+  ~LoweredPriority() { set_nice(0, before_); }
+  LoweredPriority(const LoweredPriority&) = delete;
+  LoweredPriority& operator=(const LoweredPriority&) = delete;
+
+ private:
+  const int before_;
+};
 
 // The strings "NAME=value" of this process with the given ones on top.
 std::vector<std::string> merged_environment(const std::map<std::string, std::string>& on_top) {
@@ -101,11 +132,24 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   auto environment = merged_environment(options.environment);
   Attributes attributes;
+  std::optional<LoweredPriority> lowered;
+  if (options.in_background && may_raise_priority()) lowered.emplace();
   pid_t process = 0;
   const int error = posix_spawn(&process, options.program.c_str(), actions.get(), attributes.get(),
                                 as_pointers(arguments).data(), as_pointers(environment).data());
   if (error != 0) return failed(error);
   return process;
+}
+
+void raise_priority(pid_t process) {
+  const int nice = own_nice();
+  std::error_code error;
+  const auto tasks = std::filesystem::path("/proc") / std::to_string(process) / "task";
+  for (std::filesystem::directory_iterator entry(tasks, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto thread = std::strtoul(entry->path().filename().c_str(), nullptr, 10);
+    set_nice(static_cast<id_t>(thread), nice);  // a thread that has just ended needs none
+  }
 }
 
 Status describe_end(pid_t process, int wait_status) {

@@ -17,11 +17,16 @@ struct SpawnOptions {
   std::vector<std::string> arguments;              // without the program's name
   std::map<std::string, std::string> environment;  // on top of this process's own
   std::vector<int> descriptors;  // become 3, 4, ...; every other one above 2 is closed
+  // Starts below this process's priority, where that can be taken back later.
+  bool in_background = false;
 };
 
 // Signals are at their defaults in the child and none is blocked; it leads a process group of its
 // own. Fails with not_found or unavailable, naming the program.
 [[nodiscard]] Result<pid_t> spawn(const SpawnOptions& options);
+
+// Gives a process that was started in the background the priority of this one.
+void raise_priority(pid_t process);
 
 // What waitpid said: ok for exit code 0, else unavailable "was killed by signal 9 (Killed)" and the
 // like.

@@ -30,6 +30,15 @@ std::size_t RequestQueue::count_due_from(Time time) const {
 
 Time RequestQueue::first_deadline_from(Time time) const { return due_from(time)->deadline; }
 
+bool RequestQueue::remove(ClientId client, std::uint64_t tag) {
+  const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const Request& request) {
+    return request.client == client && request.tag == tag;
+  });
+  if (found == requests_.end()) return false;
+  requests_.erase(found);
+  return true;
+}
+
 std::vector<Request> RequestQueue::take(std::size_t first, std::size_t count) {
   const auto begin = requests_.begin() + static_cast<std::ptrdiff_t>(first);
   const auto end = begin + static_cast<std::ptrdiff_t>(std::min(count, requests_.size() - first));

@@ -24,7 +24,7 @@ const std::vector<Kind>& kinds() {
       {"demand", {"models"}, {"name", "rate", "slo_ms", "max_batch"}},
       {"workload", {"models"}, {"name", "rate", "slo_ms", "arrivals", "concurrency", "input"}},
       {"models",
-       {"models"},
+       {"models", "applications"},
        {"name", "rate", "slo_ms", "max_batch", "file", "inputs", "outputs", "memory_mb"}},
       {"cluster", {"nodes"}, {}},
       {"frontend",

@@ -12,6 +12,7 @@ namespace gpulet::config {
 namespace {
 
 constexpr std::uint32_t kLargestCount = 1U << 30U;
+constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
 constexpr std::string_view kEndpointMend =
     "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
@@ -59,7 +60,8 @@ std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_
 
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
   root.allow_keys({"listen", "backend_listen", "models", "profiles", "policy", "margin",
-                   "interference", "headroom", "period_s", "drain_timeout_s", "limits"});
+                   "interference", "headroom", "period_s", "drain_timeout_s", "idle_after_s",
+                   "wake_within_s", "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -77,6 +79,9 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   }
   if (const auto period = root.find("period_s")) config.period = read_seconds(*period);
   if (const auto drain = root.find("drain_timeout_s")) config.drain_timeout = read_seconds(*drain);
+  if (const auto idle = root.find("idle_after_s"))
+    config.idle_after = from_seconds(idle->number(between(0, kLongestSeconds)));
+  if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);
   if (config.listen == config.backend_listen && config.listen.port != 0) {
     root.fail("clients and backends share the endpoint " + to_string(config.listen),
@@ -105,7 +110,8 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
 }
 
 BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "devices"});
+  root.allow_keys(
+      {"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies", "devices"});
   BackendConfig config;
   config.node = root.required("node").name();
   if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
@@ -117,6 +123,8 @@ BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& 
   if (const auto proxy = root.find("proxy")) {
     config.proxy = resolve(file, proxy->text("the path of the gpulet-proxy program"));
   }
+  if (const auto warm = root.find("warm_proxies"))
+    config.warm_proxies = warm->count(0, kMostWarmProxies);
   config.devices = read_devices(root.required("devices"));
   check_devices(root, config);
   return config;

@@ -1,7 +1,11 @@
 #include "gpulet/config/model_config.h"
 
+#include <utility>
+
 #include "config/loading.h"
+#include "config/model_reading.h"
 #include "config/wording.h"
+#include "gpulet/config/application_config.h"
 
 namespace gpulet::config {
 namespace {
@@ -37,6 +41,8 @@ TensorSpec read_tensor(const JsonCursor& cursor) {
   return tensor;
 }
 
+}  // namespace
+
 std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least) {
   std::vector<TensorSpec> tensors;
   UniqueNames names("tensor");
@@ -52,6 +58,8 @@ std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least
   }
   return tensors;
 }
+
+namespace {
 
 ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& file) {
   cursor.allow_keys(
@@ -71,18 +79,21 @@ ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& fi
 
 }  // namespace
 
+std::vector<ModelConfig> read_models(const JsonCursor& root, const std::filesystem::path& file) {
+  std::vector<ModelConfig> models;
+  UniqueNames names("model");
+  for (const JsonCursor& element : root.required("models").elements("a list of models", 1)) {
+    models.push_back(read_model(element, file));
+    names.add(models.back().name, element.required("name"));
+  }
+  return models;
+}
+
 Result<std::vector<ModelConfig>> parse_models(std::string_view text,
                                               const std::filesystem::path& file) {
-  return parse_document(text, file, [&file](const JsonCursor& root) {
-    root.allow_keys({"models"});
-    std::vector<ModelConfig> models;
-    UniqueNames names("model");
-    for (const JsonCursor& element : root.required("models").elements("a list of models", 1)) {
-      models.push_back(read_model(element, file));
-      names.add(models.back().name, element.required("name"));
-    }
-    return models;
-  });
+  Result<ServingConfig> serving = parse_serving(text, file);
+  if (!serving.ok()) return serving.status();
+  return std::move(serving.value().models);
 }
 
 Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file) {

@@ -45,16 +45,16 @@ void sleep_until_precisely(std::chrono::steady_clock::time_point end) {
 
 SimulatedExecutor::SimulatedExecutor(WaitUntil wait_until) : wait_until_(std::move(wait_until)) {}
 
-Status SimulatedExecutor::load(const ModelToLoad& model) {
+Result<std::uint32_t> SimulatedExecutor::load(const ModelToLoad& model) {
   Result<std::vector<std::size_t>> inputs = tensor_sizes(model.inputs);
   if (!inputs.ok()) return inputs.status().within("model '" + model.name + "'");
   Result<std::vector<std::size_t>> outputs = tensor_sizes(model.outputs);
   if (!outputs.ok()) return outputs.status().within("model '" + model.name + "'");
   if (inputs.value().empty())
-    return {StatusCode::invalid, "model '" + model.name + "' declares no input"};
+    return Status(StatusCode::invalid, "model '" + model.name + "' declares no input");
   models_.insert_or_assign(model.name,
                            Model{std::move(inputs).value(), std::move(outputs).value()});
-  return {};
+  return std::uint32_t{0};
 }
 
 Result<std::size_t> SimulatedExecutor::run(const BatchToRun& batch) {

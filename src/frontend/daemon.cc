@@ -2,14 +2,17 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <map>
 #include <utility>
 
+#include "catalogue_service.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/serve/planning.h"
+#include "model_piece.h"
 #include "sessions.h"
 #include "status_json.h"
 
@@ -40,8 +43,8 @@ net::ListenerOptions listener_options(std::size_t max_connections) {
 }
 
 constexpr std::size_t kMaxBackends = 4096;
-// While model files are on their way, their next pieces are queued so often.
-constexpr auto kModelPumpPeriod = std::chrono::milliseconds(2);
+// Each takes up to a millisecond: what waits longer than a second has no point.
+constexpr std::size_t kMaxSteps = 1024;
 
 }  // namespace
 
@@ -53,6 +56,8 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.headroom = setup.headroom;
   options.period = setup.config.period;
   options.max_queue_per_model = setup.config.max_queue;
+  options.demands.idle_after = setup.config.idle_after;
+  options.wake_within = setup.config.wake_within;
   return options;
 }
 
@@ -63,13 +68,17 @@ class FrontendDaemon::Impl {
         setup_(std::move(setup)),
         observer_(std::move(observer)),
         started_(steady_now()),
-        core_(core_options(setup_), setup_.models, *setup_.profiles, started_),
+        core_(core_options(setup_), setup_.catalogue, started_),
+        catalogue_(io, setup_.loader,
+                   [this](Result<LoadedCatalogue> read) { take_in(std::move(read)); }),
         wake_(io),
         drain_deadline_(io),
-        model_pump_(io),
         buffers_(net::BufferPoolOptions{}) {}
 
-  ~Impl() { planner_.join(); }
+  ~Impl() {
+    planner_.join();
+    steps_.join();
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -90,6 +99,7 @@ class FrontendDaemon::Impl {
     client_listener_ = std::move(clients).value();
     backend_listener_ = std::move(backends).value();
     arm_wake();
+    catalogue_.start();
     return {};
   }
 
@@ -104,6 +114,7 @@ class FrontendDaemon::Impl {
     on_stopped_ = std::move(done);
     client_listener_->close();
     backend_listener_->close();
+    catalogue_.stop();
     drain_deadline_.expires_after(setup_.config.drain_timeout);
     drain_deadline_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
@@ -157,6 +168,42 @@ class FrontendDaemon::Impl {
     });
   }
 
+  // ---- what is served
+
+  void take_in(Result<LoadedCatalogue> read, bool by_hand = false) {
+    if (!read.ok()) {
+      deliver(serve::CatalogueRefused{read.status()});
+      return;
+    }
+    LoadedCatalogue& loaded = read.value();
+    deliver(serve::CatalogueChanged{std::move(loaded.catalogue),
+                                    by_hand ? loaded.meant : std::vector<std::string>()});
+    // Files of versions that still serve stay at hand while they are not overwritten.
+    ModelFiles files = std::move(loaded.model_files);
+    for (const auto& [sha256, file] : setup_.model_files) {
+      const bool overwritten =
+          std::any_of(files.begin(), files.end(),
+                      [&file = file](const auto& entry) { return entry.second == file; });
+      if (!overwritten && core_.knows_file(sha256)) files.emplace(sha256, file);
+    }
+    setup_.model_files = std::move(files);
+  }
+
+  void changed_by_hand(ClientId client, Result<LoadedCatalogue> read) {
+    const std::vector<std::string> meant =
+        read.ok() ? read.value().meant : std::vector<std::string>();
+    serve::ModelsChanged changed;
+    changed.status = read.status();
+    take_in(std::move(read), true);
+    const auto session = client_sessions_.find(client);
+    if (session == client_sessions_.end()) return;
+    for (serve::ModelInfo& model : core_.models().models) {
+      if (std::find(meant.begin(), meant.end(), model.name) != meant.end())
+        changed.models.push_back(std::move(model));
+    }
+    session->second->send(std::move(changed));
+  }
+
   // ---- effects
 
   void carry_out(serve::ReplyToClient& effect) {
@@ -175,12 +222,12 @@ class FrontendDaemon::Impl {
     if (found == backend_sessions_.end()) return;
     const auto file = setup_.model_files.find(effect.sha256);
     if (file == setup_.model_files.end()) {
-      found->second->models().add_missing(effect.sha256);
-    } else {
-      spdlog::info("sending {} to a backend", file->second.filename().string());
-      found->second->models().add(effect.sha256, file->second);
+      found->second->send(serve::ModelPiece{effect.sha256, 0, 0, {}});
+      return;
     }
-    pump_models();
+    if (effect.offset == 0)
+      spdlog::info("sending {} to a backend", file->second.filename().string());
+    found->second->send(model_piece(effect.sha256, file->second, effect.offset));
   }
 
   void carry_out(serve::DropBackend& effect) {
@@ -192,9 +239,24 @@ class FrontendDaemon::Impl {
 
   void carry_out(serve::MakePlan& effect) {
     asio::post(planner_, [this, request = std::move(effect)] {
-      serve::PlanMade made =
-          serve::make_plan(request, *setup_.policy, *setup_.profiles, setup_.interference);
+      serve::PlanMade made = serve::make_plan(request, *setup_.policy);
       asio::post(io_, [this, made = std::move(made)]() mutable { deliver(std::move(made)); });
+    });
+  }
+
+  void carry_out(serve::StepToRun& effect) {
+    if (steps_waiting_ >= kMaxSteps) {
+      const Status full(StatusCode::overloaded, std::to_string(kMaxSteps) + " steps are waiting");
+      asio::post(io_, [this, id = effect.id, full] { deliver(serve::StepDone{id, full}); });
+      return;
+    }
+    ++steps_waiting_;
+    asio::post(steps_, [this, step = std::move(effect)] {
+      serve::StepDone done{step.id, serve::run_step(step.step, step.inputs)};
+      asio::post(io_, [this, done = std::move(done)]() mutable {
+        --steps_waiting_;
+        deliver(std::move(done));
+      });
     });
   }
 
@@ -208,21 +270,6 @@ class FrontendDaemon::Impl {
 
   void carry_out(const serve::Drained&) {
     asio::post(io_, [this] { finish_stop(); });
-  }
-
-  void pump_models() {
-    bool busy = false;
-    for (auto& [id, session] : backend_sessions_) {
-      session->pump_models();
-      busy = busy || session->models().busy();
-    }
-    if (!busy || model_pump_armed_) return;
-    model_pump_armed_ = true;
-    model_pump_.expires_after(kModelPumpPeriod);
-    model_pump_.async_wait([this](const boost::system::error_code& error) {
-      model_pump_armed_ = false;
-      if (!error) pump_models();
-    });
   }
 
   void finish_stop() {
@@ -269,6 +316,11 @@ class FrontendDaemon::Impl {
   void client_said(ClientId id, const serve::ModelsRequest&) {
     client_sessions_.at(id)->send(core_.models());
   }
+  void client_said(ClientId id, serve::ModelsChange change) {
+    catalogue_.change(std::move(change), [this, id](Result<LoadedCatalogue> read) {
+      changed_by_hand(id, std::move(read));
+    });
+  }
   void client_said(ClientId id, const serve::StatusRequest&) {
     const Time now = steady_now();
     client_sessions_.at(id)->send(
@@ -297,11 +349,10 @@ class FrontendDaemon::Impl {
   serve::FrontendEffects effects_;
   bool settle_posted_ = false;
 
+  CatalogueService catalogue_;
   asio::steady_timer wake_;
   Time armed_for_ = kNever;
   asio::steady_timer drain_deadline_;
-  asio::steady_timer model_pump_;
-  bool model_pump_armed_ = false;
   bool stopping_ = false;
   bool stopped_ = false;
   std::function<void()> on_stopped_;
@@ -312,7 +363,10 @@ class FrontendDaemon::Impl {
   std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
-  asio::thread_pool planner_{1};  // last: joined before anything it uses goes
+  std::size_t steps_waiting_ = 0;
+  // Last: joined before anything they use goes.
+  asio::thread_pool planner_{1};
+  asio::thread_pool steps_{1};
 };
 
 FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

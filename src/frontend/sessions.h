@@ -11,7 +11,6 @@
 #include "gpulet/net/connection.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/serve/messages.h"
-#include "model_sender.h"
 
 namespace gpulet::frontend {
 
@@ -64,15 +63,12 @@ class BackendSession final : public Session {
 
   void send(const serve::BackendCommand& command);
   void close(const Status& reason) { connection().close(reason); }
-  ModelSender& models() { return models_; }
-  void pump_models() { models_.pump(connection()); }
 
  private:
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
 
   OnMessage on_message_;
-  ModelSender models_;
 };
 
 }  // namespace gpulet::frontend

@@ -71,6 +71,8 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
 Json model_of(const serve::ModelStatus& model) {
   const serve::ModelCounters& counters = model.counters;
   return {{"name", model.name},
+          {"state", serve::to_string(model.state)},
+          {"version", serve::short_version(model.version)},
           {"slo_ms", model.slo_ms},
           {"rate_seen", model.rate_seen},
           {"rate_planned", model.rate_planned},
@@ -98,6 +100,13 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
                           {"clients", clients},
                           {"reorganising", status.reorganising},
                           {"schedulable", status.schedulable}};
+  const serve::ReorganisationCounters& reorganisations = status.reorganisations;
+  document["reorganisations"] = {{"plans", reorganisations.plans},
+                                 {"devices_taken", reorganisations.devices_taken},
+                                 {"devices_given_back", reorganisations.devices_given_back},
+                                 {"unschedulable", reorganisations.unschedulable},
+                                 {"last_took_ms", to_ms(reorganisations.last_took)},
+                                 {"longest_took_ms", to_ms(reorganisations.longest_took)}};
   document["nodes"] = Json::array();
   for (const auto& [id, backend] : status.backends) {
     if (!backend.node.empty()) document["nodes"].push_back(node_of(status, id, backend));

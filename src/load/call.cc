@@ -94,6 +94,17 @@ Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& targe
   return std::move(models->models);
 }
 
+Result<std::vector<serve::ModelInfo>> change_models(const config::Endpoint& target,
+                                                    const serve::ModelsChange& change,
+                                                    Duration timeout) {
+  Result<serve::FrontendReply> reply = call(target, change, timeout);
+  if (!reply.ok()) return reply.status();
+  auto* const changed = std::get_if<serve::ModelsChanged>(&reply.value());
+  if (changed == nullptr) return unexpected(target);
+  if (!changed->status.ok()) return changed->status;
+  return std::move(changed->models);
+}
+
 Result<std::string> fetch_status(const config::Endpoint& target, Duration timeout) {
   Result<serve::FrontendReply> reply = call(target, serve::StatusRequest{}, timeout);
   if (!reply.ok()) return reply.status();

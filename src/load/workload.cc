@@ -37,7 +37,7 @@ Result<InputPool> inputs_of(const config::WorkloadModel& model, const serve::Mod
 
 Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadModel>& workload,
                                            const std::vector<serve::ModelInfo>& served,
-                                           double rate_scale, std::uint64_t seed) {
+                                           const Scale& scale, std::uint64_t seed) {
   std::vector<PreparedModel> prepared;
   for (std::size_t i = 0; i < workload.size(); ++i) {
     const config::WorkloadModel& model = workload[i];
@@ -54,12 +54,12 @@ Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadMod
     PreparedModel ready;
     ready.load = {.name = model.name,
                   .arrivals = model.arrivals,
-                  .rate = model.rate * rate_scale,
+                  .rate = model.rate * scale.rate,
                   .concurrency = model.concurrency,
-                  .slo = from_ms(model.slo_ms > 0 ? model.slo_ms : info->slo_ms),
+                  .slo = from_ms(model.slo_ms > 0 ? model.slo_ms * scale.slo : info->slo_ms),
                   .inputs = pool.value().requests.size(),
                   .labelled = !pool.value().labels.empty()};
-    ready.timeout = from_ms(model.slo_ms);
+    ready.timeout = from_ms(model.slo_ms * scale.slo);
     ready.inputs = info->inputs;
     ready.pool = std::move(pool).value();
     prepared.push_back(std::move(ready));

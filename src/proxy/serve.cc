@@ -1,7 +1,9 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "gpulet/serve/messages.h"
 #include "proxy/channel.h"
 #include "proxy/command_reader.h"
+#include "proxy/shared_memory.h"
 
 namespace gpulet::proxy {
 namespace {
@@ -23,20 +26,6 @@ std::uint64_t resident_bytes() {
   std::uint64_t resident_pages = 0;
   std::ifstream("/proc/self/statm") >> total_pages >> resident_pages;
   return resident_pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
-serve::ProxyReady load(const serve::LoadModels& command, executor::Executor& executor) {
-  serve::ProxyReady ready;
-  for (const serve::LoadModel& model : command.models) {
-    ready.status = executor.load({.name = model.name,
-                                  .file = model.file,
-                                  .inputs = model.inputs,
-                                  .outputs = model.outputs,
-                                  .max_batch = model.max_batch});
-    if (!ready.status.ok()) break;
-  }
-  ready.memory_bytes = resident_bytes();
-  return ready;
 }
 
 Status check_area(const char* name, std::uint64_t offset, std::uint64_t bytes, std::size_t memory) {
@@ -66,8 +55,54 @@ Status check_areas(const serve::RunBatch& batch, std::size_t memory) {
   return {};
 }
 
-serve::BatchRan run_batch(const serve::RunBatch& batch, Clock::time_point arrived,
-                          std::span<std::byte> memory, executor::Executor& executor) {
+// A gpulet's models and its memory, from LoadModels on.
+class Loaded {
+ public:
+  explicit Loaded(const Program& program) : program_(program) {}
+
+  serve::ProxyReady load(const serve::LoadModels& command, int memory_fd);
+  serve::BatchRan run(const serve::RunBatch& batch, Clock::time_point arrived);
+
+ private:
+  Status prepare(const serve::LoadModels& command, int memory_fd);
+
+  const Program& program_;
+  std::optional<SharedMemory> memory_;
+  std::unique_ptr<executor::Executor> executor_;
+};
+
+Status Loaded::prepare(const serve::LoadModels& command, int memory_fd) {
+  if (executor_ != nullptr) return {StatusCode::invalid, "this proxy is a gpulet's already"};
+  Result<SharedMemory> memory = SharedMemory::map(memory_fd, command.memory_bytes);
+  if (!memory.ok()) return memory.status();
+  // The only other thread, the command reader, looks at no variable.
+  for (const auto& [name, value] : command.environment) {
+    ::setenv(name.c_str(), value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  memory_.emplace(std::move(memory).value());
+  executor_ = program_.make_executor();
+  return {};
+}
+
+serve::ProxyReady Loaded::load(const serve::LoadModels& command, int memory_fd) {
+  serve::ProxyReady ready;
+  ready.status = prepare(command, memory_fd);
+  for (const serve::LoadModel& model : command.models) {
+    if (!ready.status.ok()) break;
+    const Result<std::uint32_t> form = executor_->load({.name = model.name,
+                                                        .file = model.file,
+                                                        .inputs = model.inputs,
+                                                        .outputs = model.outputs,
+                                                        .max_batch = model.max_batch,
+                                                        .form = model.form});
+    ready.status = form.status();
+    if (form.ok()) ready.forms.push_back(form.value());
+  }
+  ready.memory_bytes = resident_bytes();
+  return ready;
+}
+
+serve::BatchRan Loaded::run(const serve::RunBatch& batch, Clock::time_point arrived) {
   const Clock::time_point start = Clock::now();
   serve::BatchRan ran;
   ran.id = batch.id;
@@ -80,15 +115,20 @@ serve::BatchRan run_batch(const serve::RunBatch& batch, Clock::time_point arrive
                                             " ms for the batches before it"};
     return ran;
   }
+  if (executor_ == nullptr) {
+    ran.status = {StatusCode::not_found, where + ": no models were loaded yet"};
+    return ran;
+  }
+  const std::span<std::byte> memory = memory_->bytes();
   ran.status = check_areas(batch, memory.size()).within(where);
   if (!ran.status.ok()) return ran;
 
   const Result<std::size_t> written =
-      executor.run({.model = batch.model,
-                    .count = batch.count,
-                    .input = memory.subspan(batch.input_offset, batch.input_bytes),
-                    .output = memory.subspan(batch.output_offset, batch.output_capacity),
-                    .simulated_latency = batch.simulated_latency});
+      executor_->run({.model = batch.model,
+                      .count = batch.count,
+                      .input = memory.subspan(batch.input_offset, batch.input_bytes),
+                      .output = memory.subspan(batch.output_offset, batch.output_capacity),
+                      .simulated_latency = batch.simulated_latency});
   ran.executed = Clock::now() - start;
   ran.status = written.status().within(where);
   if (written.ok()) ran.output_bytes = written.value();
@@ -97,8 +137,13 @@ serve::BatchRan run_batch(const serve::RunBatch& batch, Clock::time_point arrive
 
 }  // namespace
 
-Status serve(int control_fd, std::span<std::byte> memory, executor::Executor& executor) {
-  CommandReader reader(control_fd);
+Status serve(const ProxyOptions& options, const Program& program) {
+  if (program.prepare != nullptr) program.prepare();
+  // Not earlier: nothing that is timed comes before LoadModels.
+  CommandReader reader(options.control_fd);
+  Loaded loaded(program);
+  // A peer that is gone by now shows in what it sent, or did not send.
+  static_cast<void>(write_message(options.control_fd, serve::ProxyIdle{}));
   for (;;) {
     Result<std::optional<TimedCommand>> next = reader.take();
     if (!next.ok()) return next.status();
@@ -108,11 +153,11 @@ Status serve(int control_fd, std::span<std::byte> memory, executor::Executor& ex
 
     serve::ProxyMessage answer;
     if (const auto* models = std::get_if<serve::LoadModels>(&command)) {
-      answer = load(*models, executor);
+      answer = loaded.load(*models, options.memory_fd);
     } else {
-      answer = run_batch(std::get<serve::RunBatch>(command), arrived, memory, executor);
+      answer = loaded.run(std::get<serve::RunBatch>(command), arrived);
     }
-    if (Status status = write_message(control_fd, answer); !status.ok()) return status;
+    if (Status status = write_message(options.control_fd, answer); !status.ok()) return status;
   }
 }
 

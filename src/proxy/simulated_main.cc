@@ -7,6 +7,7 @@
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
-  return gpulet::proxy::run(arguments.subspan(1),
-                            [] { return std::make_unique<gpulet::executor::SimulatedExecutor>(); });
+  gpulet::proxy::Program program;
+  program.make_executor = [] { return std::make_unique<gpulet::executor::SimulatedExecutor>(); };
+  return gpulet::proxy::run(arguments.subspan(1), program);
 }

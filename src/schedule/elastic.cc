@@ -9,8 +9,7 @@
 //    the straight line from nothing to the best rate, is tried first.
 //  - p_req is the smallest size whose own highest rate covers what is left of the demand.
 //  - The order and the ideal size decide more scenarios than anything else, and no choice of them
-//  is
-//    always right. Where the paper's leaves demand without a place, the same algorithm runs with
+//    is always right. Where the paper's leaves demand without a place, the same algorithm runs with
 //    the heaviest model first (the order of the gpu-let preprint), with the other reading of p_eff,
 //    and with p_req even where it is beyond p_eff, so that a rest is not cut up; last with whole
 //    devices as the only size, also as sbp packs them. The first plan that serves everything is
@@ -28,6 +27,10 @@
 //  - What is left when no remaining share is large enough goes to whoever has room, largest room
 //    first: the slack of gpulets allocated before, and shares below the ideal size. The paper's
 //    loop ends with both in hand.
+//  - Where a plan is in force, it is tried first whether that serves the demand with what must
+//    change alone (seeded.h): a gpulet that stays costs no new process. Only where it does not is
+//    everything laid out anew. Whether fewer devices would do is the scaling loop's question
+//    (scaling.h).
 //  - The sizes are made for mean rates. Share of an open device that is left over in the end goes
 //    to gpulets whose round has little room for bursts.
 #include "schedule/elastic.h"
@@ -37,10 +40,12 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "schedule/finish.h"
 #include "schedule/sbp.h"
+#include "schedule/seeded.h"
 #include "schedule/spot.h"
 
 namespace gpulet::schedule {
@@ -95,11 +100,11 @@ double rate_slowed(const Row& row, double slo_ms, double slowdown) {
 
 class Partitioning {
  public:
-  Partitioning(Problem& problem, Attempt attempt, double reserve)
+  Partitioning(Problem& problem, Attempt attempt, double reserve, Draft begun)
       : problem_(problem),
         attempt_(attempt),
         reserve_(reserve),
-        draft_(problem),
+        draft_(std::move(begun)),
         rates_(problem.classes().size()),
         ideal_(problem.classes().size()) {}
 
@@ -136,8 +141,15 @@ class Partitioning {
   bool allocate(std::size_t model) {
     for (std::size_t index = 0; index < ideal_.size(); ++index)
       ideal_[index] = ideal_size(model, index);
-    std::optional<Spot> spot = best_remaining(model);
-    if (!spot) spot = best_unopened(model);
+    const RateOfSize alone = [this](std::size_t device_class, std::uint32_t size) {
+      return rates_[device_class][size];
+    };
+    const RateOfSize worthwhile = [&](std::size_t device_class, std::uint32_t size) {
+      return alone(device_class, size) / 2;
+    };
+    // Lines 14-19 for what open devices have left, 17-19 for one that is still whole.
+    std::optional<Spot> spot = best_remaining(draft_, model, ideal_, worthwhile, &scratch_);
+    if (!spot) spot = best_unopened(draft_, model, taken_of_whole(problem_, ideal_), alone);
     if (!spot) return false;
     if (!merge(model, *spot)) occupy(draft_, model, *spot);
     return true;
@@ -177,42 +189,6 @@ class Partitioning {
         return percent;
     }
     return 0;
-  }
-
-  // Lines 14-19 for what open devices have left.
-  [[nodiscard]] std::optional<Spot> best_remaining(std::size_t model) {
-    BestFitWalk walk(draft_, ideal_, &scratch_);
-    while (const auto device = walk.next()) {
-      const DraftDevice& host = draft_.devices()[*device];
-      const auto size = size_taken(draft_.class_of(*device), host.free_percent, host.partitions,
-                                   *ideal_[host.device_class]);
-      if (!size) continue;
-      const double most = draft_.most_rate_of_new(*device, *size, model);
-      const double alone = rates_[host.device_class][*size];
-      if (most <= 0 || most < alone / 2) continue;
-      return Spot{{host.device_class, device, *size}, std::min(most, draft_.left(model))};
-    }
-    return std::nullopt;
-  }
-
-  // Lines 17-19 for a device that is still whole.
-  [[nodiscard]] std::optional<Spot> best_unopened(std::size_t model) const {
-    std::optional<Spot> best;
-    double most = 0;
-    for (std::size_t index = 0; index < ideal_.size(); ++index) {
-      if (!ideal_[index] || !draft_.can_open(index) || !draft_.memory_fits_empty(model, index))
-        continue;
-      const DeviceClass& device_class = problem_.classes()[index];
-      const auto size = size_taken(device_class, kWholeDevice.percent, 0, *ideal_[index]);
-      if (!size) continue;
-      const double rate = std::min(draft_.left(model), rates_[index][*size]);
-      const double per_percent = rate / device_class.sizes[*size];
-      if (per_percent > most) {
-        best = Spot{{index, std::nullopt, *size}, rate};
-        most = per_percent;
-      }
-    }
-    return best;
   }
 
   // Line 22: the newcomer joins a gpulet at least as large as its spot, or takes the spot and a
@@ -302,15 +278,31 @@ Draft elastic_partitioning(Problem& problem) {
   for (const double reserve : kReserves) {
     if (reserve > 1 && !interferes) break;
     for (const Attempt& attempt : std::span(kAttempts).first(many ? 1 : kAttempts.size())) {
-      if (improve(&best, Partitioning(problem, attempt, reserve).run())) return *std::move(best);
+      if (improve(&best, Partitioning(problem, attempt, reserve, Draft(problem)).run()))
+        return *std::move(best);
     }
   }
   improve(&best, pack(problem, whole_devices(problem)));
   return *std::move(best);
 }
 
+// The plan in force, changed where it must be; nothing where that does not serve everything.
+std::optional<Draft> elastic_from_current(Problem& problem) {
+  const Draft begun = seeded_with_current(problem);
+  for (const Attempt& attempt : kAttempts) {
+    Draft draft = Partitioning(problem, attempt, 1, begun).run();
+    if (draft.left_of_all() == 0) return draft;
+    if (attempt.rest == Rest::at_once) break;  // what is left is little: the order hardly matters
+  }
+  return std::nullopt;
+}
+
 Plan ElasticPartitioning::plan(const PlanInput& input) const {
   Problem problem(input);
+  if (input.current != nullptr) {
+    if (const std::optional<Draft> stayed = elastic_from_current(problem))
+      return finish(name(), *stayed);
+  }
   Draft draft = elastic_partitioning(problem);
   draft.use_spare_share();
   return finish(name(), draft);

@@ -53,37 +53,14 @@ class Partitioning {
   }
 
   bool allocate(std::size_t model) {
-    std::optional<Spot> spot = best_remaining(model);
-    if (!spot) spot = best_unopened(model);
+    // Lines 20-32 for what open devices have left, 23-25 for one that is still whole.
+    const auto anything = [](std::size_t, std::uint32_t) { return 0.0; };
+    std::optional<Spot> spot = best_remaining(draft_, model, ideal_, anything, &scratch_);
+    if (!spot) spot = best_unopened(draft_, model, taken_of_whole(problem_, ideal_));
     if (merge(model, spot ? spot->rate : draft_.left(model))) return true;
     if (!spot) return false;
     occupy(draft_, model, *spot);
     return true;
-  }
-
-  // Lines 20-32 for what open devices have left.
-  [[nodiscard]] std::optional<Spot> best_remaining(std::size_t model) {
-    BestFitWalk walk(draft_, ideal_, &scratch_);
-    while (const auto device = walk.next()) {
-      const DraftDevice& host = draft_.devices()[*device];
-      const auto size = size_taken(draft_.class_of(*device), host.free_percent, host.partitions,
-                                   *ideal_[host.device_class]);
-      if (!size) continue;
-      const double rate = draft_.most_rate_of_new(*device, *size, model);
-      if (rate <= 0) continue;
-      return Spot{{host.device_class, device, *size}, std::min(rate, draft_.left(model))};
-    }
-    return std::nullopt;
-  }
-
-  // Lines 23-25 for a device that is still whole.
-  [[nodiscard]] std::optional<Spot> best_unopened(std::size_t model) const {
-    WantedSizes taken = ideal_;
-    for (std::size_t index = 0; index < taken.size(); ++index) {
-      if (!taken[index]) continue;
-      taken[index] = size_taken(problem_.classes()[index], kWholeDevice.percent, 0, *taken[index]);
-    }
-    return schedule::best_unopened(draft_, model, taken);
   }
 
   // Lines 33-39.

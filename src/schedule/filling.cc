@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
+#include <utility>
 #include <vector>
+
+#include "schedule/spot.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -30,7 +32,11 @@ struct Option {
 class Search {
  public:
   Search(Problem& problem, const Combination& combination, std::uint64_t most_steps)
-      : problem_(problem), combination_(combination), most_steps_(most_steps), best_(problem) {
+      : problem_(problem),
+        combination_(combination),
+        most_steps_(most_steps),
+        asked_before_(problem.rows_asked()),
+        best_(problem) {
     for (std::uint32_t host = 0; host < combination.size(); ++host) {
       for (const std::uint32_t size : *combination[host].layout) slots_.push_back({host, size});
     }
@@ -53,13 +59,16 @@ class Search {
         limit = most_steps_ * (order + 1) / kOrders;
         limit_ = limit;
         extend(empty, 0, 0);
-        complete = complete && steps_ < limit;
+        complete = complete && steps() < limit;
       }
     }
-    return {std::move(best_), steps_, complete};
+    return {std::move(best_), steps(), complete};
   }
 
  private:
+  [[nodiscard]] std::uint64_t steps() const {
+    return places_ + problem_.rows_asked() - asked_before_;
+  }
   [[nodiscard]] std::uint32_t class_of(const Slot& slot) const {
     return combination_[slot.host].device_class;
   }
@@ -103,9 +112,7 @@ class Search {
       const double keys[] = {-work, work, demand.slo_ms, -demand.slo_ms};
       keyed.emplace_back(keys[kind], model);
     }
-    std::sort(keyed.begin(), keyed.end());
-    order_.clear();
-    for (const auto& [key, model] : keyed) order_.push_back(model);
+    order_ = models_by(std::move(keyed));
   }
 
   // Places the models of the order from `at` on; parts of the one at hand only in slots from
@@ -121,8 +128,7 @@ class Search {
     const std::size_t model = order_[at];
     State tried = state;
     for (const Option& option : options(&tried, model, first_part)) {
-      if (steps_ >= limit_) return false;
-      ++steps_;
+      if (steps() >= limit_) return false;
       State next = state;
       place(&next, model, option);
       if (extend(next, at, option.whole ? 0 : option.slot + 1)) return true;
@@ -131,11 +137,12 @@ class Search {
   }
 
   [[nodiscard]] std::vector<Option> options(State* state, std::size_t model,
-                                            std::size_t first_part) const {
+                                            std::size_t first_part) {
     const double left = state->draft.left(model);
     std::vector<Option> found;
     for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
       if (repeats(*state, slot)) continue;
+      ++places_;
       Option option;
       option.slot = slot;
       option.rate = std::min(left, most_rate(state, slot, model));
@@ -206,7 +213,8 @@ class Search {
   const Combination& combination_;
   const std::uint64_t most_steps_;
   std::uint64_t limit_ = 0;  // of the order at hand
-  std::uint64_t steps_ = 0;
+  const std::uint64_t asked_before_;
+  std::uint64_t places_ = 0;
   std::vector<Slot> slots_;
   std::vector<double> least_work_;  // beside the problem's models
   std::vector<std::size_t> order_;

@@ -12,7 +12,7 @@ namespace gpulet::schedule {
 
 struct Filling {
   Draft draft;              // serves everything, or the most that was seen
-  std::uint64_t steps = 0;  // placements tried
+  std::uint64_t steps = 0;  // gpulets asked for room, and rows looked at to answer
   bool complete = false;    // nothing that the search knows was left untried for lack of steps
 };
 

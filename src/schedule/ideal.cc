@@ -31,8 +31,8 @@ namespace {
 constexpr std::size_t kMostDevices = 16;
 constexpr std::size_t kMostLayouts = 100;     // of one class
 constexpr double kMostCombinations = 5000;    // of all devices
-constexpr std::uint64_t kMostSteps = 100000;  // in all combinations together
-constexpr std::uint64_t kMostStepsEach = 2000;
+constexpr std::uint64_t kMostSteps = 420000;  // in all combinations together
+constexpr std::uint64_t kMostStepsEach = 12000;
 
 // Whether the work of all demands, done where it takes least of a device, is within what the
 // devices have.
@@ -99,7 +99,7 @@ Searched search(Problem& problem, double to_beat) {
       to_beat = left;
       searched.draft = std::move(filling.draft);
     }
-    return to_beat == 0;
+    return to_beat == 0 || steps >= kMostSteps;
   });
   if (to_beat > 0 && !complete) {
     searched.note =

@@ -62,6 +62,7 @@ void Problem::finish_rows() {
 
 const Row& Problem::row_beside(std::size_t model, std::size_t device_class, std::size_t size,
                                std::span<const Neighbour> neighbours) {
+  ++rows_asked_;
   return rows_beside_.row(*this, model, device_class, size, neighbours);
 }
 

@@ -68,6 +68,8 @@ class Problem {
   // long as the Problem lives.
   [[nodiscard]] const Row& row_beside(std::size_t model, std::size_t device_class, std::size_t size,
                                       std::span<const Neighbour> neighbours);
+  // How often it was asked for one: what work is counted in where gpulets slow each other down.
+  [[nodiscard]] std::uint64_t rows_asked() const { return rows_asked_; }
   [[nodiscard]] const ModelOnClass& on_class(std::size_t model, std::size_t device_class) const {
     return on_class_[device_class * models_.size() + model];
   }
@@ -89,6 +91,7 @@ class Problem {
   std::vector<ModelOnClass> on_class_;
   std::vector<double> latencies_ms_;  // what the rows point into
   RowsBeside rows_beside_;
+  std::uint64_t rows_asked_ = 0;
 };
 
 }  // namespace gpulet::schedule

@@ -7,33 +7,44 @@
 namespace gpulet::schedule {
 namespace {
 
-std::vector<std::uint32_t> key_of(std::size_t model, std::size_t device_class, std::size_t size,
-                                  std::span<const Neighbour> neighbours) {
-  std::vector<std::uint32_t> key{static_cast<std::uint32_t>(device_class),
-                                 static_cast<std::uint32_t>(model),
-                                 static_cast<std::uint32_t>(size)};
-  for (const Neighbour& neighbour : neighbours) {
-    key.push_back(neighbour.size);
-    key.push_back(static_cast<std::uint32_t>(neighbour.models.size()));
-    key.insert(key.end(), neighbour.models.begin(), neighbour.models.end());
-  }
-  return key;
+// In order, so that the same neighbours add up to the same sum, bit by bit.
+std::vector<Neighbour> in_order(std::span<const Neighbour> neighbours) {
+  std::vector<Neighbour> ordered(neighbours.begin(), neighbours.end());
+  std::sort(ordered.begin(), ordered.end());
+  return ordered;
+}
+
+void append(const Neighbour& neighbour, std::vector<std::uint32_t>* key) {
+  key->push_back(neighbour.size);
+  key->push_back(static_cast<std::uint32_t>(neighbour.models.size()));
+  key->insert(key->end(), neighbour.models.begin(), neighbour.models.end());
 }
 
 }  // namespace
+
+std::size_t RowsBeside::Hash::operator()(const std::vector<std::uint32_t>& key) const {
+  std::uint64_t hash = 0;
+  for (const std::uint32_t word : key) hash = (hash ^ word) * 0x9E3779B97F4A7C15U;
+  return static_cast<std::size_t>(hash ^ hash >> 32);
+}
 
 const Row& RowsBeside::row(const Problem& problem, std::size_t model, std::size_t device_class,
                            std::size_t size, std::span<const Neighbour> neighbours) {
   const Row& alone = problem.row(model, device_class, size);
   if (neighbours.empty() || alone.largest == 0 || !problem.interferes(device_class)) return alone;
-  // In order, so that the same neighbours add up to the same sum, bit by bit.
-  std::vector<Neighbour> ordered(neighbours.begin(), neighbours.end());
-  std::sort(ordered.begin(), ordered.end());
-  const auto [found, added] = entries_.try_emplace(key_of(model, device_class, size, ordered));
+  std::vector<Neighbour> ordered;
+  if (!std::is_sorted(neighbours.begin(), neighbours.end())) {
+    ordered = in_order(neighbours);
+    neighbours = ordered;
+  }
+  key_.assign({static_cast<std::uint32_t>(device_class), static_cast<std::uint32_t>(model),
+               static_cast<std::uint32_t>(size)});
+  for (const Neighbour& neighbour : neighbours) append(neighbour, &key_);
+  const auto [found, added] = entries_.try_emplace(key_);
   Entry& entry = found->second;
   if (!added) return entry.row;
 
-  entry.slowdowns = beside(problem, {device_class, model, size}, ordered);
+  entry.slowdowns = beside(problem, {device_class, model, size}, neighbours);
   const double slo_ms = problem.models()[model]->slo_ms;
   const double limit_ms = longest_useful_ms(slo_ms);
   double longest_ms = 0;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "gpulet/profile/interference.h"
@@ -61,7 +62,12 @@ class RowsBeside {
   // between two of them a slowdown is linear.
   const std::vector<Knot>& knots(const Problem& problem, const Place& place);
 
-  std::map<std::vector<std::uint32_t>, Entry> entries_;
+  // By class, model, size and neighbours, as numbers.
+  struct Hash {
+    std::size_t operator()(const std::vector<std::uint32_t>& key) const;
+  };
+  std::unordered_map<std::vector<std::uint32_t>, Entry, Hash> entries_;
+  std::vector<std::uint32_t> key_;  // of the question at hand
   std::map<std::pair<Place, Place>, Slowdowns> by_one_;
   std::map<Place, std::vector<Knot>> knots_;
 };

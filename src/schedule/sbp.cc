@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "schedule/finish.h"
 #include "schedule/spot.h"
@@ -105,11 +106,7 @@ class Packing {
     for (std::size_t model = 0; model < problem_.models().size(); ++model) {
       if (draft_.left(model) > 0) rests.emplace_back(-occupancy(model), model);
     }
-    std::sort(rests.begin(), rests.end());
-    std::vector<std::size_t> order;
-    order.reserve(rests.size());
-    for (const auto& [occupied, model] : rests) order.push_back(model);
-    return order;
+    return models_by(std::move(rests));
   }
 
   void place_rest(std::size_t model) {

@@ -1,6 +1,7 @@
 #include "gpulet/schedule/scaling.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpulet::schedule {
 namespace {
@@ -25,7 +26,7 @@ class Scaling {
     if (plan.schedulable()) {
       give_back(&devices, &plan);
     } else {
-      while (!plan.schedulable() && devices < limit_) plan = plan_with(limited_, ++devices);
+      take_more(&devices, &plan);
     }
     return {std::move(plan), devices,
             static_cast<std::int64_t>(devices) - static_cast<std::int64_t>(in_use_)};
@@ -35,6 +36,26 @@ class Scaling {
   [[nodiscard]] Plan plan_with(PlanInput& input, std::uint32_t devices) const {
     input.options.max_devices = devices;
     return policy_.plan(input);
+  }
+
+  // In growing steps, then back by halves: a cluster of thousands is not tried one by one.
+  void take_more(std::uint32_t* devices, Plan* plan) {
+    std::uint32_t too_few = *devices;
+    for (std::uint32_t step = 1; !plan->schedulable() && *devices < limit_; step *= 2) {
+      too_few = *devices;
+      *devices += std::min(step, limit_ - *devices);
+      *plan = plan_with(limited_, *devices);
+    }
+    while (plan->schedulable() && *devices - too_few > 1) {
+      const std::uint32_t middle = too_few + (*devices - too_few) / 2;
+      Plan smaller = plan_with(limited_, middle);
+      if (smaller.schedulable()) {
+        *devices = middle;
+        *plan = std::move(smaller);
+      } else {
+        too_few = middle;
+      }
+    }
   }
 
   // As many as the raised demand can spare: not one after the other where a plan leaves several

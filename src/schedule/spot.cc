@@ -57,8 +57,39 @@ std::optional<std::uint32_t> BestFitWalk::next() {
   return device;
 }
 
+std::optional<Spot> best_remaining(Draft& draft, std::size_t model, const WantedSizes& wanted,
+                                   const RateOfSize& least_worthwhile,
+                                   BestFitWalk::Scratch* scratch) {
+  BestFitWalk walk(draft, wanted, scratch);
+  while (const auto device = walk.next()) {
+    const DraftDevice& host = draft.devices()[*device];
+    const auto size = size_taken(draft.class_of(*device), host.free_percent, host.partitions,
+                                 *wanted[host.device_class]);
+    if (!size) continue;
+    const double most = draft.most_rate_of_new(*device, *size, model);
+    if (most <= 0 || most < least_worthwhile(host.device_class, *size)) continue;
+    return Spot{{host.device_class, device, *size}, std::min(most, draft.left(model))};
+  }
+  return std::nullopt;
+}
+
+WantedSizes taken_of_whole(const Problem& problem, WantedSizes wanted) {
+  for (std::size_t index = 0; index < wanted.size(); ++index) {
+    if (!wanted[index]) continue;
+    wanted[index] = size_taken(problem.classes()[index], kWholeDevice.percent, 0, *wanted[index]);
+  }
+  return wanted;
+}
+
 std::optional<Spot> best_unopened(const Draft& draft, std::size_t model,
                                   const WantedSizes& wanted) {
+  return best_unopened(draft, model, wanted, [&](std::size_t device_class, std::uint32_t size) {
+    return draft.problem().row(model, device_class, size).most_rate;
+  });
+}
+
+std::optional<Spot> best_unopened(const Draft& draft, std::size_t model, const WantedSizes& wanted,
+                                  const RateOfSize& rate_of_size) {
   const Problem& problem = draft.problem();
   std::optional<Spot> best;
   double most = 0;
@@ -67,8 +98,7 @@ std::optional<Spot> best_unopened(const Draft& draft, std::size_t model,
       continue;
     const DeviceClass& device_class = problem.classes()[index];
     if (device_class.sizes[*wanted[index]] > kWholeDevice.percent) continue;
-    const double rate =
-        std::min(draft.left(model), problem.row(model, index, *wanted[index]).most_rate);
+    const double rate = std::min(draft.left(model), rate_of_size(index, *wanted[index]));
     const double per_percent = rate / device_class.sizes[*wanted[index]];
     if (per_percent > most) {
       best = Spot{{index, std::nullopt, *wanted[index]}, rate};
@@ -110,6 +140,10 @@ std::vector<std::size_t> models_by(const Problem& problem, Order order,
   for (std::size_t model = 0; model < problem.models().size(); ++model) {
     amounts.emplace_back(sign * work(*problem.models()[model]), model);
   }
+  return models_by(std::move(amounts));
+}
+
+std::vector<std::size_t> models_by(std::vector<std::pair<double, std::size_t>> amounts) {
   std::sort(amounts.begin(), amounts.end());
   std::vector<std::size_t> models;
   models.reserve(amounts.size());

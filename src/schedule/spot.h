@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -47,7 +48,25 @@ class BestFitWalk {
   Scratch* left_;  // a heap, least on top
 };
 
-// The wanted size on a device still to be opened: of the class with the highest rate per percent.
+// Requests per second of the model at hand in a gpulet of a size of a class.
+using RateOfSize = std::function<double(std::size_t device_class, std::uint32_t size)>;
+
+// The smallest remaining share of an open device that holds the wanted size, taken whole where
+// nobody could use its rest; passed over where its neighbours leave the model less than
+// `least_worthwhile` says of the size taken, or nothing.
+[[nodiscard]] std::optional<Spot> best_remaining(Draft& draft, std::size_t model,
+                                                 const WantedSizes& wanted,
+                                                 const RateOfSize& least_worthwhile,
+                                                 BestFitWalk::Scratch* scratch);
+
+// The sizes that are taken of whole devices where these are wanted.
+[[nodiscard]] WantedSizes taken_of_whole(const Problem& problem, WantedSizes wanted);
+
+// The wanted size on a device still to be opened: of the class with the highest rate per percent,
+// which is the row's or what `rate_of_size` says.
+[[nodiscard]] std::optional<Spot> best_unopened(const Draft& draft, std::size_t model,
+                                                const WantedSizes& wanted,
+                                                const RateOfSize& rate_of_size);
 [[nodiscard]] std::optional<Spot> best_unopened(const Draft& draft, std::size_t model,
                                                 const WantedSizes& wanted);
 
@@ -62,6 +81,10 @@ std::size_t occupy(Draft& draft, std::size_t model, const Spot& spot);
 enum class Order { lightest_first, heaviest_first };
 [[nodiscard]] std::vector<std::size_t> models_by(const Problem& problem, Order order,
                                                  double (*work)(const ModelDemand& demand));
+
+// Models by rising amount, each given with its index; of equals the first by name.
+[[nodiscard]] std::vector<std::size_t> models_by(
+    std::vector<std::pair<double, std::size_t>> amounts);
 
 // For models_by.
 [[nodiscard]] double rate_of(const ModelDemand& demand);

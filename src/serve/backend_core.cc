@@ -33,6 +33,7 @@ Time BackendCore::next_wakeup() const {
                ? std::min(next_heartbeat_, last_heard_ + kSilentHeartbeats * *heartbeat_every_)
                : connected_at_ + options_.welcome_timeout;
   }
+  next = std::min(next, leave_by_);
   return looks_.empty() ? next : std::min(next, looks_.top().first);
 }
 
@@ -65,11 +66,12 @@ void BackendCore::on_event(FrontendConnected& /*event*/, Now now) {
   }
 }
 
-void BackendCore::on_event(FrontendLost& /*event*/, Now /*now*/) {
+void BackendCore::on_event(FrontendLost& /*event*/, Now now) {
   connected_ = false;
   for (auto& [id, gpulet] : gpulets_) {
     for (auto& batch : gpulet.held) batch.orphaned = true;
   }
+  if (shutting_down_) retire_all(now);
 }
 
 void BackendCore::on_event(Welcome& event, Now now) {
@@ -82,6 +84,7 @@ void BackendCore::on_event(Heartbeat& /*event*/, Now now) { last_heard_ = now.ti
 
 void BackendCore::on_event(TimePassed& /*event*/, Now now) {
   look_at_frontend(now);
+  if (now.time >= leave_by_) retire_all(now);
   while (!looks_.empty() && looks_.top().first <= now.time) {
     const auto [time, id] = looks_.top();
     looks_.pop();
@@ -115,8 +118,19 @@ void BackendCore::look_at_frontend(Now now) {
   }
 }
 
+// What it serves goes on, elsewhere, before its gpulets end; the frontend has a while to see to it.
 void BackendCore::on_event(ShutDown& /*event*/, Now now) {
   shutting_down_ = true;
+  if (!connected_) {
+    retire_all(now);
+  } else if (!gpulets_.empty()) {
+    leave_by_ = now.time + options_.leave_timeout;
+    tell(Leaving{}, now);
+  }
+}
+
+void BackendCore::retire_all(Now now) {
+  leave_by_ = kNever;
   for (auto& [id, gpulet] : gpulets_) retire(gpulet, now);
 }
 

@@ -8,6 +8,8 @@ namespace gpulet::serve {
 namespace {
 
 constexpr int kHangFactor = 10;  // as backend_core.h says
+// Of a file: asked for and not yet on the disk.
+constexpr std::uint64_t kMostUnderWay = 8 * kModelPieceBytes;
 
 std::string name_of(GpuletId gpulet) { return "gpulet " + std::to_string(gpulet.value); }
 
@@ -125,7 +127,36 @@ bool BackendCore::lacks_files(const HostedGpulet& gpulet) const {
 void BackendCore::want_missing_files(const HostedGpulet& gpulet, Now now) {
   for (const auto& model : gpulet.models()) {
     if (files_.contains(model.sha256) || !connected_) continue;
-    if (asked_for_.insert(model.sha256).second) tell(ModelWanted{model.sha256}, now);
+    if (asked_for_.emplace(model.sha256, kModelPieceBytes).second)
+      tell(ModelWanted{model.sha256, 0}, now);
+  }
+}
+
+void BackendCore::on_event(ModelProgress& event, Now now) {
+  const auto found = asked_for_.find(event.sha256);
+  if (found == asked_for_.end() || !connected_) return;
+  auto& asked = found->second;
+  while (asked < event.total_bytes && asked < event.stored_bytes + kMostUnderWay) {
+    tell(ModelWanted{event.sha256, asked}, now);
+    asked += kModelPieceBytes;
+  }
+}
+
+LoadModels BackendCore::loading_order(const HostedGpulet& gpulet) const {
+  auto order = gpulet.loading_order(files_);
+  const auto& type = options_.devices[gpulet.device()].device.type;
+  for (std::size_t i = 0; i < order.models.size(); ++i) {
+    const auto known = forms_.find({type, gpulet.models()[i].sha256});
+    if (known != forms_.end()) order.models[i].form = known->second;
+  }
+  return order;
+}
+
+void BackendCore::remember_forms(const HostedGpulet& gpulet,
+                                 const std::vector<std::uint32_t>& forms) {
+  const auto& type = options_.devices[gpulet.device()].device.type;
+  for (std::size_t i = 0; i < std::min(forms.size(), gpulet.models().size()); ++i) {
+    forms_.insert_or_assign({type, gpulet.models()[i].sha256}, forms[i]);
   }
 }
 
@@ -156,7 +187,7 @@ void BackendCore::start(HostedGpulet& gpulet, Now now) {
   gpulet.restart_at = kNever;
   plan_look(gpulet);
   now.effects.push_back(StartGpulet{gpulet.id(), gpulet.device(), gpulet.size(),
-                                    gpulet.loading_order(files_), gpulet.input_capacity(),
+                                    loading_order(gpulet), gpulet.input_capacity(),
                                     gpulet.output_capacity()});
 }
 
@@ -173,6 +204,7 @@ void BackendCore::on_event(ProxyLoaded& event, Now now) {
     kill(*gpulet, event.status, now);
     return;
   }
+  remember_forms(*gpulet, event.forms);
   now.effects.push_back(ActivateShare{event.gpulet});
 }
 
@@ -194,6 +226,11 @@ void BackendCore::kill(HostedGpulet& gpulet, Status why, Now now) {
   gpulet.doomed = std::move(why);
 }
 
+void BackendCore::on_event(AssignGpulet& event, Now now) {
+  last_heard_ = now.time;
+  if (auto* gpulet = find(event.id)) gpulet->assign(std::move(event.part));
+}
+
 void BackendCore::on_event(RetireGpulet& event, Now now) {
   last_heard_ = now.time;
   if (auto* gpulet = find(event.id)) {
@@ -207,13 +244,19 @@ void BackendCore::on_event(RetireGpulet& event, Now now) {
 }
 
 void BackendCore::retire(HostedGpulet& gpulet, Now now) {
-  if (gpulet.phase() == GpuletPhase::retiring) return;
-  if (has_process(gpulet.phase())) {
-    gpulet.enter(GpuletPhase::retiring, now.time);
-    now.effects.push_back(FinishProxy{gpulet.id()});
+  const auto phase = gpulet.phase();
+  if (phase == GpuletPhase::retiring) return;
+  if (!has_process(phase)) {
+    let_go(gpulet, now);
     return;
   }
-  let_go(gpulet, now);
+  gpulet.enter(GpuletPhase::retiring, now.time);
+  if (phase == GpuletPhase::ready) {
+    now.effects.push_back(FinishProxy{gpulet.id()});
+  } else {
+    // It holds no batches, and would first load to the end: seconds that somebody waits for.
+    kill(gpulet, {StatusCode::cancelled, "no longer wanted before it had loaded"}, now);
+  }
 }
 
 void BackendCore::on_event(ProxyEnded& event, Now now) {

@@ -1,36 +1,99 @@
 #include "gpulet/serve/demands.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
+#include <utility>
+
+#include "serve/wording.h"
 
 namespace gpulet::serve {
-namespace {
-
-std::string per_second(double rate) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f/s", rate);
-  return text.data();
-}
-
-}  // namespace
 
 Demands::Demands(const std::vector<ServedModel>& models, const DemandOptions& options)
     : options_(options) {
-  for (const ServedModel& model : models) {
-    models_.push_back({model, RateMonitor(model.configured_rate, options.time_constant),
-                       RateMonitor(model.configured_rate, options.slow_time_constant), false, 0});
-  }
+  for (const ServedModel& model : models) models_.push_back(made(model));
 }
 
-void Demands::arrived(std::size_t model) {
-  models_[model].seen = true;
-  models_[model].fast.arrived();
-  models_[model].slow.arrived();
+Demands::Model Demands::made(const ServedModel& model) const {
+  Model entry{model, RateMonitor(model.configured_rate, options_.time_constant),
+              RateMonitor(model.configured_rate, options_.slow_time_constant)};
+  entry.asleep = model.configured_rate <= 0;
+  return entry;
+}
+
+std::size_t Demands::add(const ServedModel& model, Time now) {
+  const auto free = std::find_if(models_.begin(), models_.end(),
+                                 [](const Model& candidate) { return candidate.removed; });
+  const auto index = static_cast<std::size_t>(free - models_.begin());
+  if (free == models_.end()) {
+    models_.push_back(made(model));
+  } else {
+    *free = made(model);
+  }
+  models_[index].fast.start(now);
+  models_[index].slow.start(now);
+  return index;
+}
+
+void Demands::change(std::size_t model, const ServedModel& changed, Time now) {
+  Model& entry = models_[model];
+  const bool expected_anew = !entry.seen && entry.served.configured_rate != changed.configured_rate;
+  entry.served = changed;
+  if (!expected_anew) return;
+  const double planned = entry.planned_rate;
+  entry = made(changed);
+  entry.planned_rate = planned;
+  entry.fast.start(now);
+  entry.slow.start(now);
+}
+
+void Demands::remove(std::size_t model) {
+  ServedModel nothing;
+  models_[model] = made(nothing);
+  models_[model].removed = true;
+}
+
+void Demands::awaken(std::size_t model, bool by_request) {
+  Model& entry = models_[model];
+  // What was expected of it once is the best guess.
+  if (std::exchange(entry.asleep, false)) {
+    entry.fast.expect(entry.served.configured_rate);
+    entry.slow.expect(entry.served.configured_rate);
+  }
+  entry.active = true;
+  if (!by_request) return;
+  entry.seen = true;
+  entry.fast.arrived();
+  entry.slow.arrived();
+}
+
+// From now on its rate is what is measured, whatever was expected of it before.
+void Demands::fall_asleep(Model& model, Time now) const {
+  model.asleep = true;
+  model.seen = true;
+  model.fast = RateMonitor(0, options_.time_constant);
+  model.slow = RateMonitor(0, options_.slow_time_constant);
+  model.fast.start(now);
+  model.slow.start(now);
+}
+
+void Demands::adopt(std::size_t index, double planned_rate, Time now) {
+  Model& model = models_[index];
+  const double rate = planned_rate / (1 + options_.growth);
+  model.fast = RateMonitor(rate, options_.time_constant);
+  model.slow = RateMonitor(rate, options_.slow_time_constant);
+  model.fast.start(now);
+  model.slow.start(now);
+  model.seen = true;
+  model.asleep = false;
+  model.active = true;
+  model.planned_rate = planned_rate;
 }
 
 void Demands::tick(Time now) {
   for (Model& model : models_) {
+    if (std::exchange(model.active, false)) model.last_active = now;
+    const bool idle = options_.idle_after > Duration::zero() && !model.asleep &&
+                      now - model.last_active >= options_.idle_after;
+    if (idle) fall_asleep(model, now);
     // Before the first request the configured rate holds, and only the interval's start moves on.
     if (model.seen) {
       model.fast.tick(now);
@@ -43,13 +106,17 @@ void Demands::tick(Time now) {
 }
 
 double Demands::needed(const Model& model, double rate) const {
-  const double kept = std::min(model.served.configured_rate, options_.least_rate);
+  if (model.asleep) return 0;
+  const double configured = model.served.configured_rate;
+  const double kept =
+      configured > 0 ? std::min(configured, options_.least_rate) : options_.least_rate;
   // A rate of almost nothing is the tail of an estimate, not a demand.
   const double negligible = 0.01;
   return std::max(rate < negligible ? 0.0 : rate * (1 + options_.growth), kept);
 }
 
 std::string Demands::told(const Model& model) {
+  if (model.asleep) return model.served.name + " had no request for long";
   return model.served.name + " gets " + per_second(model.fast.rate()) + ", planned were " +
          per_second(model.planned_rate);
 }
@@ -61,11 +128,18 @@ bool Demands::above(const Model& model) const {
 
 // The tail of a slow estimate may take minutes to come down: only what is far off, and by more than
 // chance, is given back.
-bool Demands::below(const Model& model, double part_of_planned) const {
+bool Demands::below(const Model& model, bool all_served) const {
   const double planned = model.planned_rate;
-  const double rate = std::max(model.fast.rate(), model.slow.rate());
-  return needed(model, rate) < part_of_planned * planned &&
-         rate < planned - options_.deviations * model.slow.deviation_of(planned);
+  if (model.asleep) return planned > 0;
+  const double band = all_served ? options_.give_back_below : options_.make_room_below;
+  const RateMonitor& estimate = all_served ? model.slow : model.fast;
+  const double rate = lasting_rate(model, all_served);
+  return needed(model, rate) < band * planned &&
+         rate < planned - options_.deviations * estimate.deviation_of(planned);
+}
+
+double Demands::lasting_rate(const Model& model, bool all_served) {
+  return all_served ? std::max(model.fast.rate(), model.slow.rate()) : model.fast.rate();
 }
 
 std::string Demands::above_plan() const {
@@ -74,20 +148,18 @@ std::string Demands::above_plan() const {
   return found == models_.end() ? std::string() : told(*found);
 }
 
-std::string Demands::below_plan() const {
-  const auto found = std::find_if(models_.begin(), models_.end(), [this](const Model& model) {
-    return below(model, options_.give_back_below);
-  });
+std::string Demands::below_plan(bool all_served) const {
+  const auto found = std::find_if(models_.begin(), models_.end(),
+                                  [&](const Model& model) { return below(model, all_served); });
   return found == models_.end() ? std::string() : told(*found);
 }
 
 std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {
-  const double band = all_served ? options_.give_back_below : options_.make_room_below;
   std::vector<schedule::ModelDemand> demands;
   for (const Model& model : models_) {
-    const bool inside = model.planned_rate > 0 && !above(model) && !below(model, band);
-    const double seen = std::max(model.fast.rate(), model.slow.rate());
-    const double rate = inside ? model.planned_rate : needed(model, seen);
+    const bool inside = model.planned_rate > 0 && !above(model) && !below(model, all_served);
+    const double rate =
+        inside ? model.planned_rate : needed(model, lasting_rate(model, all_served));
     if (rate > 0) {
       demands.push_back({model.served.name, rate, model.served.slo_ms, model.served.max_batch});
     }

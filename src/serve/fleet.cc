@@ -24,9 +24,20 @@ Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
   for (const GpuletReport& told : hello.gpulets) {
     if (told.state == GpuletState::gone) continue;  // on its way out, for the frontend before
     gpulets_[told.id] = {
-        backend, {hello.node, told.device}, told.size, told.models, told.state, told.status, false};
+        backend,  {hello.node, told.device}, told.size, told.models, told.state, told.status, false,
+        told.part};
   }
   return {};
+}
+
+void Fleet::leaving(BackendId backend) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.leaving = true;
+}
+
+bool Fleet::takes_gpulets(const schedule::DeviceKey& device) const {
+  const auto backend = backend_of(device);
+  return backend && !backends_.at(*backend).leaving;
 }
 
 std::vector<GpuletId> Fleet::leave(BackendId backend) {
@@ -48,10 +59,15 @@ std::vector<BackendId> Fleet::silent_since(Time time) const {
   return silent;
 }
 
-void Fleet::created(GpuletId id, const schedule::DeviceKey& device, Share size,
+void Fleet::created(const CreateGpulet& asked, const schedule::DeviceKey& device,
                     std::vector<schedule::LoadedModel> models) {
-  gpulets_[id] = {backend_of(device).value(), device, size, std::move(models),
-                  GpuletState::preparing,     {},     false};
+  gpulets_[asked.id] = {backend_of(device).value(), device, asked.size, std::move(models),
+                        GpuletState::preparing,     {},     false,      asked.part};
+}
+
+void Fleet::assigned(GpuletId id, PlanPart part) {
+  const auto found = gpulets_.find(id);
+  if (found != gpulets_.end()) found->second.part = std::move(part);
 }
 
 void Fleet::retiring(GpuletId id) {
@@ -90,6 +106,7 @@ const DeviceOffer* Fleet::offer_of(const schedule::DeviceKey& device) const {
 schedule::Cluster Fleet::cluster() const {
   schedule::Cluster cluster;
   for (const auto& [id, backend] : backends_) {
+    if (backend.leaving) continue;
     for (const DeviceOffer& offer : backend.devices) cluster.devices.push_back(offer.device);
   }
   std::sort(cluster.devices.begin(), cluster.devices.end(),

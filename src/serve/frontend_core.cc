@@ -13,29 +13,35 @@ constexpr unsigned kRunShift = 40;
 
 DemandOptions demand_options(const FrontendOptions& options) {
   DemandOptions demands = options.demands;
+  // What has gone is given back after about a period.
+  demands.slow_time_constant = std::max(2 * demands.time_constant, options.period);
   if (options.keep_plan) demands.growth = 0;
   return demands;
 }
 
 }  // namespace
 
-FrontendCore::FrontendCore(FrontendOptions options, std::vector<ServedModel> models,
-                           const profile::ProfileSet& profiles, Time now)
+FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time now)
     : options_(std::move(options)),
-      profiles_(&profiles),
-      dispatcher_(models, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
-      demands_(models, demand_options(options_)),
+      profiles_(catalogue.profiles != nullptr ? std::move(catalogue.profiles)
+                                              : std::make_shared<const profile::ProfileSet>()),
+      interference_(std::move(catalogue.interference)),
+      dispatcher_({}, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
+      demands_({}, demand_options(options_)),
+      applications_(options_.max_queue_per_model),
       plan_reasons_{"the frontend started"},
       last_plan_(now - options_.least_between_plans),
       period_end_(now + options_.period),
       next_gpulet_((options_.run << kRunShift) + 1),
       next_tick_(now + options_.tick) {
-  for (ModelIndex i = 0; i < models.size(); ++i) model_index_.emplace(models[i].name, i);
+  for (const ServedModel& model : catalogue.models) add_model(model, now);
+  replace_applications(catalogue.applications, catalogue.models, now);
   demands_.tick(now);
 }
 
 void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
   std::visit([&](auto& one) { on_event(std::move(one), now, effects); }, event);
+  settle_calls(now, effects);
 }
 
 Time FrontendCore::next_wake() const {
@@ -44,96 +50,6 @@ Time FrontendCore::next_wake() const {
   if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
   return wake;
-}
-
-// ---- clients
-
-Status FrontendCore::admissible(const InferRequest& request, const ServedModel& model) const {
-  const std::string where = "model " + model.name;
-  if (request.inputs.size() != model.inputs.size()) {
-    return {StatusCode::invalid, where + " takes " + std::to_string(model.inputs.size()) +
-                                     " inputs; the request has " +
-                                     std::to_string(request.inputs.size())};
-  }
-  for (std::size_t i = 0; i < model.inputs.size(); ++i) {
-    const TensorSpec& wanted = model.inputs[i];
-    const TensorSpec& given = request.inputs[i];
-    if (!given.name.empty() && given.name != wanted.name) {
-      return {StatusCode::invalid, where + ": input " + std::to_string(i) + " is named " +
-                                       wanted.name + "; the request calls it " + given.name};
-    }
-    if (given.type != wanted.type || given.shape != wanted.shape) {
-      return {StatusCode::invalid, where + ": input " + wanted.name + " is " + to_string(wanted) +
-                                       "; the request has " + to_string(given)};
-    }
-  }
-  if (request.payload.size() != model.input_bytes) {
-    return {StatusCode::invalid, where + " takes " + std::to_string(model.input_bytes) +
-                                     " bytes of inputs; the request has " +
-                                     std::to_string(request.payload.size())};
-  }
-  if (request.timeout < Duration::zero()) {
-    return {StatusCode::invalid, where + ": the timeout must not be negative"};
-  }
-  return {};
-}
-
-std::string FrontendCore::why_unserved(ModelIndex model) const {
-  if (dispatcher_.has_lane(model) || rollout_ || plan_pending_ || plan_wanted()) return {};
-  const std::string& name = dispatcher_.models()[model].name;
-  if (held_back_.contains(name)) return "its gpulet failed; it is tried again soon";
-  const auto unserved = std::find_if(
-      plan_.unserved.begin(), plan_.unserved.end(),
-      [&name](const schedule::Unserved& candidate) { return candidate.model == name; });
-  return unserved == plan_.unserved.end() ? std::string() : unserved->reason;
-}
-
-void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects) {
-  InferRequest& asked = event.request;
-  const auto found = model_index_.find(asked.model);
-  if (found == model_index_.end()) {
-    InferReply reply;
-    reply.tag = asked.tag;
-    reply.status = {StatusCode::not_found, "model " + asked.model +
-                                               " is not served here; `gpulet models list` shows " +
-                                               std::to_string(model_index_.size()) + " that are"};
-    effects.emplace_back(ReplyToClient{event.client, std::move(reply)});
-    return;
-  }
-  const ModelIndex index = found->second;
-  const ServedModel& model = dispatcher_.models()[index];
-  Request request;
-  request.client = event.client;
-  request.tag = asked.tag;
-  request.deadline =
-      now + (asked.timeout > Duration::zero() ? asked.timeout : from_ms(model.slo_ms));
-  request.trace.arrived = now;
-
-  DispatchOutput output;
-  if (const Status status = admissible(asked, model); !status.ok()) {
-    dispatcher_.refuse(index, std::move(request), status, output);
-  } else if (draining_) {
-    dispatcher_.refuse(index, std::move(request),
-                       {StatusCode::unavailable, "the frontend is shutting down; send to another"},
-                       output);
-  } else if (const std::string reason = why_unserved(index); !reason.empty()) {
-    demands_.arrived(index);
-    dispatcher_.refuse(
-        index, std::move(request),
-        {StatusCode::unavailable, "model " + model.name + " has no place: " + reason}, output);
-  } else {
-    request.input = std::move(asked.payload);
-    demands_.arrived(index);
-    dispatcher_.enqueue(index, std::move(request), now, output);
-    // Nobody serves it and no plan expected it: that is acted on now, not when the rate has been
-    // estimated.
-    if (demands_.rate_planned(index) <= 0) want_plan("first request of " + model.name);
-  }
-  emit(std::move(output), effects);
-}
-
-void FrontendCore::on_event(ClientGone event, Time, FrontendEffects&) {
-  dispatcher_.client_gone(event.client);
 }
 
 // ---- backends
@@ -166,7 +82,11 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
          now, effects);
   }
   want_plan("node " + message.node + " joined");
-  gather_until_ = now + options_.gather;
+  gather_until_ = std::max(gather_until_, now + options_.gather);
+  for (const GpuletReport& told : message.gpulets) {
+    if (told.state == GpuletState::ready) proven(told.models);
+  }
+  adopt_gpulets(backend, now, effects);
 }
 
 void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time now,
@@ -183,6 +103,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
     case GpuletState::ready:
       dispatcher_.set_ready(message.id, true, now);
       if (rollout_) rollout_->ready(message.id);
+      proven(models);
       if (before == GpuletState::restarting)
         note(false, "a gpulet on " + where + " serves again", now, effects);
       break;
@@ -200,17 +121,20 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
       DispatchOutput output;
       dispatcher_.remove(message.id, now, output);
       emit(std::move(output), effects);
-      const bool was_wanted =
-          serving_.erase(message.id) > 0 || (rollout_ && rollout_->parts().contains(message.id));
+      const bool on_its_way = rollout_ && rollout_->parts().contains(message.id);
+      const bool was_wanted = serving_.erase(message.id) > 0 || on_its_way;
       if (rollout_) rollout_->lost(message.id);
-      if (message.state == GpuletState::failed) {
-        for (const schedule::LoadedModel& model : models)
-          held_back_[model.name] = now + options_.hold_back;
-        effects.emplace_back(TellBackend{backend, RetireGpulet{message.id}});
-        fleet_.retiring(message.id);
-        note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
-      }
       if (was_wanted) want_plan("a gpulet on " + where + " is gone");
+      if (message.state == GpuletState::failed) {
+        retire_gpulet(message.id, effects);
+        note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
+        if (fleet_.backends().at(backend).leaving) break;  // no fault of the models
+        if (refuse_unproven(models, message.status, now, effects)) {
+          if (on_its_way) cancel_rollout(effects);
+        } else {
+          hold_back(models, now);
+        }
+      }
       break;
     }
   }
@@ -224,10 +148,19 @@ void FrontendCore::heard(BackendId, const BatchResult& message, Time now,
 }
 
 void FrontendCore::heard(BackendId backend, ModelWanted message, Time, FrontendEffects& effects) {
-  effects.emplace_back(SendModelFile{backend, std::move(message.sha256)});
+  effects.emplace_back(SendModelFile{backend, std::move(message.sha256), message.offset});
 }
 
 void FrontendCore::heard(BackendId, Heartbeat, Time, FrontendEffects&) {}
+
+void FrontendCore::heard(BackendId backend, Leaving, Time now, FrontendEffects& effects) {
+  const auto found = fleet_.backends().find(backend);
+  if (found == fleet_.backends().end()) return;
+  fleet_.leaving(backend);
+  note(false, "node " + found->second.node + " is stopping: what it serves moves", now, effects);
+  want_plan("node " + found->second.node + " is stopping");
+  plan_urgent_ = true;
+}
 
 void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time now,
                                 FrontendEffects& effects) {
@@ -260,7 +193,7 @@ void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   DispatchOutput output;
   dispatcher_.pump(now, output);
   emit(std::move(output), effects);
-  if (draining_ && !drained_ && dispatcher_.idle()) {
+  if (draining_ && !drained_ && dispatcher_.idle() && applications_.idle()) {
     drained_ = true;
     effects.emplace_back(Drained{});
   }
@@ -276,6 +209,7 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   const Duration since_last = now - (next_tick_ - options_.tick);
   next_tick_ = now + options_.tick;
   demands_.tick(now);
+  applications_.tick(now);
   std::erase_if(busy_, [this](const auto& entry) { return !serving_.contains(entry.first); });
   for (const auto& [id, planned] : serving_) {
     Busy& busy = busy_[id];
@@ -294,15 +228,24 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
     effects.emplace_back(TellBackend{id, Heartbeat{}});
 
   if (std::string why = demands_.above_plan(); !why.empty()) want_plan(std::move(why));
-  if (now >= period_end_) {
+  const bool period_over = now >= period_end_;
+  if (period_over || !plan_.schedulable()) {
+    if (std::string why = demands_.below_plan(plan_.schedulable()); !why.empty())
+      want_plan(std::move(why));
+  }
+  if (period_over) {
     period_end_ = now + options_.period;
-    if (std::string why = demands_.below_plan(); !why.empty()) want_plan(std::move(why));
     if (!plan_.schedulable()) want_plan("not every rate is served");
     if (last_plan_refused_) want_plan("the last plan was refused");
   }
   const std::size_t held =
       std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
   if (held > 0) want_plan("models that failed are tried again");
+  retry_refused(now, effects);
+  refuse_wakers(effects);
+  DispatchOutput output;
+  sweep_versions(output);
+  emit(std::move(output), effects);
 }
 
 // ---- out
@@ -312,6 +255,10 @@ void FrontendCore::emit(DispatchOutput&& output, FrontendEffects& effects) {
     effects.emplace_back(TellBackend{one.backend, std::move(one.batch)});
   }
   for (Answer& one : output.answers) {
+    if (one.request.client == kEngine) {
+      called_.push_back(std::move(one));
+      continue;
+    }
     InferReply reply;
     reply.tag = one.request.tag;
     reply.status = std::move(one.status);

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "gpulet/serve/served_model.h"
+
 namespace gpulet::serve {
 namespace {
 
@@ -35,7 +37,8 @@ Result<HostedGpulet> HostedGpulet::create(CreateGpulet asked, Time now) {
     const auto output = batch_bytes(model.outputs, model.max_batch);
     const auto sized = input.ok() ? output.status() : input.status();
     if (!sized.ok()) return sized.within("model '" + model.name + "'");
-    const Sizes sizes{input.value() / model.max_batch, model.max_batch};
+    const Sizes sizes{input.value() / model.max_batch, model.max_batch,
+                      version_of(model.sha256, model.inputs, model.outputs)};
     if (!gpulet.sizes_.emplace(model.name, sizes).second) {
       return Status(StatusCode::invalid, "model '" + model.name + "' is named twice");
     }
@@ -52,9 +55,11 @@ GpuletReport HostedGpulet::report() const {
   report.id = id();
   report.device = device();
   report.size = size();
-  for (const auto& [name, sizes] : sizes_) report.models.push_back({name, sizes.max_batch});
+  for (const auto& [name, sizes] : sizes_)
+    report.models.push_back({name, sizes.max_batch, sizes.version});
   report.state = reported_state(phase_);
   report.status = status;
+  report.part = asked_.part;
   return report;
 }
 

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "gpulet/schedule/check.h"
+#include "gpulet/schedule/scaling.h"
+#include "gpulet/schedule/shortage.h"
 
 namespace gpulet::serve {
 namespace {
@@ -27,14 +29,12 @@ Result<ChosenInterference> of_kind(const profile::ProfileSet& profiles,
 
 }  // namespace
 
-PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy,
-                   const profile::ProfileSet& profiles,
-                   const profile::InterferenceSet& interference) {
+PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
   schedule::PlanInput input;
   input.cluster = request.cluster;
   input.demands = request.demands;
-  input.profiles = &profiles;
-  input.interference = &interference;
+  input.profiles = request.profiles.get();
+  input.interference = request.interference.get();
   input.current = request.current ? &*request.current : nullptr;
   input.options = request.options;
   PlanMade made;
@@ -44,7 +44,11 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy,
     made.faults.push_back(valid.message());
     return made;
   }
-  made.plan = policy.plan(input);
+  if (request.scale) {
+    made.plan = schedule::share_shortage(policy, input, schedule::scale(policy, input).plan);
+  } else {
+    made.plan = policy.plan(input);
+  }
   made.faults = schedule::check(made.plan, input);
   return made;
 }

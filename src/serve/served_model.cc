@@ -1,5 +1,9 @@
 #include "gpulet/serve/served_model.h"
 
+#include <span>
+
+#include "gpulet/core/sha256.h"
+
 namespace gpulet::serve {
 namespace {
 
@@ -13,7 +17,30 @@ Result<std::vector<std::size_t>> sizes_of(const std::vector<TensorSpec>& tensors
   return sizes;
 }
 
+std::string to_text(const std::vector<TensorSpec>& tensors) {
+  std::string text;
+  for (const TensorSpec& tensor : tensors) text += tensor.name + ' ' + to_string(tensor) + '\n';
+  return text;
+}
+
+constexpr std::size_t kTensorDigits = 8;
+constexpr std::size_t kShortDigits = 12;
+
 }  // namespace
+
+std::string version_of(const std::string& sha256, const std::vector<TensorSpec>& inputs,
+                       const std::vector<TensorSpec>& outputs) {
+  Sha256 hash;
+  const std::string text = to_text(inputs) + '\n' + to_text(outputs);
+  hash.update(std::as_bytes(std::span(text)));
+  return sha256 + '-' + hash.finish().substr(0, kTensorDigits);
+}
+
+std::string version_of(const ServedModel& model) {
+  return version_of(model.sha256, model.inputs, model.outputs);
+}
+
+std::string short_version(const std::string& version) { return version.substr(0, kShortDigits); }
 
 Result<ServedModel> with_sizes(ServedModel model) {
   Result<std::vector<std::size_t>> inputs = sizes_of(model.inputs);

@@ -25,7 +25,8 @@ World::World(const WorldOptions& options, FrontendOptions frontend, std::vector<
     : options_(options),
       knowledge_(std::move(knowledge)),
       outside_(outside),
-      frontend_(std::move(frontend), std::move(models), *knowledge_.profiles, now_) {}
+      frontend_(std::move(frontend),
+                {std::move(models), knowledge_.profiles, knowledge_.believed, {}}, now_) {}
 
 // ---- time
 
@@ -137,6 +138,14 @@ void World::drain_at(Time time) {
   call_at(time, [this] { feed_frontend(Drain{}); });
 }
 
+void World::change_catalogue_at(Time time, CatalogueChanged change) {
+  call_at(time, [this, change = std::move(change)] { feed_frontend(change); });
+}
+
+void World::set_load_failure(const std::string& model, Status why) {
+  load_failures_.insert_or_assign(model, std::move(why));
+}
+
 // ---- the frontend
 
 void World::feed_frontend(FrontendEvent event) {
@@ -164,6 +173,10 @@ void World::carry_out(FrontendEffect& effect) {
     });
   } else if (const auto* request = std::get_if<MakePlan>(&effect)) {
     plan(*request);
+  } else if (const auto* step = std::get_if<StepToRun>(&effect)) {
+    call_at(now_, [this, done = StepDone{step->id, run_step(step->step, step->inputs)}] {
+      feed_frontend(done);
+    });
   } else if (auto* note = std::get_if<Note>(&effect)) {
     notes_.push_back(std::move(note->text));
   } else if (std::holds_alternative<Drained>(effect)) {
@@ -173,8 +186,7 @@ void World::carry_out(FrontendEffect& effect) {
 }
 
 void World::plan(const MakePlan& request) {
-  PlanMade made =
-      make_plan(request, *knowledge_.policy, *knowledge_.profiles, *knowledge_.believed);
+  PlanMade made = make_plan(request, *knowledge_.policy);
   plans_.push_back(made.number);
   faults_ = made.faults;
   call_at(now_ + options_.planning, [this, made = std::move(made)] { feed_frontend(made); });
@@ -212,6 +224,8 @@ void World::kill_node(const std::string& name) {
   });
 }
 
+void World::stop_node(const std::string& name) { feed_node(index_of(name), ShutDown{}); }
+
 bool World::kill_a_proxy(const std::string& name) {
   const NodeIndex index = index_of(name);
   Node& node = nodes_[index];
@@ -237,6 +251,8 @@ void World::arrive(NodeIndex index, BackendCommand& command) {
     feed_node(index, BatchArrived{std::move(*batch), now_, placed});
   } else if (auto* create = std::get_if<CreateGpulet>(&command)) {
     feed_node(index, GpuletAsked{std::move(*create), {}});
+  } else if (auto* assign = std::get_if<AssignGpulet>(&command)) {
+    feed_node(index, std::move(*assign));
   } else if (auto* retire = std::get_if<RetireGpulet>(&command)) {
     feed_node(index, *retire);
   } else if (auto* welcome = std::get_if<Welcome>(&command)) {
@@ -311,7 +327,13 @@ void World::start_process(NodeIndex index, const StartGpulet& start) {
   const Time started = now_ + options_.process_start;
   const auto models = static_cast<std::int64_t>(start.models.models.size());
   tell_node_at(started, index, id, life, ProxyStarted{id});
-  tell_node_at(started + models * options_.model_load, index, id, life, ProxyLoaded{id, {}});
+  Status loaded;
+  for (const LoadModel& model : start.models.models) {
+    const auto failure = load_failures_.find(model.name);
+    if (loaded.ok() && failure != load_failures_.end()) loaded = failure->second;
+  }
+  tell_node_at(started + models * options_.model_load, index, id, life,
+               ProxyLoaded{id, std::move(loaded)});
 }
 
 void World::run_next(NodeIndex index, GpuletId gpulet, Proxy& proxy) {

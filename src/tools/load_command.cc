@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "gpulet/config/workload_config.h"
 #include "gpulet/load/call.h"
@@ -28,7 +29,7 @@ struct LoadArguments {
   std::string target;
   std::string workload;
   double seconds = 0;
-  double rate_scale = 1;
+  load::Scale scale;
   std::uint64_t seed = 1;
   std::string csv;
   std::string report;
@@ -95,9 +96,11 @@ Status check_numbers(const LoadArguments& arguments) {
     return {StatusCode::invalid, "--seconds: must be above 0 and at most 1000000; was " +
                                      shortest(arguments.seconds, 6)};
   }
-  if (!(arguments.rate_scale > 0 && arguments.rate_scale <= kLargestScale)) {
-    return {StatusCode::invalid, "--rate-scale: must be above 0 and at most 1000000; was " +
-                                     shortest(arguments.rate_scale, 6)};
+  for (const auto& [name, scale] : {std::pair("--rate-scale", arguments.scale.rate),
+                                    std::pair("--slo-scale", arguments.scale.slo)}) {
+    if (scale > 0 && scale <= kLargestScale) continue;
+    return {StatusCode::invalid,
+            std::string(name) + ": must be above 0 and at most 1000000; was " + shortest(scale, 6)};
   }
   return {};
 }
@@ -170,7 +173,7 @@ int run(const LoadArguments& arguments) {
   const Result<std::vector<serve::ModelInfo>> served = load::fetch_models(target.value());
   if (!served.ok()) return run_failed(served.status());
   const Result<std::vector<load::PreparedModel>> models =
-      load::prepare(workload.value(), served.value(), arguments.rate_scale, arguments.seed);
+      load::prepare(workload.value(), served.value(), arguments.scale, arguments.seed);
   if (!models.ok()) return bad_input(models.status().within(arguments.workload));
   return send_load(arguments, target.value(), models.value());
 }
@@ -185,7 +188,9 @@ void add_load_command(CLI::App& app, Run& chosen) {
       ->required();
   command->add_option("--workload", arguments->workload, "what to send (JSON)")->required();
   command->add_option("--seconds", arguments->seconds, "how long to send")->required();
-  command->add_option("--rate-scale", arguments->rate_scale, "multiplies every open loop's rate")
+  command->add_option("--rate-scale", arguments->scale.rate, "multiplies every open loop's rate")
+      ->capture_default_str();
+  command->add_option("--slo-scale", arguments->scale.slo, "multiplies the workload's objectives")
       ->capture_default_str();
   command->add_option("--seed", arguments->seed, "of arrivals and random inputs")
       ->capture_default_str();

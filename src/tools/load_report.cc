@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "tools/model_figures.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
@@ -15,10 +16,6 @@ using nlohmann::ordered_json;
 constexpr double kTolerableLag = 0.1;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-
-ordered_json or_null(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
 
 double violation(const load::LoadReport& report) {
   load::ModelRow sum;
@@ -32,17 +29,11 @@ double violation(const load::LoadReport& report) {
 }
 
 ordered_json row_json(const load::ModelRow& row) {
-  ordered_json json = {{"name", row.name},
-                       {"offered", row.offered},
-                       {"served", row.served},
-                       {"dropped", row.dropped},
-                       {"late", row.late},
-                       {"errors", row.errors},
-                       {"unsent", row.unsent},
-                       {"p50_ms", or_null(row.p50_ms)},
-                       {"p99_ms", or_null(row.p99_ms)},
-                       {"slo_ms", row.slo_ms},
-                       {"violation", row.violation}};
+  const ModelFigures figures = figures_of(row);
+  ordered_json json;
+  add_counts(figures, &json);
+  json["unsent"] = row.unsent;
+  add_latencies(figures, &json);
   if (row.accuracy) json["accuracy"] = *row.accuracy;
   json["reasons"] = ordered_json::array();
   for (const auto& [code, reason] : row.reasons) {
@@ -56,29 +47,11 @@ ordered_json row_json(const load::ModelRow& row) {
 std::string models_table(const std::vector<load::ModelRow>& rows) {
   const bool labelled = std::any_of(rows.begin(), rows.end(),
                                     [](const auto& row) { return row.accuracy.has_value(); });
-  std::vector<Table::Column> columns = {{"model", Table::Align::left},
-                                        {"offered"},
-                                        {"served"},
-                                        {"dropped"},
-                                        {"late"},
-                                        {"errors"},
-                                        {"p50 ms"},
-                                        {"p99 ms"},
-                                        {"SLO ms"},
-                                        {"violation %"}};
+  std::vector<Table::Column> columns = figures_columns();
   if (labelled) columns.push_back({"accuracy"});
   Table table(columns);
   for (const load::ModelRow& row : rows) {
-    std::vector<std::string> cells = {row.name,
-                                      std::to_string(row.offered),
-                                      std::to_string(row.served),
-                                      std::to_string(row.dropped),
-                                      std::to_string(row.late),
-                                      std::to_string(row.errors),
-                                      fixed(row.p50_ms.value_or(kNone), 1),
-                                      fixed(row.p99_ms.value_or(kNone), 1),
-                                      shortest(row.slo_ms, 1),
-                                      fixed(100 * row.violation, 2)};
+    std::vector<std::string> cells = figures_cells(figures_of(row));
     if (labelled) cells.push_back(fixed(row.accuracy.value_or(kNone), 4));
     table.add_row(std::move(cells));
   }

@@ -62,12 +62,10 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
   const Bytes request = inputs.value().requests.front();
 
   std::unique_ptr<MeasuredProxy> proxy(new MeasuredProxy(loop, model, largest_batch, request));
-  backend::ProxyOptions options;
-  options.program = program;
-  options.environment = environment;
-  options.slots = kInFlight;
-  options.input_capacity = request.size() * largest_batch;
-  options.output_capacity = output_bytes.value() * largest_batch;
+  proxy->environment_ = environment;
+  proxy->slots_ = {.slots = kInFlight,
+                   .input_capacity = request.size() * largest_batch,
+                   .output_capacity = output_bytes.value() * largest_batch};
   MeasuredProxy* const self = proxy.get();  // outlives the process and with it the callbacks
   backend::ProxyCallbacks callbacks;
   callbacks.on_ready = [self](serve::ProxyReady ready) { self->ready_ = std::move(ready); };
@@ -75,7 +73,7 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
     self->ran_.push_back({std::chrono::steady_clock::now(), std::move(ran)});
   };
   callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
-  auto process = backend::ProxyProcess::start(loop.executor(), options, std::move(callbacks));
+  auto process = backend::ProxyProcess::start(loop.executor(), {program}, std::move(callbacks));
   if (!process.ok()) return process.status();
   proxy->process_ = std::move(process).value();
   return proxy;
@@ -93,7 +91,8 @@ Result<std::uint64_t> MeasuredProxy::load() {
   serve::LoadModels models;
   models.models.push_back(
       {model_.name, model_.file.string(), model_.inputs, model_.outputs, largest_batch_});
-  process_->load(std::move(models));
+  models.environment = environment_;
+  if (Status sent = process_->load(std::move(models), slots_); !sent.ok()) return sent;
   if (Status waited = wait([this] { return ready_.has_value(); }, kLoadTimeout, "loading");
       !waited.ok()) {
     return waited;

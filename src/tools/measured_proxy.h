@@ -44,7 +44,7 @@ class BlockingLoop {
 
 class MeasuredProxy {
  public:
-  // Starts the program with room for batches up to `largest_batch` and that environment.
+  // Starts the program, for batches up to `largest_batch` and that environment.
   [[nodiscard]] static Result<std::unique_ptr<MeasuredProxy>> start(
       BlockingLoop& loop, const std::filesystem::path& program,
       const std::map<std::string, std::string>& environment, const config::ModelConfig& model,
@@ -78,6 +78,8 @@ class MeasuredProxy {
   const config::ModelConfig& model_;
   const std::uint32_t largest_batch_;
   const Bytes request_;  // the model's inputs one after another
+  std::map<std::string, std::string> environment_;
+  backend::SlotOptions slots_;
   BatchId last_batch_;
   std::optional<serve::ProxyReady> ready_;
   struct Ran {

@@ -1,11 +1,10 @@
 #include "tools/simulate_report.h"
 
-#include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
+#include <utility>
 
+#include "tools/model_figures.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
@@ -14,14 +13,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kMovesShown = 10;
-
-ordered_json or_null(const std::optional<double>& value) {
-  return value ? ordered_json(*value) : ordered_json(nullptr);
-}
-
-double or_nan(const std::optional<double>& value) {
-  return value.value_or(std::numeric_limits<double>::quiet_NaN());
-}
 
 std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
@@ -32,16 +23,10 @@ std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
 std::string simulation_json(const simulate::Outcome& outcome, std::string_view policy) {
   ordered_json models = ordered_json::array();
   for (const simulate::ModelOutcome& model : outcome.models) {
-    models.push_back({{"name", model.name},
-                      {"offered", model.offered},
-                      {"served", model.served},
-                      {"dropped", model.dropped},
-                      {"late", model.late},
-                      {"errors", model.errors},
-                      {"p50_ms", or_null(model.p50_ms)},
-                      {"p99_ms", or_null(model.p99_ms)},
-                      {"slo_ms", model.slo_ms},
-                      {"violation", model.violation}});
+    ordered_json row;
+    add_counts(figures_of(model), &row);
+    add_latencies(figures_of(model), &row);
+    models.push_back(std::move(row));
   }
   ordered_json unserved = ordered_json::array();
   for (const schedule::Unserved& one : outcome.unserved) {
@@ -69,22 +54,9 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
 }
 
 std::string simulation_text(const simulate::Outcome& outcome, std::string_view policy) {
-  Table table({{"model", Table::Align::left},
-               {"offered"},
-               {"served"},
-               {"dropped"},
-               {"late"},
-               {"errors"},
-               {"p50 ms"},
-               {"p99 ms"},
-               {"SLO ms"},
-               {"violation %"}});
+  Table table(figures_columns());
   for (const simulate::ModelOutcome& model : outcome.models) {
-    table.add_row({model.name, std::to_string(model.offered), std::to_string(model.served),
-                   std::to_string(model.dropped), std::to_string(model.late),
-                   std::to_string(model.errors), fixed(or_nan(model.p50_ms), 1),
-                   fixed(or_nan(model.p99_ms), 1), shortest(model.slo_ms, 1),
-                   fixed(100 * model.violation, 2)});
+    table.add_row(figures_cells(figures_of(model)));
   }
   std::string text = table.to_string() + '\n';
   text += "violation of all together: " + fixed(100 * outcome.violation, 3) + " %\n";

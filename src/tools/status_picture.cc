@@ -114,12 +114,20 @@ std::string models_table(const json& models) {
 std::string unserved_lines(const json& models) {
   std::string lines;
   for (const json& model : models) {
-    if (!(number(model, "rate_unserved") > 0)) continue;
-    lines += text(model, "name") + ": " + shortest(number(model, "rate_unserved"), 1) +
-             "/s without a place";
-    if (const std::string reason = text(model, "reason"); !reason.empty()) lines += ": " + reason;
-    lines += '\n';
+    const std::string reason = text(model, "reason");
+    const bool unserved = number(model, "rate_unserved") > 0;
+    if (unserved) {
+      lines += text(model, "name") + ": " + shortest(number(model, "rate_unserved"), 1) +
+               "/s without a place" + (reason.empty() ? "" : ": " + reason) + '\n';
+    } else if (!reason.empty()) {
+      lines += text(model, "name") + ": " + reason + '\n';
+    }
   }
+  std::string idle;
+  for (const json& model : models) {
+    if (text(model, "state") == "idle") idle += (idle.empty() ? "" : ", ") + text(model, "name");
+  }
+  if (!idle.empty()) lines += "asleep until the next request: " + idle + '\n';
   return lines;
 }
 

@@ -72,7 +72,7 @@ class RandomShell {
 
   // Lets everything come to its end; returns whether it did.
   bool shut_down() {
-    take(bench_.on(ShutDown{}));
+    take(bench_.shut_down_unheeded());
     for (std::uint64_t gpulet = 0; gpulet < 8; ++gpulet) {
       while (answer_one(gpulet)) {
       }

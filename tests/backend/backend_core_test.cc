@@ -52,6 +52,37 @@ TEST(GpuletLife, AsksForEachMissingFileOnceAndStartsWhenAllAreHere) {
   EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-c", "/store/c.pt"})).size(), 1U);
 }
 
+TEST(GpuletLife, AsksForALongFileNoFasterThanTheDiskTakesIt) {
+  CoreBench bench;
+  bench.connect();
+  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  constexpr std::uint64_t kPieces = 30;
+  constexpr std::uint64_t kTotal = kPieces * kModelPieceBytes - 5;
+  std::uint64_t asked = 1;
+  for (std::uint64_t stored = 1; stored < kPieces; ++stored) {
+    const auto effects = bench.on(ModelProgress{"sha-b", stored * kModelPieceBytes, kTotal});
+    for (const auto& wanted : told<ModelWanted>(effects)) {
+      EXPECT_EQ(wanted.sha256, "sha-b");
+      EXPECT_EQ(wanted.offset, asked++ * kModelPieceBytes) << "in order, each once";
+    }
+    EXPECT_EQ(asked, std::min(kPieces, stored + 8)) << "and bounded";
+  }
+  EXPECT_TRUE(told<ModelWanted>(bench.on(ModelProgress{"sha-x", 1, 2})).empty()) << "nobody's";
+}
+
+TEST(GpuletLife, TellsAProcessInWhichFormItsModelWasLoadedLast) {
+  CoreBench bench;
+  bench.connect();
+  const auto form_for = [&](std::uint64_t gpulet) {
+    return all<StartGpulet>(bench.ask(gpulet)).at(0).models.models.at(0).form;
+  };
+  EXPECT_EQ(form_for(1), 0U);
+  bench.on(ProxyStarted{{1}});
+  EXPECT_EQ(form_for(2), 0U);
+  bench.on(ProxyLoaded{{1}, {}, {2}});
+  EXPECT_EQ(form_for(3), 2U);
+}
+
 TEST(GpuletLife, AsksTheNextFrontendForWhatIsStillMissing) {
   CoreBench bench;
   bench.connect();
@@ -206,7 +237,9 @@ TEST(GpuletLife, CanBeRetiredInEveryPhase) {
     ASSERT_EQ(bench.phase(1), phase);
     auto effects = bench.on(RetireGpulet{{1}});
     if (has_process(phase)) {
-      EXPECT_EQ(all<FinishProxy>(effects).size(), 1U) << to_string(phase);
+      const bool serves = phase == ready;
+      EXPECT_EQ(all<FinishProxy>(effects).size(), serves ? 1U : 0U) << to_string(phase);
+      EXPECT_EQ(all<KillProxy>(effects).size(), serves ? 0U : 1U) << to_string(phase);
       effects = bench.end(1, {});
     }
     EXPECT_EQ(told<GpuletReport>(effects).back().state, GpuletState::gone) << to_string(phase);
@@ -404,13 +437,48 @@ TEST(FrontendLink, AnAbsurdHeartbeatNeitherSpinsNorOverflows) {
 
 // ---- the end
 
+TEST(ShuttingDown, ServesUntilItsFrontendHasMovedWhatItHolds) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  const auto effects = bench.on(ShutDown{});
+  EXPECT_EQ(told<Leaving>(effects).size(), 1U);
+  EXPECT_TRUE(all<FinishProxy>(effects).empty());
+  EXPECT_EQ(all<RunOnProxy>(bench.arrive(batch(7, 1))).size(), 1U);
+  bench.ran(1, 7);
+  EXPECT_EQ(all<FinishProxy>(bench.on(RetireGpulet{{1}})).size(), 1U);
+  bench.end(1, {});
+  EXPECT_TRUE(bench.core().finished());
+}
+
+TEST(ShuttingDown, WithoutAFrontendEndsAtOnce) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  bench.on(FrontendLost{});
+  EXPECT_EQ(all<FinishProxy>(bench.on(ShutDown{})).size(), 1U);
+}
+
+TEST(ShuttingDown, WaitsForNobodyWhoStillLoads) {
+  CoreBench bench;
+  bench.connect();
+  bench.ask(1);
+  bench.on(ProxyStarted{{1}});
+  const auto kills = all<KillProxy>(bench.shut_down_unheeded());
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills[0].reason.code(), StatusCode::cancelled);
+  bench.on(ProxyLoaded{{1}, {}});
+  EXPECT_TRUE(told<GpuletReport>(bench.end(1, kKilled)).at(0).status.ok());
+  EXPECT_TRUE(bench.core().finished());
+}
+
 TEST(ShuttingDown, FinishesWhatIsInFlightAndTakesNothingNew) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
   bench.on(GpuletAsked{create(2, {"b"}), {}});
   bench.arrive(batch(7, 1));
-  EXPECT_EQ(all<FinishProxy>(bench.on(ShutDown{})).size(), 1U);
+  EXPECT_EQ(all<FinishProxy>(bench.shut_down_unheeded()).size(), 1U);
   EXPECT_EQ(bench.phase(2), std::nullopt);
   EXPECT_FALSE(bench.core().finished());
   EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),

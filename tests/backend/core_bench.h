@@ -67,6 +67,13 @@ class CoreBench {
     return core_.phase_of({gpulet});
   }
 
+  // Told to stop, with a frontend that does nothing about it for as long as it may.
+  BackendEffects shut_down_unheeded() {
+    on(ShutDown{});
+    pass(BackendCoreOptions().leave_timeout);
+    return on(TimePassed{});
+  }
+
   BackendEffects connect() {
     auto effects = on(FrontendConnected{});
     on(Welcome{std::chrono::seconds(1)});

@@ -16,7 +16,7 @@
 #include "gpulet/net/connection.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "gpulet/partition/drivers/simulated.h"
-#include "tests/backend/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
 namespace {
@@ -177,7 +177,7 @@ class BackendDaemonTest : public ::testing::Test {
     return run_until([&] { return stopped; });
   }
 
-  TemporaryDirectory directory_;
+  support::TemporaryFolder directory_;
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_{io_,
                                     asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
@@ -284,6 +284,45 @@ TEST_F(BackendDaemonTest, FetchesAModelThatItLacksAndHasItTheNextTime) {
     return report.id == GpuletId{2} && report.state == serve::GpuletState::ready;
   }));
   EXPECT_EQ(frontend_->heard<serve::ModelWanted>().size(), 1U);
+}
+
+TEST_F(BackendDaemonTest, KeepsTwoProxiesWarmTakesThemAndStartsOthersInTheirPlace) {
+  const auto warm = [this] { return daemon_->warm_proxies(); };
+  ASSERT_TRUE(run_until([&] { return warm().size() == 2; }));
+  const auto before = warm();
+  ask(1, kSimulated);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  EXPECT_EQ(daemon_->proxies(), std::vector<pid_t>{before[0]});
+  send_batch(7, 1);
+  ASSERT_TRUE(answered(1));
+  EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok());
+  ASSERT_TRUE(run_until([&] { return warm().size() == 2; }));
+  EXPECT_EQ(warm()[0], before[1]);
+
+  ::kill(before[1], SIGKILL);
+  ASSERT_TRUE(run_until([&] { return warm().size() == 2 && warm()[0] != before[1]; }));
+  EXPECT_EQ(frontend_->heard<serve::GpuletReport>().back().state, serve::GpuletState::ready)
+      << "no gpulet's failure";
+}
+
+TEST_F(BackendDaemonTest, AWarmProxyThatDiesWithItsFirstGpuletIsThatOnesFailure) {
+  ASSERT_TRUE(run_until([this] { return daemon_->warm_proxies().size() == 2; }));
+  ::kill(daemon_->warm_proxies()[0], SIGSTOP);  // it will neither load nor answer
+  ask(1, kSimulated);
+  ASSERT_TRUE(run_until([this] { return daemon_->proxies().size() == 1; }));
+  ::kill(daemon_->proxies()[0], SIGKILL);
+  ASSERT_TRUE(comes_to(serve::GpuletState::restarting));
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+}
+
+TEST_F(BackendDaemonTest, RetiresAGpuletThatStillLoadsAtOnce) {
+  ASSERT_TRUE(run_until([this] { return !daemon_->warm_proxies().empty(); }));
+  ::kill(daemon_->warm_proxies()[0], SIGSTOP);
+  ask(1, kSimulated);
+  ASSERT_TRUE(run_until([this] { return daemon_->proxies().size() == 1; }));
+  frontend_->say(serve::RetireGpulet{{1}});
+  ASSERT_TRUE(comes_to(serve::GpuletState::gone));
+  EXPECT_TRUE(daemon_->proxies().empty());
 }
 
 TEST_F(BackendDaemonTest, FailsAGpuletWhoseModelNobodyHas) {

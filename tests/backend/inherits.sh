@@ -1,7 +1,7 @@
 #!/bin/sh
 # Stands in for a proxy: exit 0 where exactly what a proxy should inherit is there.
-[ "$GPULET_TEST" = here ] || exit 10
-[ "$1 $2 $3 $4 $5" = "--control-fd 3 --memory-fd 4 --memory-bytes" ] || exit 11
+[ "$OMP_NUM_THREADS $GPULET_TEST" = "1 here" ] || exit 10
+[ "$*" = "--control-fd 3 --memory-fd 4" ] || exit 11
 [ -e /proc/$$/fd/3 ] && [ -e /proc/$$/fd/4 ] || exit 12
 for fd in /proc/$$/fd/*; do
   [ -e "$fd" ] || continue  # the listing's own

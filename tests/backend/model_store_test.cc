@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "gpulet/core/sha256.h"
-#include "tests/backend/temporary_directory.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
 namespace {
@@ -51,7 +51,7 @@ class ModelStoreTest : public ::testing::Test {
     return count;
   }
 
-  TemporaryDirectory directory_;
+  support::TemporaryFolder directory_;
 };
 
 TEST_F(ModelStoreTest, KeepsAFileThatCameInPieces) {

@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace gpulet::backend {
@@ -42,23 +45,29 @@ class ProxyProcessTest : public ::testing::Test {
  protected:
   [[nodiscard]] Status start(ProxyOptions options = {}) {
     if (options.program.empty()) options.program = GPULET_PROXY_SIMULATED;
-    options.input_capacity = 4 * kRequestBytes;
-    options.output_capacity = 4 * kRequestBytes;
+    auto started = ProxyProcess::start(io_.get_executor(), options, callbacks());
+    if (!started.ok()) return started.status();
+    process_ = std::move(started).value();
+    return {};
+  }
+  ProxyCallbacks callbacks() {
     ProxyCallbacks callbacks;
+    callbacks.on_idle = [this] { idle_ = true; };
     callbacks.on_ready = [this](serve::ProxyReady ready) { ready_ = std::move(ready); };
     callbacks.on_ran = [this](serve::BatchRan ran, Bytes outputs) {
       ran_.push_back({std::move(ran), std::move(outputs)});
     };
     callbacks.on_exit = [this](Status reason) { exit_ = std::move(reason); };
-    auto started = ProxyProcess::start(io_.get_executor(), options, std::move(callbacks));
-    if (!started.ok()) return started.status();
-    process_ = std::move(started).value();
-    return {};
+    return callbacks;
+  }
+  [[nodiscard]] Status load() {
+    return process_->load(
+        models(), {.input_capacity = 4 * kRequestBytes, .output_capacity = 4 * kRequestBytes});
   }
   void start_and_load() {
     const auto started = start();
     ASSERT_TRUE(started.ok()) << started.to_string();
-    process_->load(models());
+    ASSERT_TRUE(load().ok());
     ASSERT_TRUE(run_until([this] { return ready_.has_value(); }));
     ASSERT_TRUE(ready_->status.ok()) << ready_->status.to_string();
   }
@@ -84,6 +93,7 @@ class ProxyProcessTest : public ::testing::Test {
   static bool exists(pid_t process) { return ::kill(process, 0) == 0 || errno != ESRCH; }
 
   net::asio::io_context io_;
+  bool idle_ = false;
   std::optional<serve::ProxyReady> ready_;
   std::vector<Ran> ran_;
   std::optional<Status> exit_;
@@ -101,6 +111,23 @@ TEST_F(ProxyProcessTest, RunsABatchInSharedMemory) {
   EXPECT_EQ(ran_[0].ran.id, BatchId{7});
   ASSERT_EQ(ran_[0].outputs.size(), 3 * kRequestBytes);
   EXPECT_EQ(std::memcmp(ran_[0].outputs.view().data(), input->view().data(), 3 * kRequestBytes), 0);
+}
+
+TEST_F(ProxyProcessTest, MayStartBeforeAnybodyNeedsItAndBeHandedOver) {
+  ProxyOptions options;
+  options.in_background = true;
+  ASSERT_TRUE(start(options).ok());
+  ASSERT_TRUE(run_until([this] { return idle_; }));
+  EXPECT_FALSE(process_->take_slot(1)) << "it has no memory yet";
+  process_->hand_over({});
+  EXPECT_FALSE(process_->holds(Bytes()));
+  process_->hand_over(callbacks());
+  ASSERT_TRUE(load().ok());
+  ASSERT_TRUE(run_until([this] { return ready_.has_value(); }));
+  EXPECT_TRUE(ready_->status.ok()) << ready_->status.to_string();
+  EXPECT_TRUE(process_->take_slot(1));
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, static_cast<id_t>(process_->pid())),
+            ::getpriority(PRIO_PROCESS, 0));
 }
 
 TEST_F(ProxyProcessTest, GivesASlotBackWhenItsOutputsAreGone) {
@@ -222,7 +249,7 @@ TEST_F(ProxyProcessTest, PassesTheEnvironmentAndNothingElseThatIsOpen) {
   // or above.
   ProxyOptions options;
   options.program = GPULET_SOURCE_DIR "/tests/backend/inherits.sh";
-  options.environment = {{"GPULET_TEST", "here"}};
+  ::setenv("GPULET_TEST", "here", 1);  // NOLINT(concurrency-mt-unsafe): no other thread is here
   const auto started = start(options);
   ASSERT_TRUE(started.ok()) << started.to_string();
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));

@@ -8,9 +8,14 @@
 namespace gpulet::backend {
 namespace {
 
+Result<std::shared_ptr<SlotMemory>> create(std::uint32_t slots, std::size_t input,
+                                           std::size_t output) {
+  return SlotMemory::create(SlotMemory::make_file().value(), slots, input, output);
+}
+
 std::shared_ptr<SlotMemory> make(std::uint32_t slots, std::size_t input = 100,
                                  std::size_t output = 10) {
-  auto made = SlotMemory::create(slots, input, output);
+  auto made = create(slots, input, output);
   EXPECT_TRUE(made.ok()) << made.status().to_string();
   return std::move(made).value();
 }
@@ -75,9 +80,9 @@ TEST(SlotMemory, KnowsWhatIsNotItsOwn) {
 }
 
 TEST(SlotMemory, RefusesSizesThatNoMemoryHas) {
-  EXPECT_EQ(SlotMemory::create(0, 1, 1).status().code(), StatusCode::invalid);
-  EXPECT_EQ(SlotMemory::create(65, 1, 1).status().code(), StatusCode::invalid);
-  EXPECT_EQ(SlotMemory::create(4, std::numeric_limits<std::size_t>::max(), 1).status().code(),
+  EXPECT_EQ(create(0, 1, 1).status().code(), StatusCode::invalid);
+  EXPECT_EQ(create(65, 1, 1).status().code(), StatusCode::invalid);
+  EXPECT_EQ(create(4, std::numeric_limits<std::size_t>::max(), 1).status().code(),
             StatusCode::invalid);
   EXPECT_FALSE(make(1, 100)->take(1U << 20U));
 }

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 
+#include "gpulet/config/application_config.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
@@ -58,6 +60,30 @@ TEST(ExampleFiles, DemandAndWorkloadAskForServedModelsWithTheirObjectives) {
   for (const WorkloadModel& model : workload.value()) {
     EXPECT_EQ(objective(model.name), model.slo_ms) << model.name;
   }
+}
+
+TEST(ExampleFiles, WorkloadsAskForWhatIsServed) {
+  const auto serving = load_serving(kFolder / "models.json");
+  ASSERT_TRUE(serving.ok()) << serving.status().to_string();
+  std::map<std::string, double> objectives;
+  for (const ModelConfig& model : serving.value().models) objectives[model.name] = 0;
+  for (const ApplicationConfig& one : serving.value().applications)
+    objectives[one.name] = one.slo_ms;
+  EXPECT_EQ(objectives.size(), 15U);
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder / "workloads")) {
+    if (entry.path().extension() != ".json") continue;
+    ++files;
+    const auto workload = load_workload(entry.path());
+    ASSERT_TRUE(workload.ok()) << workload.status().to_string();
+    for (const WorkloadModel& model : workload.value()) {
+      ASSERT_TRUE(objectives.contains(model.name)) << entry.path() << " " << model.name;
+      // The papers' models have the papers' objectives.
+      const double own = objectives[model.name];
+      EXPECT_TRUE(own == 0 || own == model.slo_ms) << entry.path() << " " << model.name;
+    }
+  }
+  EXPECT_EQ(files, 10U);
 }
 
 TEST(ExampleFiles, TheClusterIsWhatTheTwoBackendsAnnounce) {

@@ -57,7 +57,7 @@ TEST(ModelConfig, ErrorsNamePlaceValueAndMend) {
           {"{}", "/models: is missing; write a list of models"},
           {R"({"models":[]})", "/models: a list of 0 is not allowed here; write a list of models"},
           {R"({"modles":[]})",
-           R"(/modles: unknown key "modles"; write "models" or take it out (known here: models))"},
+           R"(/modles: unknown key "modles"; write "models" or take it out (known here: models, applications))"},
           {numbers(R"("slo":50)"),
            R"(/models/0/slo: unknown key "slo"; write "slo_ms" or take it out )"
            "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb)"},

@@ -88,8 +88,8 @@ TEST(SimulatedExecutor, RefusesWhatDoesNotFitTheModel) {
   EXPECT_EQ(run(executor, 2, "abc", 4).status().code(), StatusCode::invalid);
   EXPECT_EQ(run(executor, 2, "abcd", 3).status().code(), StatusCode::invalid);
   EXPECT_EQ(run(executor, 4'000'000'000U, "abcd", 4).status().code(), StatusCode::invalid);
-  EXPECT_EQ(executor.load(model({bytes(0)}, {bytes(1)})).code(), StatusCode::invalid);
-  EXPECT_EQ(executor.load(model({}, {bytes(1)})).code(), StatusCode::invalid);
+  EXPECT_EQ(executor.load(model({bytes(0)}, {bytes(1)})).status().code(), StatusCode::invalid);
+  EXPECT_EQ(executor.load(model({}, {bytes(1)})).status().code(), StatusCode::invalid);
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ TEST(TorchExecutor, AnswersAsLibTorchDoesForEveryBatchSize) {
   const Folder folder;
   const auto file = folder.module(kLinear);
   TorchExecutor executor;
-  const Status loaded = executor.load(model(file, {fp32({3})}, {fp32({2})}));
+  const Status loaded = executor.load(model(file, {fp32({3})}, {fp32({2})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   torch::jit::Module direct = torch::jit::load(file.string());
   for (const std::uint32_t count : {1U, 2U, 3U, 4U, 9U}) {
@@ -105,7 +105,7 @@ TEST(TorchExecutor, WritesSeveralOutputsOneAfterAnother) {
     TorchExecutor executor;
     const auto file = folder.module(
         "def forward(self, x):\n    y = torch.flip(x, [1])\n    return " + std::string(answer));
-    const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2}), fp32({2})}));
+    const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2}), fp32({2})})).status();
     ASSERT_TRUE(loaded.ok()) << loaded.to_string();
     const std::vector<float> input{1, 2, 3, 4};
     EXPECT_EQ(run<float>(executor, 2, std::as_bytes(std::span(input)), 8),
@@ -118,7 +118,7 @@ TEST(TorchExecutor, TakesInputsOfSeveralTypesWhereverTheyLie) {
   TorchExecutor executor;
   const auto file = folder.module("def forward(self, a, b):\n    return a.long().sum(1, True) + b");
   const TensorSpec odd{.name = "a", .type = DataType::uint8, .shape = {3}};
-  const Status loaded = executor.load(model(file, {odd, int64({1})}, {int64({1})}));
+  const Status loaded = executor.load(model(file, {odd, int64({1})}, {int64({1})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   std::vector<std::byte> input{std::byte{1}, std::byte{2},
                                std::byte{3}};  // leaves the INT64 unaligned
@@ -153,7 +153,7 @@ TEST(TorchExecutor, FailsToLoadWhatIsNotAsDeclaredAndNamesBothSides) {
   };
   for (const Case& wrong : cases) {
     const auto file = folder.module(wrong.forward);
-    const Status status = executor.load(model(file, wrong.inputs, wrong.outputs));
+    const Status status = executor.load(model(file, wrong.inputs, wrong.outputs)).status();
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
     EXPECT_NE(status.message().find(file.string()), std::string::npos) << status.to_string();
     for (const std::string& word : wrong.words) {
@@ -168,10 +168,11 @@ TEST(TorchExecutor, FailsToLoadWhatIsNotAsDeclaredAndNamesBothSides) {
 TEST(TorchExecutor, FailsToLoadWhatIsNotTorchScript) {
   const Folder folder;
   TorchExecutor executor;
-  EXPECT_EQ(executor.load(model("/nowhere/m.pt", {fp32({3})}, {fp32({2})})).code(),
+  EXPECT_EQ(executor.load(model("/nowhere/m.pt", {fp32({3})}, {fp32({2})})).status().code(),
             StatusCode::not_found);
   for (const std::string_view content : {"", "not a zip archive", "PK\x03\x04 cut short"}) {
-    const Status status = executor.load(model(folder.text(content), {fp32({3})}, {fp32({2})}));
+    const Status status =
+        executor.load(model(folder.text(content), {fp32({3})}, {fp32({2})})).status();
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
     EXPECT_NE(status.message().find("text.pt"), std::string::npos) << status.to_string();
   }
@@ -187,7 +188,7 @@ def forward(self, x):
     if bool((x < -100).any()):
         return x[:, :1]
     return x * 2)");
-  const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2})}));
+  const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   const auto answer_to = [&executor](const std::vector<float>& input) {
     std::vector<float> output(2);
@@ -220,6 +221,27 @@ TEST(TorchExecutor, ReplacesAModelOfTheSameName) {
   EXPECT_EQ(run<float>(executor, 1, std::as_bytes(std::span(input)), 1), std::vector<float>{3});
 }
 
+TEST(TorchExecutor, LoadsAgainInTheFormThatItFound) {
+  const Folder folder;
+  prepare_torch();
+  const auto file = folder.module(kLinear);
+  ModelToLoad again = model(file, {fp32({3})}, {fp32({2})});
+  const std::vector<float> input{1, 2, 3};
+  const Result<std::uint32_t> found = TorchExecutor().load(again);
+  ASSERT_TRUE(found.ok()) << found.status().to_string();
+  for (const std::uint32_t form : {found.value(), 1U, 2U, 77U}) {
+    TorchExecutor executor;
+    again.form = form;
+    const Result<std::uint32_t> loaded = executor.load(again);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    if (form <= 2) {
+      EXPECT_EQ(loaded.value(), form);
+    }
+    EXPECT_EQ(run<float>(executor, 1, std::as_bytes(std::span(input)), 2),
+              (std::vector<float>{-4, 14}));
+  }
+}
+
 TEST(TorchExecutor, RunsTheExportedLeNetAsLibTorchDoes) {
   const std::filesystem::path file = std::filesystem::path(GPULET_SOURCE_DIR) / "models/lenet.pt";
   const std::filesystem::path digits =
@@ -228,7 +250,7 @@ TEST(TorchExecutor, RunsTheExportedLeNetAsLibTorchDoes) {
     GTEST_SKIP() << file << " is not there; run scripts/export_models.py";
   }
   TorchExecutor executor;
-  const Status loaded = executor.load(model(file, {fp32({1, 28, 28})}, {fp32({10})}));
+  const Status loaded = executor.load(model(file, {fp32({1, 28, 28})}, {fp32({10})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   constexpr std::uint32_t kCount = 7;
   std::vector<float> input(kCount * 28 * 28);

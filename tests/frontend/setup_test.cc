@@ -2,9 +2,10 @@
 #include "gpulet/frontend/setup.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <fstream>
+#include <string>
+
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -12,22 +13,16 @@ namespace {
 class SetupTest : public ::testing::Test {
  protected:
   SetupTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gpulet-setup-XXXXXX").string();
-    directory_ = ::mkdtemp(pattern.data());
     config_.models = directory_ / "models.json";
     config_.profiles = directory_ / "profiles";
-  }
-  ~SetupTest() override { std::filesystem::remove_all(directory_); }
-
-  void write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ / name) << text;
   }
   [[nodiscard]] std::string complaint() const {
     const auto setup = make_setup(config_, 1);
     return setup.ok() ? "" : setup.status().message();
   }
 
-  std::filesystem::path directory_;
+  support::TemporaryFolder folder_;
+  const std::filesystem::path directory_ = folder_.path();
   config::FrontendConfig config_;
   const std::string models_ = R"({"models":[{"name":"a","file":"a.pt","slo_ms":50,
       "inputs":[{"name":"x","type":"FP32","shape":[1]}],"outputs":[{"name":"y","type":"FP32","shape":[1]}]}]})";
@@ -39,14 +34,14 @@ TEST_F(SetupTest, MissingModelsFileIsNamed) {
 }
 
 TEST_F(SetupTest, MissingModelIsNamedWithTheMend) {
-  write("models.json", models_);
+  folder_.write("models.json", models_);
   EXPECT_NE(complaint().find("a.pt"), std::string::npos) << complaint();
   EXPECT_NE(complaint().find("export_models.py"), std::string::npos) << complaint();
 }
 
 TEST_F(SetupTest, MissingProfilesAreNamedWithTheMend) {
-  write("models.json", models_);
-  write("a.pt", "a model");
+  folder_.write("models.json", models_);
+  folder_.write("a.pt", "a model");
   EXPECT_NE(complaint().find((directory_ / "profiles").string()), std::string::npos) << complaint();
   EXPECT_NE(complaint().find("gpulet profile"), std::string::npos) << complaint();
 }

@@ -46,7 +46,7 @@ TEST(ReplayTest, CoreUnderTheDaemonAndUnderARecordedClockDoTheSame) {
   }
   ASSERT_GT(record.size(), 200U);
 
-  serve::FrontendCore core(frontend::core_options(setup), setup.models, *setup.profiles, started);
+  serve::FrontendCore core(frontend::core_options(setup), setup.catalogue, started);
   std::size_t batches = 0;
   for (std::size_t i = 0; i < record.size(); ++i) {
     serve::FrontendEffects effects;

@@ -133,7 +133,8 @@ config::WorkloadModel workload_of(const std::string& name) {
 }
 
 TEST(Prepare, JoinsTheWorkloadWithWhatTheTargetServes) {
-  const PreparedModel prepared = prepare({workload_of("bert")}, {bert()}, 2.5, 1).value().at(0);
+  const PreparedModel prepared =
+      prepare({workload_of("bert")}, {bert()}, {2.5, 1}, 1).value().at(0);
   EXPECT_EQ(prepared.load.rate, 25);
   EXPECT_EQ(prepared.load.slo,
             std::chrono::milliseconds(400));      // the server's, for want of its own
@@ -142,12 +143,13 @@ TEST(Prepare, JoinsTheWorkloadWithWhatTheTargetServes) {
 
   config::WorkloadModel strict = workload_of("bert");
   strict.slo_ms = 90;
-  EXPECT_EQ(prepare({strict}, {bert()}, 1, 1).value().at(0).timeout, std::chrono::milliseconds(90));
+  EXPECT_EQ(prepare({strict}, {bert()}, {1, 3}, 1).value().at(0).timeout,
+            std::chrono::milliseconds(270));
 }
 
 TEST(Prepare, NamesThePlaceOfAModelThatTheTargetDoesNotServe) {
   const Status status =
-      prepare({workload_of("bert"), workload_of("brat")}, {bert()}, 1, 1).status();
+      prepare({workload_of("bert"), workload_of("brat")}, {bert()}, {}, 1).status();
   EXPECT_EQ(status.code(), StatusCode::not_found);
   EXPECT_THAT(status.message(), StartsWith("/models/1/name: "));
   EXPECT_THAT(status.message(), HasSubstr("it serves bert"));
@@ -156,7 +158,7 @@ TEST(Prepare, NamesThePlaceOfAModelThatTheTargetDoesNotServe) {
 TEST(Prepare, RefusesLabelsForOutputsThatHaveNoArgMax) {
   config::WorkloadModel labelled = workload_of("bert");
   labelled.input = config::WorkloadInput{"in", "labels"};
-  const Status status = prepare({labelled}, {bert()}, 1, 1).status();
+  const Status status = prepare({labelled}, {bert()}, {}, 1).status();
   EXPECT_THAT(status.message(), StartsWith("/models/0/input: "));
   EXPECT_THAT(status.message(), HasSubstr("no output"));
 }

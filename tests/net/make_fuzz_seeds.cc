@@ -39,6 +39,8 @@ void add_client_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(net::encode(ClientMessage(InferRequest{7, "lenet", 50ms, image, payload})));
   seeds.add(net::encode(ClientMessage(ModelsRequest{})));
   seeds.add(net::encode(ClientMessage(StatusRequest{})));
+  seeds.add(net::encode(
+      ClientMessage(ModelsChange{ModelsChange::Kind::load, "lenet", "/models.json", payload})));
   seeds.add(net::encode(FrontendReply(InferReply{7, {}, image, {payload}, 1ms, 2ms, 4})));
   seeds.add(net::encode(
       FrontendReply(InferReply{7, {StatusCode::too_late, "late"}, {}, {}, 1ms, 0ms, 0})));
@@ -67,10 +69,12 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
 }
 
 void add_proxy_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image) {
-  seeds.add(net::encode(ProxyCommand(LoadModels{{{"lenet", "lenet.pt", image, image, 8}}})));
+  seeds.add(net::encode(ProxyCommand(
+      LoadModels{{{"lenet", "lenet.pt", image, image, 8, 1}}, {{"OMP_NUM_THREADS", "1"}}, 4096})));
   seeds.add(net::encode(ProxyCommand(RunBatch{{9}, "lenet", 2, 0, 32, 64, 32, 5ms, 1ms})));
   seeds.add(net::encode(ProxyCommand(StopProxy{})));
-  seeds.add(net::encode(ProxyMessage(ProxyReady{{}, 1U << 20U})));
+  seeds.add(net::encode(ProxyMessage(ProxyIdle{})));
+  seeds.add(net::encode(ProxyMessage(ProxyReady{{}, 1U << 20U, {1, 2}})));
   seeds.add(net::encode(ProxyMessage(BatchRan{{9}, {}, 32, 1ms, 2ms})));
 }
 

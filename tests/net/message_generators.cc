@@ -39,14 +39,22 @@ TensorSpec any_tensor() {
   return spec;
 }
 
+PlanPart any_part() {
+  return {any_amount(), some([] {
+            return schedule::Assignment{any_name(),   any_amount(), any_batch(),
+                                        any_amount(), any_amount(), any_amount()};
+          })};
+}
+
 GpuletReport any_report() {
   GpuletReport report;
   report.id = {any_number()};
   report.device = any_index();
   report.size = any_share();
-  report.models = some([] { return schedule::LoadedModel{any_name(), any_batch()}; });
+  report.models = some([] { return schedule::LoadedModel{any_name(), any_batch(), any_name()}; });
   report.state = static_cast<GpuletState>(*rc::gen::inRange(1, 6));
   report.status = any_status();
+  report.part = any_part();
   return report;
 }
 
@@ -118,13 +126,21 @@ bool equal(const InferReply& a, const InferReply& b) {
 }
 bool equal(const ModelInfo& a, const ModelInfo& b) {
   return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.slo_ms == b.slo_ms && a.max_batch == b.max_batch;
+         a.slo_ms == b.slo_ms && a.max_batch == b.max_batch && a.state == b.state &&
+         a.version == b.version && a.next == b.next && a.reason == b.reason &&
+         a.next_refused == b.next_refused;
+}
+bool equal(const ModelsChange& a, const ModelsChange& b) {
+  return a.kind == b.kind && a.name == b.name && a.file == b.file && same_bytes(a.text, b.text);
+}
+bool equal(const ModelsChanged& a, const ModelsChanged& b) {
+  return a.status == b.status && all_same(a.models, b.models);
 }
 bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.models, b.models); }
 bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
-         a.state == b.state && a.status == b.status;
+         a.state == b.state && a.status == b.status && a.part == b.part;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
   return a.device == b.device && a.mechanism == b.mechanism;
@@ -136,14 +152,21 @@ bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
          a.queued == b.queued && a.executed == b.executed;
 }
-bool equal(const ModelWanted& a, const ModelWanted& b) { return a.sha256 == b.sha256; }
+bool equal(const ModelWanted& a, const ModelWanted& b) {
+  return a.sha256 == b.sha256 && a.offset == b.offset;
+}
+bool equal(const Leaving&, const Leaving&) { return true; }
 bool equal(const Welcome& a, const Welcome& b) { return a.heartbeat_every == b.heartbeat_every; }
 bool equal(const ModelToServe& a, const ModelToServe& b) {
   return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
          a.outputs == b.outputs && a.max_batch == b.max_batch;
 }
 bool equal(const CreateGpulet& a, const CreateGpulet& b) {
-  return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models);
+  return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models) &&
+         a.part == b.part;
+}
+bool equal(const AssignGpulet& a, const AssignGpulet& b) {
+  return a.id == b.id && a.part == b.part;
 }
 bool equal(const RetireGpulet& a, const RetireGpulet& b) { return a.id == b.id; }
 bool equal(const Batch& a, const Batch& b) {
@@ -157,9 +180,12 @@ bool equal(const ModelPiece& a, const ModelPiece& b) {
 }
 bool equal(const LoadModel& a, const LoadModel& b) {
   return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.max_batch == b.max_batch;
+         a.max_batch == b.max_batch && a.form == b.form;
 }
-bool equal(const LoadModels& a, const LoadModels& b) { return all_same(a.models, b.models); }
+bool equal(const LoadModels& a, const LoadModels& b) {
+  return all_same(a.models, b.models) && a.environment == b.environment &&
+         a.memory_bytes == b.memory_bytes;
+}
 bool equal(const RunBatch& a, const RunBatch& b) {
   return a.id == b.id && a.model == b.model && a.count == b.count &&
          a.input_offset == b.input_offset && a.input_bytes == b.input_bytes &&
@@ -167,7 +193,7 @@ bool equal(const RunBatch& a, const RunBatch& b) {
          a.start_within == b.start_within && a.simulated_latency == b.simulated_latency;
 }
 bool equal(const ProxyReady& a, const ProxyReady& b) {
-  return a.status == b.status && a.memory_bytes == b.memory_bytes;
+  return a.status == b.status && a.memory_bytes == b.memory_bytes && a.forms == b.forms;
 }
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
@@ -205,9 +231,12 @@ Status any_status() {
 }
 
 ClientMessage any_client_message() {
-  switch (*rc::gen::inRange(0, 3)) {
+  switch (*rc::gen::inRange(0, 4)) {
     case 0:
       return ModelsRequest{};
+    case 2:
+      return ModelsChange{*rc::gen::element(ModelsChange::Kind::load, ModelsChange::Kind::unload),
+                          any_name(), any_name(), any_bytes()};
     case 1:
       return StatusRequest{};
     default:
@@ -215,12 +244,22 @@ ClientMessage any_client_message() {
   }
 }
 
+std::vector<ModelInfo> any_models() {
+  return some([] {
+    return ModelInfo{any_name(),    any_tensors(),
+                     any_tensors(), any_amount(),
+                     any_batch(),   static_cast<ModelState>(*rc::gen::inRange(1, 6)),
+                     any_name(),    any_name(),
+                     any_name(),    *rc::gen::arbitrary<bool>()};
+  });
+}
+
 FrontendReply any_frontend_reply() {
-  switch (*rc::gen::inRange(0, 3)) {
+  switch (*rc::gen::inRange(0, 4)) {
     case 0:
-      return ModelsReply{some([] {
-        return ModelInfo{any_name(), any_tensors(), any_tensors(), any_amount(), any_batch()};
-      })};
+      return ModelsReply{any_models()};
+    case 2:
+      return ModelsChanged{any_status(), any_models()};
     case 1:
       return StatusReply{any_name()};
     default:
@@ -229,7 +268,7 @@ FrontendReply any_frontend_reply() {
 }
 
 BackendMessage any_backend_message() {
-  switch (*rc::gen::inRange(0, 5)) {
+  switch (*rc::gen::inRange(0, 6)) {
     case 0:
       return any_hello();
     case 1:
@@ -237,21 +276,29 @@ BackendMessage any_backend_message() {
     case 2:
       return BatchResult{{any_number()}, any_status(), any_bytes(), any_duration(), any_duration()};
     case 3:
-      return ModelWanted{any_sha256()};
+      return ModelWanted{any_sha256(), any_number()};
+    case 5:
+      return Leaving{};
     default:
       return Heartbeat{};
   }
 }
 
 BackendCommand any_backend_command() {
-  switch (*rc::gen::inRange(0, 6)) {
+  switch (*rc::gen::inRange(0, 7)) {
     case 0:
       return Welcome{any_duration()};
     case 1:
-      return CreateGpulet{{any_number()}, any_index(), any_share(), some([] {
+      return CreateGpulet{{any_number()},
+                          any_index(),
+                          any_share(),
+                          some([] {
                             return ModelToServe{any_name(), any_sha256(), any_tensors(),
                                                 any_tensors(), any_batch()};
-                          })};
+                          }),
+                          any_part()};
+    case 6:
+      return AssignGpulet{{any_number()}, any_part()};
     case 2:
       return RetireGpulet{{any_number()}};
     case 3:
@@ -268,8 +315,11 @@ ProxyCommand any_proxy_command() {
   switch (*rc::gen::inRange(0, 3)) {
     case 0:
       return LoadModels{some([] {
-        return LoadModel{any_name(), any_name(), any_tensors(), any_tensors(), any_batch()};
-      })};
+                          return LoadModel{any_name(),    any_name(),  any_tensors(),
+                                           any_tensors(), any_batch(), any_index()};
+                        }),
+                        {{"OMP_NUM_THREADS", any_name()}, {"GPULET", ""}},
+                        any_number()};
     case 1:
       return any_run();
     default:
@@ -278,7 +328,14 @@ ProxyCommand any_proxy_command() {
 }
 
 ProxyMessage any_proxy_message() {
-  if (*rc::gen::arbitrary<bool>()) return ProxyReady{any_status(), any_number()};
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return ProxyIdle{};
+    case 1:
+      return ProxyReady{any_status(), any_number(), some([] { return any_index(); })};
+    default:
+      break;
+  }
   return BatchRan{{any_number()}, any_status(), any_number(), any_duration(), any_duration()};
 }
 

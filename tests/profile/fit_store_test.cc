@@ -12,7 +12,7 @@
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
 #include "tests/profile/paired_profile.h"
-#include "tests/profile/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::profile {
 namespace {
@@ -54,7 +54,7 @@ class FitStore : public testing::Test {
     return read_profile(folder_.path() / "paired").status().message();
   }
 
-  TemporaryFolder folder_;
+  support::TemporaryFolder folder_;
   Profile profile_;
   std::string text_;
 };

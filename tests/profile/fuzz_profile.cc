@@ -1,7 +1,5 @@
 // Any bytes in the place of one file of a sound profile: a profile or a Status with a message, and
 // what was read predicts finite slowdowns.
-#include <stdlib.h>  // mkdtemp
-
 #include <array>
 #include <cmath>
 #include <cstddef>
@@ -14,6 +12,7 @@
 #include "gpulet/profile/fit.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -22,12 +21,6 @@ using namespace gpulet::profile;  // NOLINT(google-build-using-namespace)
 
 constexpr std::array kFiles{"profile.json", "latency.csv", "utilization.csv", "interference.csv",
                             "interference.json"};
-
-std::filesystem::path temporary_folder() {
-  std::string path = std::filesystem::temp_directory_path() / "gpulet-fuzz-XXXXXX";
-  if (::mkdtemp(path.data()) == nullptr) std::abort();
-  return path;
-}
 
 Profile sound_profile() {
   Profile profile;
@@ -76,7 +69,8 @@ void use(const Profile& profile) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::filesystem::path folder = temporary_folder();
+  static const support::TemporaryFolder temporary;
+  const std::filesystem::path& folder = temporary.path();
   static const bool written = write_profile(sound_profile(), folder).ok();
   if (!written) std::abort();
   if (size == 0) return 0;

@@ -7,7 +7,7 @@
 
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
-#include "tests/profile/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::profile {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Import, FindsColumnsByNameAndIgnoresOthers) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   const auto latency =
       folder.write("l.csv", "note,latency_ms,partition,batch,model\nx,1.5,20,4,lenet\n");
   const auto utilization = folder.write(
@@ -38,7 +38,7 @@ TEST(Import, FindsColumnsByNameAndIgnoresOthers) {
 }
 
 TEST(Import, ErrorsNameFileLineAndMend) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   const auto message = [&folder](const std::string& csv) {
     return import_csv(
                "gpu",
@@ -79,7 +79,7 @@ TEST(Import, ErrorsNameFileLineAndMend) {
 }
 
 TEST(Import, RefusesUtilizationsAndPairsThatCannotBe) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   const auto latency = folder.write("l.csv", "model,batch,partition,latency_ms\na,1,20,1\n");
   const auto utilization =
       folder.write("u.csv", "model,batch,partition,l2_util,dram_util\na,1,20,1.01,0\n");

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/profile/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::profile {
 namespace {
@@ -85,7 +85,7 @@ Profile any_profile() {
 
 RC_GTEST_PROP(ProfileStoreProperty, WhatIsWrittenReadsBackTheSame, ()) {
   const Profile profile = any_profile();
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   const Status written = write_profile(profile, folder.path());
   RC_ASSERT(written.ok());
   const auto read = read_profile(folder.path() / profile.name);
@@ -94,7 +94,7 @@ RC_GTEST_PROP(ProfileStoreProperty, WhatIsWrittenReadsBackTheSame, ()) {
 }
 
 TEST(ProfileStore, ReplacesAProfileAsAWhole) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   Profile first = profile_of("cpu", {{1, Share{20}, 1, {}}});
   first.pairs.push_back({"lenet", 1, Share{20}, "vgg", 2, Share{80}, 3});
   ASSERT_TRUE(write_profile(first, folder.path()).ok());
@@ -111,7 +111,7 @@ TEST(ProfileStore, ReplacesAProfileAsAWhole) {
 }
 
 TEST(ProfileStore, AFailedWriteLeavesWhatWasThere) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
   Profile nothing;
   nothing.name = "cpu";
@@ -124,7 +124,7 @@ TEST(ProfileStore, AFailedWriteLeavesWhatWasThere) {
 }
 
 TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
   ASSERT_TRUE(write_profile(profile_of("v100", {{1, Share{20}, 2, {}}}), folder.path()).ok());
   folder.write("README.md", "not a profile");
@@ -137,7 +137,7 @@ TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
 }
 
 TEST(ProfileStore, AFolderWithoutProfilesSaysHowToMakeOne) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   EXPECT_THAT(read_profiles(folder.path()).status().message(),
               HasSubstr("holds no profile; make one with `gpulet profile run`"));
   const Status missing = read_profiles(folder.path() / "none").status();
@@ -146,7 +146,7 @@ TEST(ProfileStore, AFolderWithoutProfilesSaysHowToMakeOne) {
 }
 
 TEST(ProfileStore, MetadataErrorsNamePlaceAndMend) {
-  const TemporaryFolder folder;
+  const support::TemporaryFolder folder;
   folder.write("cpu/latency.csv", "model,batch,partition,latency_ms\nlenet,1,20,1\n");
   const auto message = [&folder](const std::string& metadata) {
     folder.write("cpu/profile.json", metadata);

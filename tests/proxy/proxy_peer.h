@@ -66,6 +66,12 @@ class ProxyPeer {
   }
   void send(const serve::ProxyCommand& command) const { send_bytes(net::encode(command).head); }
 
+  // LoadModels for memory of this size.
+  void load(serve::LoadModels models) const {
+    models.memory_bytes = memory_.size();
+    send(models);
+  }
+
   // The proxy's next message; nothing at the end of the stream.
   [[nodiscard]] std::optional<serve::ProxyMessage> receive() const {
     std::array<std::byte, net::kFrameHeaderBytes> head{};
@@ -77,12 +83,15 @@ class ProxyPeer {
     if (!message.empty()) (void)::recv(sockets_[0], message.data(), message.size(), MSG_WAITALL);
     return net::decode_proxy_message(header, message).value();
   }
-  [[nodiscard]] serve::ProxyReady receive_ready() const {
-    return std::get<serve::ProxyReady>(receive().value());
+  // The proxy's next message after it said that it is idle.
+  template <typename Message>
+  [[nodiscard]] Message receive_as() const {
+    serve::ProxyMessage message = receive().value();
+    if (std::holds_alternative<serve::ProxyIdle>(message)) message = receive().value();
+    return std::get<Message>(message);
   }
-  [[nodiscard]] serve::BatchRan receive_ran() const {
-    return std::get<serve::BatchRan>(receive().value());
-  }
+  [[nodiscard]] serve::ProxyReady receive_ready() const { return receive_as<serve::ProxyReady>(); }
+  [[nodiscard]] serve::BatchRan receive_ran() const { return receive_as<serve::BatchRan>(); }
 
   // Until the proxy has read everything that was sent.
   void wait_until_read() const {

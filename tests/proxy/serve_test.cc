@@ -1,10 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <future>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/proxy/proxy.h"
@@ -41,12 +45,27 @@ serve::RunBatch batch(std::uint64_t id, std::uint32_t count) {
   return run;
 }
 
+// An executor of the test's, which outlives the proxy.
+class Borrowed final : public executor::Executor {
+ public:
+  explicit Borrowed(Executor& owner) : owner_(owner) {}
+  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+    return owner_.load(model);
+  }
+  Result<std::size_t> run(const executor::BatchToRun& batch) override { return owner_.run(batch); }
+
+ private:
+  Executor& owner_;
+};
+
 // A proxy in a thread of this process.
 class ServedProxy {
  public:
   ServedProxy(ProxyPeer& peer, executor::Executor& executor)
       : status_(std::async(std::launch::async, [&peer, &executor] {
-          Status status = serve(peer.proxy_socket(), peer.memory(), executor);
+          Program program;
+          program.make_executor = [&executor] { return std::make_unique<Borrowed>(executor); };
+          Status status = serve({peer.proxy_socket(), peer.memory_fd()}, program);
           ::shutdown(peer.proxy_socket(),
                      SHUT_RDWR);  // as the process's end would; the peer waits for no answer then
           return status;
@@ -63,7 +82,7 @@ TEST(ServedProxy, LoadsRunsAndStops) {
   executor::SimulatedExecutor executor;
   ServedProxy proxy(peer, executor);
 
-  peer.send(echo_model());
+  peer.load(echo_model());
   const serve::ProxyReady ready = peer.receive_ready();
   EXPECT_TRUE(ready.status.ok()) << ready.status.to_string();
   EXPECT_GT(ready.memory_bytes, 0U);
@@ -80,12 +99,61 @@ TEST(ServedProxy, LoadsRunsAndStops) {
   EXPECT_TRUE(proxy.ended().ok());
 }
 
+TEST(ServedProxy, IsNobodysUntilModelsAreLoadedThenInTheEnvironmentThatComesWithThem) {
+  ProxyPeer peer(kMemory);
+  executor::PuppetExecutor puppet;
+  std::string seen;
+  Program program;
+  bool prepared = false;
+  program.prepare = [&prepared] { prepared = true; };
+  program.make_executor = [&] {
+    const char* value = std::getenv("GPULET_TEST_SHARE");
+    seen = value == nullptr ? "nothing" : value;
+    return std::make_unique<Borrowed>(puppet);
+  };
+  auto ended = std::async(std::launch::async, [&] {
+    return serve({peer.proxy_socket(), peer.memory_fd()}, program);
+  });
+  ASSERT_TRUE(std::holds_alternative<serve::ProxyIdle>(peer.receive().value()));
+  EXPECT_TRUE(prepared);
+  peer.send(batch(1, 1));
+  EXPECT_EQ(peer.receive_ran().status.code(), StatusCode::not_found);
+  EXPECT_TRUE(seen.empty()) << "no executor yet";
+
+  serve::LoadModels models = echo_model();
+  models.models[0].form = 6;
+  models.environment = {{"GPULET_TEST_SHARE", "40"}};
+  peer.load(models);
+  const serve::ProxyReady ready = peer.receive_ready();
+  EXPECT_TRUE(ready.status.ok()) << ready.status.to_string();
+  EXPECT_EQ(ready.forms, std::vector<std::uint32_t>{7}) << "as the executor says";
+  EXPECT_EQ(seen, "40");
+  peer.load(models);
+  EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid) << "it is somebody's already";
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(ended.get().ok());
+}
+
+TEST(ServedProxy, LoadsNothingWhereTheMemoryIsNotWhatWasAnnounced) {
+  ProxyPeer peer(kMemory);
+  executor::PuppetExecutor executor;
+  ServedProxy proxy(peer, executor);
+  for (const std::uint64_t announced : {std::uint64_t{0}, std::uint64_t{kMemory} + 1}) {
+    serve::LoadModels models = echo_model();
+    models.memory_bytes = announced;
+    peer.send(models);
+    EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid);
+  }
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(proxy.ended().ok());
+}
+
 TEST(ServedProxy, TellsWhyLoadingFailed) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   executor.fail_loading({StatusCode::not_found, "nowhere.pt: no such file"});
   ServedProxy proxy(peer, executor);
-  peer.send(echo_model());
+  peer.load(echo_model());
   EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::not_found, "nowhere.pt: no such file"));
   peer.send(serve::StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
@@ -95,7 +163,7 @@ TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {
   ProxyPeer peer(kMemory);
   executor::SimulatedExecutor executor;
   ServedProxy proxy(peer, executor);
-  peer.send(echo_model());
+  peer.load(echo_model());
   ASSERT_TRUE(peer.receive_ready().status.ok());
 
   serve::RunBatch beyond_the_end = batch(1, 1);
@@ -134,6 +202,8 @@ TEST(ServedProxy, CountsABatchsWaitFromItsArrivalNotFromItsTurn) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   ServedProxy proxy(peer, executor);
+  peer.load(echo_model());
+  ASSERT_TRUE(peer.receive_ready().status.ok());
   peer.send(batch(1, 1));
   executor.wait_until_started(1);
 
@@ -163,6 +233,8 @@ TEST(ServedProxy, FinishesWhatWasSentBeforeTheStop) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   ServedProxy proxy(peer, executor);
+  peer.load(echo_model());
+  ASSERT_TRUE(peer.receive_ready().status.ok());
   for (std::uint64_t id = 1; id <= 3; ++id) peer.send(batch(id, 1));
   peer.send(serve::StopProxy{});
   executor.permit(3);
@@ -174,6 +246,8 @@ TEST(ServedProxy, EndsAfterTheRunningBatchWhenItsPeerIsGone) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   ServedProxy proxy(peer, executor);
+  peer.load(echo_model());
+  ASSERT_TRUE(peer.receive_ready().status.ok());
   peer.send(batch(1, 1));
   executor.wait_until_started(1);
   peer.close_channel();

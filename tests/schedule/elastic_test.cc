@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
+#include "gpulet/schedule/moves.h"
 #include "tests/schedule/worked.h"
 
 namespace gpulet::schedule {
 namespace {
 
 using testing::policy;
+using testing::violations;
 using testing::Worked;
 
 Worked worked_with(const std::vector<testing::ModelLatency>& models, std::uint32_t devices) {
@@ -115,6 +117,24 @@ TEST(ElasticPartitioning, SpreadsAModelOverDevicesOfDifferentTypes) {
   EXPECT_TRUE(plan.schedulable());
   EXPECT_EQ(plan.devices_used(), 2U);
   EXPECT_EQ(testing::violations(plan, worked.input), "");
+}
+
+TEST(Elastic, LeavesTheOthersAloneWhenAModelComesAndGoes) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 2, 1}, {"visitor", 1, 2}});
+  testing::add_devices(worked, "n0", "gpu", 3);
+  worked.input.demands = {{"a", 500, 66, 32}, {"b", 300, 66, 32}};
+  const Plan alone = policy("elastic")->plan(worked.input);
+  worked.input.demands.push_back({"visitor", 150, 66, 32});
+  worked.input.current = &alone;
+  const Plan together = policy("elastic")->plan(worked.input);
+  EXPECT_EQ(violations(together, worked.input), "");
+  EXPECT_TRUE(together.schedulable());
+  EXPECT_EQ(count_moves(alone, together), (Moves{alone.gpulets.size(), 1, 0}));
+  worked.input.demands.pop_back();
+  worked.input.current = &together;
+  const Plan after = policy("elastic")->plan(worked.input);
+  EXPECT_EQ(count_moves(together, after), (Moves{alone.gpulets.size(), 0, 1}));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "schedule/filling.h"
 #include "schedule/layouts.h"
 #include "tests/schedule/generated.h"
 
@@ -101,6 +102,29 @@ RC_GTEST_PROP(Ideal, SchedulesWhateverElasticDoes, ()) {
   if (policy("elastic")->plan(worked.input).schedulable()) {
     RC_ASSERT(policy("ideal")->plan(worked.input).schedulable());
   }
+}
+
+// Three kinds of devices, divided in up to five: to place a model is to ask for room in all of
+// them, and beside everyone there. Counted in placements alone such a search looked at fifty times
+// as much as its steps said.
+TEST(Filling, CountsWhatItTakesToAskForRoom) {
+  const Worked worked = testing::generated(11957690, 11);
+  Problem problem(worked.input);
+  std::vector<std::vector<Layout>> layouts;
+  for (const DeviceClass& device_class : problem.classes()) {
+    layouts.push_back(maximal_layouts(device_class, 100).value());
+  }
+  constexpr std::uint64_t kMostSteps = 1000;
+  constexpr std::uint64_t kAfterwards = 1000;  // of the last placement, in the last of four orders
+  int combinations = 0;
+  any_combination(problem, layouts, [&](const Combination& combination) {
+    const std::uint64_t before = problem.rows_asked();
+    const Filling filling = fill(problem, combination, kMostSteps);
+    EXPECT_LE(filling.steps, kMostSteps + kAfterwards);
+    EXPECT_LE(problem.rows_asked() - before, filling.steps);
+    return ++combinations == 20;
+  });
+  EXPECT_EQ(combinations, 20);
 }
 
 TEST(Ideal, SaysThatAClusterIsTooLargeToSearch) {

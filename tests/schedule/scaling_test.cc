@@ -5,6 +5,7 @@
 
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/moves.h"
+#include "gpulet/schedule/shortage.h"
 #include "tests/schedule/generated.h"
 
 namespace gpulet::schedule {
@@ -87,6 +88,41 @@ RC_GTEST_PROP(Scaling, PlansForTheDemandWithinItsDevices, ()) {
     RC_ASSERT(result.plan.devices_used() <= result.devices);
     RC_ASSERT(result.devices <= limit);
     RC_ASSERT(result.plan.schedulable() || result.devices == limit);
+  }
+}
+
+// 969.7 requests a second on a device alone, so a millisecond of device time each.
+TEST(Shortage, IsBorneByThoseWhoAskForMoreThanTheirPart) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}});
+  testing::add_devices(worked, "n0", "gpu", 3);
+  worked.input.demands = {{"a", 10000, 66, 32}, {"b", 10000, 66, 32}, {"c", 100, 66, 32}};
+  const auto elastic = policy("elastic");
+  const Plan plan = share_shortage(*elastic, worked.input, elastic->plan(worked.input));
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  EXPECT_DOUBLE_EQ(testing::served(plan, "c"), 100);
+  EXPECT_GT(testing::served(plan, "a"), 1200);
+  EXPECT_NEAR(testing::served(plan, "a"), testing::served(plan, "b"), 1);
+}
+
+TEST(Shortage, LeavesOutWhatHasNoPlaceAtAll) {
+  Worked worked = one_model(5000, 2);
+  worked.input.demands.push_back({"unknown", 100, 66, 32});
+  const Plan whole = policy("elastic")->plan(worked.input);
+  const Plan plan = share_shortage(*policy("elastic"), worked.input, whole);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  EXPECT_GT(testing::served(plan, "a"), 1900);
+  ASSERT_EQ(plan.unserved.size(), 2U);
+  EXPECT_EQ(plan.unserved[1].reason, whole.unserved[1].reason);
+}
+
+RC_GTEST_PROP(Shortage, GivesEveryoneAPlanThatHolds, ()) {
+  const Worked worked = testing::any_input();
+  for (const char* name : {"elastic", "sbp-split"}) {
+    const Plan whole = policy(name)->plan(worked.input);
+    const Plan plan = share_shortage(*policy(name), worked.input, whole);
+    RC_ASSERT(check(plan, worked.input).empty());
+    if (whole.schedulable()) RC_ASSERT(plan == whole);
   }
 }
 

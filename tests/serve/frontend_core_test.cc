@@ -5,60 +5,18 @@
 
 #include <algorithm>
 
-#include "gpulet/core/random.h"
-#include "tests/support/serve/world.h"
+#include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
+using testing::at_s;
 using testing::byte_model;
 using testing::card_profile;
+using testing::load;
+using testing::outcome;
+using testing::Outcome;
 using testing::World;
-
-constexpr Time at_s(double seconds_from_start) {
-  return Time(seconds(1)) + from_seconds(seconds_from_start);
-}
-
-struct Outcome {
-  std::size_t good = 0;
-  std::size_t late = 0;
-  std::map<StatusCode, std::size_t> errors;
-};
-
-// Poisson arrivals of one model; the tags count from `first_tag`. Returns the tag after the last.
-std::uint64_t load(World& world, const std::string& model, double rate, double from_s, double to_s,
-                   std::uint64_t first_tag, std::uint64_t seed) {
-  Random random(seed);
-  std::uint64_t tag = first_tag;
-  for (double time = from_s + random.exponential(1 / rate); time < to_s;
-       time += random.exponential(1 / rate)) {
-    world.request_at(at_s(time), model, tag++);
-  }
-  return tag;
-}
-
-// Every request has exactly one answer, its own.
-Outcome outcome(const World& world, std::uint64_t first_tag, std::uint64_t end_tag) {
-  Outcome result;
-  for (std::uint64_t tag = first_tag; tag < end_tag; ++tag) {
-    const auto found = world.replies().find(tag);
-    if (found == world.replies().end() || found->second.size() != 1) {
-      ADD_FAILURE() << "request " << tag << " has "
-                    << (found == world.replies().end() ? 0 : found->second.size()) << " answers";
-      continue;
-    }
-    const InferReply& reply = found->second.front().reply;
-    if (reply.status.ok()) {
-      ++result.good;
-      EXPECT_EQ(std::to_integer<std::uint64_t>(reply.payload.at(0).view()[0]), tag & 0xffU);
-    } else {
-      ++result.errors[reply.status.code()];
-    }
-  }
-  return result;
-}
 
 TEST(FrontendCoreTest, ServesFromAPlanOfTheConfiguredRates) {
   World world({}, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
@@ -186,7 +144,7 @@ TEST(FrontendCoreTest, WithoutAnyBackendEveryRequestIsStillAnswered) {
 }
 
 TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefusedWithTheDifference) {
-  FrontendCore core({}, {byte_model("a", 100, 10)}, {}, at_s(0));
+  FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   const auto refused = [&](InferRequest request) {
     FrontendEffects effects;
     core.on(ClientSaid{ClientId{1}, std::move(request)}, at_s(0), effects);
@@ -219,7 +177,7 @@ TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefusedWithTheDifference) 
 }
 
 TEST(FrontendCoreTest, SecondBackendOfOneNameIsSentAway) {
-  FrontendCore core({}, {byte_model("a", 100, 10)}, {}, at_s(0));
+  FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;
   core.on(BackendSaid{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
   effects.clear();
@@ -231,7 +189,7 @@ TEST(FrontendCoreTest, SecondBackendOfOneNameIsSentAway) {
 }
 
 TEST(FrontendCoreTest, SilentBackendIsGivenUp) {
-  FrontendCore core({}, {byte_model("a", 100, 10)}, {}, at_s(0));
+  FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;
   core.on(BackendSaid{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
   bool dropped = false;

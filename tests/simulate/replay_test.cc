@@ -76,7 +76,7 @@ TEST(Replay, CoreInTheSimulatorAndCoreAloneDoTheSame) {
   ASSERT_GT(clients.answers, 2000U);
   ASSERT_GT(clients.plans, 1U) << "the load's growth makes a new plan";
 
-  serve::FrontendCore core({}, models, *knowledge.profiles, started);
+  serve::FrontendCore core({}, {models, knowledge.profiles, knowledge.believed}, started);
   for (std::size_t i = 0; i < record.size(); ++i) {
     serve::FrontendEffects effects;
     core.on(record[i].event, record[i].time, effects);

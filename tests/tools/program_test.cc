@@ -77,6 +77,7 @@ TEST_F(Program, BadNumbersAndTargetsEndWithTwo) {
                                                         {"--seconds", "nan"},
                                                         {"--seconds", "soon"},
                                                         {"--rate-scale", "-1"},
+                                                        {"--slo-scale", "0"},
                                                         {"--connections", "0"},
                                                         {"--target", "nowhere"}}) {
     const ProgramResult result = load(option, value);

@@ -37,9 +37,11 @@ class BackendDaemon {
 
   // The processes that serve gpulets now.
   [[nodiscard]] std::vector<pid_t> proxies() const;
+  // The processes that have started and wait for a gpulet.
+  [[nodiscard]] std::vector<pid_t> warm_proxies() const;
 
-  // Takes nothing new, answers what is in flight, ends the proxies (killing those that take longer
-  // than 30 s), closes the connection, then calls `done`.
+  // Takes nothing new, answers what is in flight, ends the proxies (at once those that have not
+  // loaded yet, killing any that takes longer than 30 s), closes the connection, then calls `done`.
   void stop(std::function<void()> done);
 
  private:

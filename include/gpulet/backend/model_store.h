@@ -28,7 +28,7 @@ class ModelStore {
   ModelStore(ModelStore&&) noexcept;
   ModelStore& operator=(ModelStore&&) noexcept;
 
-  // The absolute path of the file; empty where the store does not have it.
+  // The absolute path of the file; empty where the store does not have it. On any thread.
   [[nodiscard]] std::optional<std::filesystem::path> find(std::string_view sha256) const;
 
   // Takes the next piece of a file. Returns the finished file's path with the last piece, and no

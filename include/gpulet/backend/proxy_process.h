@@ -1,11 +1,12 @@
 // ProxyProcess: the process of one gpulet, seen from its parent.
 //
-// The program is started as `PROGRAM --control-fd 3 --memory-fd 4 --memory-bytes N` in a process
-// group of its own (a Ctrl-C at the terminal is for the parent to handle), with nothing else open
-// but the standard streams. Frames go over fd 3 (serve::ProxyCommand out, serve::ProxyMessage in);
-// fd 4 is shared memory, cut into slots of one input and one output area each. A batch is received
-// straight into a slot, run, and its outputs leave as Bytes that point into the slot; the slot is
-// free again when the last of them is gone.
+// The program is started as `PROGRAM --control-fd 3 --memory-fd 4` in a process group of its own (a
+// Ctrl-C at the terminal is for the parent to handle), with nothing else open but the standard
+// streams. It may be started before its gpulet is known: load() tells it everything. Frames go over
+// fd 3 (serve::ProxyCommand out, serve::ProxyMessage in); fd 4 is shared memory, from load() on cut
+// into slots of one input and one output area each. A batch is received straight into a slot, run,
+// and its outputs leave as Bytes that point into the slot; the slot is free again when the last of
+// them is gone.
 //
 // Single-strand type on the executor given; callbacks come from there, never from within a call,
 // and on_exit is the last one. Destroying it (also inside a callback) kills the process, waits for
@@ -19,10 +20,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <string>
 
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
@@ -34,13 +33,17 @@ namespace gpulet::backend {
 
 struct ProxyOptions {
   std::filesystem::path program;
-  std::map<std::string, std::string> environment;  // on top of this process's own
+  bool in_background = false;  // below this process's priority until it loads, where that can be
+};
+
+struct SlotOptions {
   std::uint32_t slots = 4;         // 1..64: two batches in flight, two more being received or sent
   std::size_t input_capacity = 0;  // of one batch
   std::size_t output_capacity = 0;
 };
 
 struct ProxyCallbacks {
+  std::function<void()> on_idle{};                        // it has started, and waits for load()
   std::function<void(serve::ProxyReady ready)> on_ready;  // the answer to load()
   // The answer to run(). `outputs` is empty unless the batch ran.
   std::function<void(serve::BatchRan ran, Bytes outputs)> on_ran;
@@ -59,10 +62,16 @@ class ProxyProcess {
 
   [[nodiscard]] pid_t pid() const;
 
-  // The first command. REQUIRES: called once.
-  void load(serve::LoadModels models);
+  // From now on these are called in place of those before, which hear of nothing any more.
+  // REQUIRES: not called within a callback.
+  void hand_over(ProxyCallbacks callbacks);
 
-  // Input memory of a free slot; empty where none is free or `bytes` is beyond the input capacity.
+  // The first command; fills in the size of the memory. Fails where there is no such memory
+  // (invalid, unavailable); nothing was sent then. REQUIRES: called once.
+  [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots);
+
+  // Input memory of a free slot; empty before load(), and where none is free or `bytes` is beyond
+  // the input capacity.
   [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes);
   // Whether these bytes are the beginning of one of this process's slots.
   [[nodiscard]] bool holds(const Bytes& input) const;

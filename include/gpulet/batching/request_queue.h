@@ -33,6 +33,8 @@ class RequestQueue {
   [[nodiscard]] std::vector<Request> take_due_before(Time time);
   // Removes all requests of that client and returns how many they were.
   std::size_t remove_client(ClientId client);
+  // Removes the request of that client and tag. Returns whether it was here.
+  bool remove(ClientId client, std::uint64_t tag);
 
  private:
   using Iterator = std::deque<Request>::const_iterator;

@@ -3,10 +3,11 @@
 // frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","models":"models.json",
 //            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
+//            "idle_after_s":300,"wake_within_s":10,
 //            "limits":{"max_queue":4096,"max_connections":4096,"max_payload_bytes":67108864}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
-//            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","devices":[ as in a
-//            cluster file's node ]}
+//            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
+//            "devices":[ as in a cluster file's node ]}
 //
 // Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
 // required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one
@@ -51,6 +52,9 @@ struct FrontendConfig {
   std::string headroom = "poisson";                   // one of the names above
   Duration period = std::chrono::seconds(20);         // of the scheduler
   Duration drain_timeout = std::chrono::seconds(10);  // at SIGTERM, for what is in flight
+  // A model without a request for so long gives up its gpulet; 0: never.
+  Duration idle_after = std::chrono::seconds(300);
+  Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
   std::uint32_t max_queue = 4096;                     // requests waiting per model
   std::uint32_t max_connections = 4096;
   std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
@@ -63,6 +67,9 @@ struct BackendConfig {
   std::filesystem::path profiles;  // needed for simulated devices only; may be empty
   std::filesystem::path
       proxy;  // the proxy program; empty: gpulet-proxy beside the backend's own binary
+  // Processes of each proxy program that are started before a gpulet needs them; each takes as much
+  // memory as the program without a model (LibTorch: 230 MB).
+  std::uint32_t warm_proxies = 2;
   std::vector<DeviceConfig> devices;
 };
 

@@ -19,8 +19,10 @@ using BatchId = Id<struct BatchTag>;      // given by the frontend when a batch 
 using GpuletId =
     Id<struct GpuletTag>;  // given by the frontend, unique over its lifetime and its restarts
 using BackendId = Id<struct BackendTag>;  // one connection of one backend daemon
-using ClientId = Id<struct ClientTag>;    // one connection of one client
+using ClientId = Id<struct ClientTag>;    // one connection of one client; 0: the engine itself
 using Epoch = Id<struct EpochTag>;        // one plan in force
+
+inline constexpr ClientId kEngine{0};  // asks for the applications
 
 }  // namespace gpulet
 

@@ -24,6 +24,7 @@ struct ModelToLoad {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::uint32_t max_batch = 1;  // warmed for batches up to this one
+  std::uint32_t form = 0;       // what an earlier load() of this file returned; 0: not known
 };
 
 struct BatchToRun {
@@ -38,10 +39,11 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Loads and warms. Fails (not_found, invalid, internal) naming the file and what is wrong with
-  // it, for example outputs that differ from the declared ones; nothing of the model stays loaded
-  // then.
-  [[nodiscard]] virtual Status load(const ModelToLoad& model) = 0;
+  // Loads and warms. Returns the form in which the model is kept, a number that means something to
+  // this executor only: it spares the next load of the same file on this kind of device finding
+  // out. Fails (not_found, invalid, internal) naming the file and what is wrong with it, for
+  // example outputs that differ from the declared ones; nothing of the model stays loaded then.
+  [[nodiscard]] virtual Result<std::uint32_t> load(const ModelToLoad& model) = 0;
 
   // Runs to the end and returns the bytes written to `output`. Fails with not_found (model not
   // loaded), invalid (sizes) or internal (the library's own words).

@@ -27,8 +27,9 @@ class SimulatedExecutor final : public Executor {
 
   explicit SimulatedExecutor(WaitUntil wait_until = sleep_until_precisely);
 
-  // The file need not exist. Fails with invalid where a declared shape has no size.
-  [[nodiscard]] Status load(const ModelToLoad& model) override;
+  // The file need not exist, and has no forms: 0. Fails with invalid where a declared shape has no
+  // size.
+  [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& model) override;
 
   // Returns `simulated_latency` after it was called.
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;

@@ -11,19 +11,18 @@
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
-#include "gpulet/profile/interference.h"
-#include "gpulet/profile/profile.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/served_model.h"
+#include "gpulet/serve/catalogue.h"
 
 namespace gpulet::frontend {
 
+class CatalogueLoader;  // reads the files again (src/frontend/catalogue_loader.h)
+
 struct Setup {
   config::FrontendConfig config;
-  std::vector<serve::ServedModel> models;
+  serve::Catalogue catalogue;
   std::map<std::string, std::filesystem::path, std::less<>> model_files;  // by SHA-256
-  std::shared_ptr<const profile::ProfileSet> profiles;
-  profile::InterferenceSet interference;  // refers to them
+  std::shared_ptr<CatalogueLoader> loader;                                // never null
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::shared_ptr<const schedule::Policy> policy;
   std::uint64_t run = 1;  // tells this run's ids from those of earlier ones; 1 .. 2^23

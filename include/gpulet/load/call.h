@@ -23,6 +23,12 @@ inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
 [[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& target,
                                                                  Duration timeout = kCallTimeout);
 
+// Asks for models to come or go; returns those that are meant, right after the change. Fails,
+// besides, as the frontend says where it refuses.
+[[nodiscard]] Result<std::vector<serve::ModelInfo>> change_models(const config::Endpoint& target,
+                                                                  const serve::ModelsChange& change,
+                                                                  Duration timeout = kCallTimeout);
+
 // The status document, docs/status.md.
 [[nodiscard]] Result<std::string> fetch_status(const config::Endpoint& target,
                                                Duration timeout = kCallTimeout);

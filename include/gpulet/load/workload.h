@@ -22,11 +22,17 @@ struct PreparedModel {
   InputPool pool;
 };
 
-// Open loops' rates are multiplied by `rate_scale`. A model without slo_ms takes the server's.
+// What a workload is multiplied by, to fit another machine than it was written for.
+struct Scale {
+  double rate = 1;  // of open loops
+  double slo = 1;   // of the objectives that the workload gives
+};
+
+// A model without slo_ms takes the server's.
 // Reads the input files (blocking). Fails with invalid or not_found; the message starts with the
 // JSON pointer of the model's place in the workload, or names the input file.
 [[nodiscard]] Result<std::vector<PreparedModel>> prepare(
     const std::vector<config::WorkloadModel>& workload, const std::vector<serve::ModelInfo>& served,
-    double rate_scale, std::uint64_t seed);
+    const Scale& scale, std::uint64_t seed);
 
 }  // namespace gpulet::load

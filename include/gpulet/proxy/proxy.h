@@ -1,13 +1,16 @@
 // The process of one gpulet: takes commands from its backend, runs batches one after another,
 // answers each.
 //
+// It starts without belonging to anybody, says ProxyIdle once all is done that needs no model, and
+// becomes a gpulet's by its first command: LoadModels brings the environment of the share, the size
+// of the shared memory and the models.
+//
 // The control channel is one end of a Unix stream socket pair and speaks frames (net/codec):
 // serve::ProxyCommand in, serve::ProxyMessage out, an answer for every command but StopProxy, in
 // the order of the commands. Tensors are in memory shared with the backend. Between RunBatch and
 // its BatchRan the batch's two areas belong to the proxy.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -19,34 +22,40 @@ namespace gpulet::proxy {
 
 struct ProxyOptions {
   int control_fd = -1;
-  int memory_fd = -1;
-  std::size_t memory_bytes = 0;
+  int memory_fd = -1;  // empty until LoadModels is sent, and of its final size then
 };
 
-// From `--control-fd N --memory-fd N --memory-bytes N`, all required. Fails with invalid, naming
-// the argument.
+// What a proxy program is beside its channel.
+struct Program {
+  // What the executor's library would do at its first use, as far as it depends neither on a share
+  // nor on a model. May be empty.
+  std::function<void()> prepare;
+  // Called once, under the environment of the share: only now may the library make its threads, or
+  // look for its device.
+  std::function<std::unique_ptr<executor::Executor>()> make_executor;
+};
+
+// From `--control-fd N --memory-fd N`, both required. Fails with invalid, naming the argument.
 [[nodiscard]] Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments);
 
 // Obeys the channel until StopProxy (what was sent before it is finished first) or until the peer
 // has closed it (what is left in the queue is abandoned: nobody waits for its answer); both return
 // ok. A command that cannot be read ends it with malformed, a channel that fails with unavailable.
-// The executor is called from the calling thread only; the channel is not closed, but no longer
-// readable afterwards.
+// The executor is made and called on the calling thread only; the channel is not closed, but no
+// longer readable afterwards. The process's environment is changed, once.
 //
 // A batch waits for the ones before it. Counted from when it was read from the channel, it is
 // refused with too_late once its start_within has passed; with invalid where its areas overlap or
 // do not lie in the memory.
-[[nodiscard]] Status serve(int control_fd, std::span<std::byte> memory,
-                           executor::Executor& executor);
+[[nodiscard]] Status serve(const ProxyOptions& options, const Program& program);
 
-// What both programs do: parses the arguments, maps the memory, ties the process's life to its
-// parent's, serves. Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures
-// are told on standard error.
+// What both programs do: ties the process's life to its parent's, parses the arguments, prepares,
+// serves. Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures are told
+// on standard error.
 //
 // SIGINT, SIGTERM and SIGHUP are ignored: a terminal or a service manager sends them to the whole
 // group, and the backend still wants the batches in flight to be finished. A proxy ends by
 // StopProxy, a closed channel, or SIGKILL, which it also gets when its parent's thread ends.
-[[nodiscard]] int run(std::span<const char* const> arguments,
-                      const std::function<std::unique_ptr<executor::Executor>()>& make_executor);
+[[nodiscard]] int run(std::span<const char* const> arguments, const Program& program);
 
 }  // namespace gpulet::proxy

@@ -12,10 +12,11 @@
 namespace gpulet::schedule {
 
 // A gpulet as it runs: its size and the models it has loaded, with the largest batch each was
-// prepared for.
+// prepared for; 0 where what it has loaded is a version that no plan wants.
 struct LoadedModel {
   std::string name;
   std::uint32_t max_batch = 0;
+  std::string version = {};  // serve::version_of
 
   friend auto operator<=>(const LoadedModel&, const LoadedModel&) = default;
 };

@@ -1,8 +1,8 @@
 // How many devices a plan may use: the scaling loop of gpulet (ATC 2022), section 4.5, algorithm 2,
-// around any policy. It starts from the devices in use, adds one at a time while demand is left
-// without a place, and reports what stays unserved at the limit. The paper only adds; this loop
-// also gives devices back, with a reserve that keeps a demand on the edge from moving one to and
-// fro. Pure; any thread.
+// around any policy. It starts from the devices in use, adds as few as serve the demand, and
+// reports what stays unserved at the limit. The paper adds one at a time; here steps grow and are
+// then halved back. The paper only adds; this loop also gives devices back, with a reserve that
+// keeps a demand on the edge from moving one to and fro. Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <queue>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +43,8 @@ struct BackendCoreOptions {
   // hangs.
   Duration hang_timeout = std::chrono::seconds(20);
   Duration welcome_timeout = std::chrono::seconds(5);  // from connecting
+  // To a frontend, for moving elsewhere what is served here, before a stopping backend ends it.
+  Duration leave_timeout = std::chrono::seconds(10);
 };
 
 class BackendCore {
@@ -79,13 +80,16 @@ class BackendCore {
   void on_event(Heartbeat& event, Now now);
   void on_event(TimePassed& event, Now now);
   void on_event(ShutDown& event, Now now);
+  void retire_all(Now now);
   void tell(BackendMessage message, Now now);
   void look_at_frontend(Now now);
 
   // The gpulets' life (backend_gpulets.cc).
   void on_event(GpuletAsked& event, Now now);
+  void on_event(AssignGpulet& event, Now now);
   void on_event(RetireGpulet& event, Now now);
   void on_event(ModelStored& event, Now now);
+  void on_event(ModelProgress& event, Now now);
   void on_event(ModelFailed& event, Now now);
   void on_event(ProxyStarted& event, Now now);
   void on_event(ProxyLoaded& event, Now now);
@@ -96,6 +100,8 @@ class BackendCore {
   [[nodiscard]] bool is_simulated(std::uint32_t device) const;
   [[nodiscard]] bool lacks_files(const HostedGpulet& gpulet) const;
   void want_missing_files(const HostedGpulet& gpulet, Now now);
+  [[nodiscard]] LoadModels loading_order(const HostedGpulet& gpulet) const;
+  void remember_forms(const HostedGpulet& gpulet, const std::vector<std::uint32_t>& forms);
   void start(HostedGpulet& gpulet, Now now);
   void kill(HostedGpulet& gpulet, Status why, Now now);
   void retire(HostedGpulet& gpulet, Now now);
@@ -126,11 +132,15 @@ class BackendCore {
   using Look = std::pair<Time, GpuletId>;
   std::priority_queue<Look, std::vector<Look>, std::greater<>> looks_;
   std::map<std::string, std::string> files_;  // stored, by SHA-256
-  std::set<std::string> asked_for_;           // files asked of the present frontend
+  // Files asked of the present frontend, and up to where.
+  std::map<std::string, std::uint64_t> asked_for_;
+  // How models were loaded last, by device type and SHA-256: LoadModel::form.
+  std::map<std::pair<std::string, std::string>, std::uint32_t> forms_;
 
   bool connected_ = false;
   bool dropping_ = false;  // told the shell to close the connection
   bool shutting_down_ = false;
+  Time leave_by_ = kNever;  // shutting down, and the frontend may retire the gpulets until then
   Time connected_at_{};
   Time last_heard_{};
   Time next_heartbeat_ = kNever;

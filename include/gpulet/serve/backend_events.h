@@ -43,6 +43,12 @@ struct ModelStored {
   std::string sha256;
   std::string file;
 };
+// A file that is not whole yet is on the disk as far as this.
+struct ModelProgress {
+  std::string sha256;
+  std::uint64_t stored_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
 struct ModelFailed {  // the frontend does not have it, or what came was not it
   std::string sha256;
   Status status;
@@ -56,6 +62,7 @@ struct ProxyStarted {
 struct ProxyLoaded {
   GpuletId gpulet;
   Status status;
+  std::vector<std::uint32_t> forms{};  // of its models, in their order
 };
 struct ShareActive {
   GpuletId gpulet;
@@ -75,9 +82,9 @@ struct TimePassed {};  // next_wakeup() has come
 struct ShutDown {};    // take nothing more, finish, end
 
 using BackendEvent =
-    std::variant<FrontendConnected, FrontendLost, Welcome, Heartbeat, GpuletAsked, RetireGpulet,
-                 BatchArrived, ModelStored, ModelFailed, ProxyStarted, ProxyLoaded, ShareActive,
-                 ProxyRan, ProxyEnded, TimePassed, ShutDown>;
+    std::variant<FrontendConnected, FrontendLost, Welcome, Heartbeat, GpuletAsked, AssignGpulet,
+                 RetireGpulet, BatchArrived, ModelStored, ModelProgress, ModelFailed, ProxyStarted,
+                 ProxyLoaded, ShareActive, ProxyRan, ProxyEnded, TimePassed, ShutDown>;
 
 // ---- effects
 
@@ -93,7 +100,7 @@ struct StartGpulet {
   GpuletId gpulet;
   std::uint32_t device = 0;
   Share size;
-  LoadModels models;
+  LoadModels models;               // the shell fills in environment and memory
   std::size_t input_capacity = 0;  // of one batch
   std::size_t output_capacity = 0;
 };

@@ -3,6 +3,9 @@
 // happens to gpulets. A model that has a gpulet for itself gathers its batches
 // (batching/decide.h); models that share one take turns.
 //
+// Models come and go: each version of each is a model of its own here, with an index that is used
+// again once it was forgotten.
+//
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
 // is transferred), and each result makes room again. Pure: time comes in, batches and answers go
 // out. One thread at a time.
@@ -27,10 +30,11 @@
 
 namespace gpulet::serve {
 
-// Index into the models that the Dispatcher was made with.
+// Index into the Dispatcher's models.
 using ModelIndex = std::size_t;
 
 inline constexpr std::size_t kBatchesInFlight = 2;
+inline constexpr Duration kLatencyWindow = std::chrono::seconds(10);  // of percentiles, at least
 // A request whose batch died under it so often is not tried again: it may be what kills the
 // proxies.
 inline constexpr std::uint32_t kMaxAttempts = 3;
@@ -83,6 +87,24 @@ class Dispatcher {
   Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
              BatchId first_batch);
 
+  // ---- what models there are
+
+  // The models that the Dispatcher was made with have the indices 0, 1, ..
+  ModelIndex add(ServedModel model);
+  // Another SLO, rate or largest batch of the same version.
+  void change(ModelIndex model, ServedModel changed);
+  // `heir` is a new version of it: takes its counters, and what waits for it where both have the
+  // same tensors. Otherwise that is answered, and so is what comes back later.
+  void succeed(ModelIndex model, ModelIndex heir, DispatchOutput& out);
+  // No gpulet will serve it any more: what waits is answered with `why`, as is what comes back.
+  void close(ModelIndex model, const Status& why, DispatchOutput& out);
+  // Sends what waits to its gpulets at once, as far as they have room.
+  void flush(ModelIndex model, Time now, DispatchOutput& out);
+  // No gpulet has a lane for it, nothing waits and nothing is in flight.
+  [[nodiscard]] bool unused(ModelIndex model) const;
+  // Its index may come again. REQUIRES: unused.
+  void forget(ModelIndex model);
+
   // ---- what gpulets there are
 
   // Puts the routes in force in one step. Gpulets without a route any more take no new batch and
@@ -98,6 +120,8 @@ class Dispatcher {
   [[nodiscard]] bool has_lane(ModelIndex model) const { return !queues_[model].places.empty(); }
   [[nodiscard]] bool has_ready_lane(ModelIndex model) const;
   [[nodiscard]] std::size_t in_flight(GpuletId gpulet) const;
+  // The expected durations of the gpulet's lane for the model; empty where it has none.
+  [[nodiscard]] std::vector<Duration> execution(GpuletId gpulet, ModelIndex model) const;
 
   // ---- requests
 
@@ -108,8 +132,10 @@ class Dispatcher {
   void completed(const BatchResult& result, Time now, DispatchOutput& out);
   // Forgets what waits for a client that went away.
   void client_gone(ClientId client);
-  // Answers everything that waits with that status (no gpulet will ever serve it).
-  void refuse_waiting(const Status& status, DispatchOutput& out);
+  // Forgets one request, if it still waits for the model.
+  void withdraw(ModelIndex model, ClientId client, std::uint64_t tag);
+  // Answers everything that waits for the model with that status.
+  void refuse_waiting(ModelIndex model, const Status& status, DispatchOutput& out);
 
   // Lets every batch go that should go by now and drops what cannot be served in time. Call it
   // after a run of events and when next_wake() has come.
@@ -123,6 +149,7 @@ class Dispatcher {
   [[nodiscard]] std::size_t queued(ModelIndex model) const {
     return queues_[model].requests.size();
   }
+  // Those of the versions before included.
   [[nodiscard]] const ModelCounters& counters(ModelIndex model) const {
     return queues_[model].counters;
   }
@@ -145,12 +172,16 @@ class Dispatcher {
     Gpulet* gpulet = nullptr;
     Lane* lane = nullptr;
   };
-  struct ModelState {
+  struct ModelQueue {
     batching::RequestQueue requests;
-    std::vector<Place> places;  // by ascending id of the gpulet
-    std::size_t room = 0;       // largest batches of the ready ones together
+    std::vector<Place> places;       // by ascending id of the gpulet
+    std::size_t room = 0;            // largest batches of the ready ones together
+    std::size_t in_flight = 0;       // batches
+    ModelIndex counted_as = 0;       // itself, or the version that took its place
+    std::optional<ModelIndex> heir;  // takes what comes back
+    Status closed;                   // why nobody does; ok: its own gpulets may
     ModelCounters counters;
-    observe::RecentHistogram latency{std::chrono::seconds(10)};
+    observe::RecentHistogram latency{kLatencyWindow};
     bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
   };
   struct Lane {
@@ -199,10 +230,14 @@ class Dispatcher {
   void release(const InFlight& batch, bool executed, Time now);
   void answer(ModelIndex model, Request request, Status status, std::vector<Bytes> outputs,
               Time now, DispatchOutput& out);
+  [[nodiscard]] bool same_tensors(ModelIndex a, ModelIndex b) const;
+  // Where a request of the model waits now; nothing where it is closed.
+  [[nodiscard]] std::optional<ModelIndex> queue_for(ModelIndex model) const;
 
   std::vector<ServedModel> models_;
   std::uint32_t max_queue_;
-  std::vector<ModelState> queues_;  // beside models_
+  std::vector<ModelQueue> queues_;  // beside models_
+  std::vector<ModelIndex> free_;    // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
   std::unordered_map<BatchId, InFlight> in_flight_;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;

@@ -24,12 +24,14 @@ struct FleetGpulet {
   GpuletState state = GpuletState::preparing;
   Status status;
   bool retiring = false;  // told to finish and end
+  PlanPart part{};        // as its backend was last told
 };
 
 struct FleetBackend {
   std::string node;  // empty until its Hello came
   std::vector<DeviceOffer> devices;
   Time last_heard{};
+  bool leaving = false;  // it takes no new gpulets
 };
 
 class Fleet {
@@ -39,14 +41,17 @@ class Fleet {
   // Takes in the backend with what it offers and the gpulets that run there. Fails (invalid) where
   // another backend is connected under the same node name.
   [[nodiscard]] Status join(BackendId backend, const Hello& hello, Time now);
+  // The backend is about to stop: its devices are no longer on offer.
+  void leaving(BackendId backend);
   // Forgets the backend; returns the gpulets that went with it, ascending.
   std::vector<GpuletId> leave(BackendId backend);
   // Backends from which nothing was heard since `time`.
   [[nodiscard]] std::vector<BackendId> silent_since(Time time) const;
 
   // A gpulet was asked for on that device. REQUIRES: the device's backend is here.
-  void created(GpuletId id, const schedule::DeviceKey& device, Share size,
+  void created(const CreateGpulet& asked, const schedule::DeviceKey& device,
                std::vector<schedule::LoadedModel> models);
+  void assigned(GpuletId id, PlanPart part);
   void retiring(GpuletId id);
   // Takes in what a backend says of one. Returns false where the gpulet is unknown or another
   // backend's.
@@ -59,6 +64,8 @@ class Fleet {
   [[nodiscard]] const std::map<BackendId, FleetBackend>& backends() const { return backends_; }
   [[nodiscard]] const std::map<GpuletId, FleetGpulet>& gpulets() const { return gpulets_; }
 
+  // Whether new gpulets can be made on the device.
+  [[nodiscard]] bool takes_gpulets(const schedule::DeviceKey& device) const;
   // All devices on offer, by key.
   [[nodiscard]] schedule::Cluster cluster() const;
   // The gpulets that a plan may go on using: those that serve, or will again without our doing.

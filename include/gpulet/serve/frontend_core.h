@@ -6,13 +6,14 @@
 // clock, thread or log. One thread at a time.
 //
 // The host must: feed every event in order, feed Settle after a run of events and whenever
-// next_wake() has come, carry out every effect in order, and answer each MakePlan with one
-// PlanMade.
+// next_wake() has come, carry out every effect in order, and answer each MakePlan with one PlanMade
+// and each StepToRun with one StepDone.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -26,10 +27,13 @@
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
+#include "gpulet/serve/applications.h"
+#include "gpulet/serve/catalogue.h"
 #include "gpulet/serve/demands.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/messages.h"
+#include "gpulet/serve/model_versions.h"
 #include "gpulet/serve/rollout.h"
 #include "gpulet/serve/served_model.h"
 
@@ -50,10 +54,14 @@ struct FrontendOptions {
   Duration tick = std::chrono::milliseconds(500);       // of the monitor
   Duration least_between_plans = std::chrono::seconds(1);
   Duration gather = std::chrono::milliseconds(200);  // after a node joined: more may be coming
+  // The same where nodes bring gpulets that serve already: nothing presses.
+  Duration gather_after_restart = std::chrono::seconds(3);
   Duration preparing_timeout =
       std::chrono::seconds(180);                  // for the gpulets of a plan to become ready
   Duration hold_back = std::chrono::seconds(30);  // for models whose gpulet failed for good
   std::uint32_t max_queue_per_model = 4096;
+  // A request without a timeout of its own waits so long for a model that sleeps, whatever its SLO.
+  Duration wake_within = std::chrono::seconds(10);
   DemandOptions demands;
 };
 
@@ -79,11 +87,26 @@ struct PlanMade {
   schedule::Plan plan;
   std::vector<std::string> faults;  // what check() said; such a plan is not used
 };
+// The whole of what is to be served from now on. The core finds out what is new, what has another
+// version, what has gone.
+struct CatalogueChanged {
+  Catalogue catalogue;
+  // Names that somebody asked for: awake from now on, and tried again where they were refused.
+  std::vector<std::string> asked_for;
+};
+struct StepDone {  // answers a StepToRun
+  std::uint64_t id = 0;
+  Result<std::vector<Tensor>> outputs;
+};
+// The files that say what to serve could not be read: everything stays as it is.
+struct CatalogueRefused {
+  Status why;
+};
 struct Settle {};  // a run of events is over, or next_wake() has come
 struct Drain {};   // take nothing new, answer what is here, then say Drained
 
-using FrontendEvent =
-    std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, PlanMade, Settle, Drain>;
+using FrontendEvent = std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, PlanMade,
+                                   CatalogueChanged, CatalogueRefused, StepDone, Settle, Drain>;
 
 // ---- effects
 
@@ -95,9 +118,10 @@ struct TellBackend {
   BackendId backend;
   BackendCommand command;
 };
-struct SendModelFile {
+struct SendModelFile {  // the piece of it that begins there
   BackendId backend;
   std::string sha256;
+  std::uint64_t offset = 0;
 };
 struct DropBackend {
   BackendId backend;
@@ -109,6 +133,11 @@ struct MakePlan {
   std::vector<schedule::ModelDemand> demands;
   std::optional<schedule::Plan> current;
   schedule::PlanOptions options;
+  // As they were when the plan was asked for: the planner may look at them on a thread of its own.
+  std::shared_ptr<const profile::ProfileSet> profiles;           // never null
+  std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
+  // As few devices as the scaling loop finds enough; otherwise the policy may use all.
+  bool scale = true;
 };
 struct Note {  // for the log and the status
   bool warning = false;
@@ -116,19 +145,21 @@ struct Note {  // for the log and the status
 };
 struct Drained {};
 
-using FrontendEffect =
-    std::variant<ReplyToClient, TellBackend, SendModelFile, DropBackend, MakePlan, Note, Drained>;
+using FrontendEffect = std::variant<ReplyToClient, TellBackend, SendModelFile, DropBackend,
+                                    MakePlan, StepToRun, Note, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
 
 // ---- what is going on
 
 struct ModelStatus {
   std::string name;
+  ModelState state = ModelState::loading;
+  std::string version;  // version_of what serves
   double slo_ms = 0;
   double rate_seen = 0;
   double rate_planned = 0;
   double rate_unserved = 0;
-  std::string reason;  // why unserved
+  std::string reason;  // why unserved, or what becomes of its next version
   std::size_t queued = 0;
   ModelCounters counters;
   double p50_ms = 0;
@@ -142,12 +173,22 @@ struct GpuletStatus {
   double busy = 0;  // of the last tick
   Dispatcher::GpuletStatistics statistics;
 };
+// Since the frontend's start.
+struct ReorganisationCounters {
+  std::uint64_t plans = 0;  // that came into force
+  std::uint64_t devices_taken = 0;
+  std::uint64_t devices_given_back = 0;
+  std::uint64_t unschedulable = 0;  // plans that leave some rate without a place
+  Duration last_took{};             // from the decision to serving
+  Duration longest_took{};
+};
 struct FrontendStatus {
   std::string state;
   std::string policy;
   Epoch epoch;
   bool reorganising = false;
   bool schedulable = true;
+  ReorganisationCounters reorganisations;
   std::map<BackendId, FleetBackend> backends;
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
@@ -156,9 +197,7 @@ struct FrontendStatus {
 
 class FrontendCore {
  public:
-  // `profiles` must outlive the core.
-  FrontendCore(FrontendOptions options, std::vector<ServedModel> models,
-               const profile::ProfileSet& profiles, Time now);
+  FrontendCore(FrontendOptions options, Catalogue catalogue, Time now);
 
   void on(FrontendEvent event, Time now, FrontendEffects& effects);
 
@@ -170,6 +209,10 @@ class FrontendCore {
   [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
   [[nodiscard]] FrontendStatus status(Time now) const;
   [[nodiscard]] ModelsReply models() const;
+  // Places for versions of models, in use or not: bounded however often models change.
+  [[nodiscard]] std::size_t model_slots() const { return dispatcher_.models().size(); }
+  // Some version that serves, or is to serve, is of that file.
+  [[nodiscard]] bool knows_file(std::string_view sha256) const;
 
  private:
   void on_event(ClientSaid event, Time now, FrontendEffects& effects);
@@ -177,6 +220,9 @@ class FrontendCore {
   void on_event(BackendSaid event, Time now, FrontendEffects& effects);
   void on_event(const BackendGone& event, Time now, FrontendEffects& effects);
   void on_event(PlanMade event, Time now, FrontendEffects& effects);
+  void on_event(CatalogueChanged event, Time now, FrontendEffects& effects);
+  void on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects);
+  void on_event(StepDone event, Time now, FrontendEffects& effects);
   void on_event(Settle event, Time now, FrontendEffects& effects);
   void on_event(Drain event, Time now, FrontendEffects& effects);
 
@@ -185,10 +231,69 @@ class FrontendCore {
   void heard(BackendId backend, const BatchResult& message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, ModelWanted message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, Heartbeat message, Time now, FrontendEffects& effects);
+  void heard(BackendId backend, Leaving message, Time now, FrontendEffects& effects);
+
+  // Models that come, change and go (frontend_models.cc).
+  void add_model(ServedModel model, Time now);
+  // Takes in what the catalogue says of a model that is known. Returns whether that is news.
+  bool change_model(NamedModel& known, const ServedModel& model, bool asked_for, Time now,
+                    FrontendEffects& effects);
+  bool change_settings(const NamedModel& known, const ServedModel& model, Time now);
+  void remove_model(const std::string& name, Time now, FrontendEffects& effects);
+  // Has the version warmed, to take over when it is ready.
+  void stage_version(NamedModel& known, const ServedModel& model, std::string id, Time now,
+                     FrontendEffects& effects);
+  void drop_next(NamedModel& known, FrontendEffects& effects);
+  void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);
+  // Whoever among the models was never ready anywhere is refused for `why`. Returns whether anyone
+  // was.
+  bool refuse_unproven(const std::vector<schedule::LoadedModel>& models, const Status& why,
+                       Time now, FrontendEffects& effects);
+  void refuse_version(NamedModel& known, const Status& why, Time now, FrontendEffects& effects);
+  // Their gpulet failed, and not for their files: they are not planned for a while.
+  void hold_back(const std::vector<schedule::LoadedModel>& models, Time now);
+  void retry_refused(Time now, FrontendEffects& effects);
+  // Requests that wait for a model to wake, in vain: it has no place.
+  void refuse_wakers(FrontendEffects& effects);
+  void proven(const std::vector<schedule::LoadedModel>& models);
+  // Forgets the versions that nothing holds any more.
+  void sweep_versions(DispatchOutput& output);
+  [[nodiscard]] bool withheld(const std::string& name) const;
+  [[nodiscard]] bool has_ready_lane(const std::string& name) const;
+  // As the fleet says, but what holds a model that nobody wants can serve nothing as it is: it must
+  // go, so that the memory comes back.
+  [[nodiscard]] std::vector<schedule::RunningGpulet> running_gpulets() const;
+  [[nodiscard]] std::optional<ModelIndex> lane_model(GpuletId gpulet,
+                                                     const std::string& name) const;
+  [[nodiscard]] ModelState state_of(const std::string& name, const NamedModel& known) const;
+  [[nodiscard]] std::string reason_of(const std::string& name, const NamedModel& known) const;
 
   // Why no gpulet serves the model or is on its way to: the words for its clients. Empty: one does,
   // or may yet.
-  [[nodiscard]] std::string why_unserved(ModelIndex model) const;
+  [[nodiscard]] std::string why_unserved(const std::string& name, const NamedModel& known) const;
+  void admit(const std::string& name, NamedModel& known, Request request, Time now,
+             DispatchOutput& output);
+  // Counts a request that is here or will be, wakes the model, and has a plan made where none
+  // expected it. Returns whether it slept and has no gpulet ready.
+  bool expect(const std::string& name, NamedModel& known);
+  // Queues it, or refuses it where the model has no place. `slept`: what expect() said of it.
+  void place(const std::string& name, NamedModel& known, Request request, bool slept, Time now,
+             DispatchOutput& output);
+
+  // Applications (frontend_applications.cc). Their calls are requests of the engine's own client.
+  // Returns whether they are others than before.
+  bool replace_applications(const ApplicationList& applications,
+                            const std::vector<ServedModel>& models, Time now);
+  // Returns whether it was for an application.
+  bool ask_application(ClientSaid& event, Time now, FrontendEffects& effects);
+  [[nodiscard]] std::string why_unserved(const Application& application) const;
+  [[nodiscard]] ModelState state_of(const Application& application) const;
+  void carry_out(ApplicationOutput&& output, Time now, FrontendEffects& effects);
+  void call(ModelToCall call, Time now, FrontendEffects& effects);
+  // Hands the applications what their calls were answered, and makes the calls that follow.
+  void settle_calls(Time now, FrontendEffects& effects);
+  void describe_applications(ModelsReply& reply) const;
+  void describe_applications(FrontendStatus& status, Time now) const;
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
   void tick(Time now, FrontendEffects& effects);
   void lose_backend(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
@@ -196,19 +301,46 @@ class FrontendCore {
   void want_plan(std::string why);
   [[nodiscard]] bool plan_wanted() const { return !plan_reasons_.empty(); }
   void plan_if_wanted(Time now, FrontendEffects& effects);
+  void tell_decision(const schedule::Plan& plan, const schedule::Steps& steps, Time now,
+                     FrontendEffects& effects);
+
+  // A plan's way into force.
+  void begin_rollout(schedule::Plan plan, schedule::Steps steps, Time now,
+                     FrontendEffects& effects);
+  void create_gpulet(GpuletId id, FrontendEffects& effects);
+  void retire_gpulet(GpuletId id, FrontendEffects& effects);
+  // Nothing can take over from nodes that are stopping: they need not wait.
+  void release_leaving(FrontendEffects& effects);
   void advance_rollout(Time now, FrontendEffects& effects);
+  void route_unserved_models(Time now, FrontendEffects& effects);
+  void clear_devices(Time now, FrontendEffects& effects);
+  void make_postponed(FrontendEffects& effects);
   void activate(Time now, FrontendEffects& effects);
-  void put_routes_in_force(Time now);
+  // What was in force stays; what was made for the plan on its way goes.
+  void cancel_rollout(FrontendEffects& effects);
+  void adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects);
+  [[nodiscard]] bool adoptable(const FleetGpulet& gpulet) const;
+  void put_routes_in_force(Time now, FrontendEffects& effects);
+  // Which models' next versions take over with these routes. What those leave behind that cannot
+  // follow is sent to its old gpulets while they still have routes.
+  [[nodiscard]] std::vector<std::string> begin_successions(const std::vector<Route>& routes,
+                                                           Time now, DispatchOutput& output);
+  // Empty where the profiles do not know.
+  [[nodiscard]] std::vector<Duration> execution_of(const schedule::PlannedGpulet& planned,
+                                                   const schedule::Assignment& assignment) const;
   [[nodiscard]] Route route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   void emit(DispatchOutput&& output, FrontendEffects& effects);
   void note(bool warning, std::string text, Time now, FrontendEffects& effects);
 
   FrontendOptions options_;
-  const profile::ProfileSet* profiles_;
-  std::unordered_map<std::string, ModelIndex> model_index_;
+  std::shared_ptr<const profile::ProfileSet> profiles_;           // never null
+  std::shared_ptr<const profile::InterferenceSet> interference_;  // may be null
+  ModelVersions versions_;
   Dispatcher dispatcher_;
   Fleet fleet_;
   Demands demands_;
+  Applications applications_;
+  std::deque<Answer> called_;  // answers to their calls, not handed to them yet
 
   // The plan in force, and which gpulet serves which part of it.
   Epoch epoch_;
@@ -220,11 +352,13 @@ class FrontendCore {
   bool plan_pending_ = false;
   std::vector<std::string> reasons_of_pending_;
   std::optional<Rollout> rollout_;
+  ReorganisationCounters reorganisation_counters_;
   bool gpulets_changed_ = false;  // since the roll-out was last looked at
 
   // Why and when to plan.
   std::vector<std::string>
-      plan_reasons_;  // what changed, in words: plan as soon as may be; empty: nothing
+      plan_reasons_;          // what changed, in words: plan as soon as may be; empty: nothing
+  bool plan_urgent_ = false;  // a request waits for it: not even the pause between plans counts
   bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
   Time last_plan_;
   Time gather_until_{};

@@ -8,8 +8,9 @@
 // fetching: files of its models are on their way; starting: its process is being made; loading: the
 // process loads and warms the models, under a loose bound; ready: the share is in force and batches
 // are taken; restarting: the process ended, the next one waits; failed: given up until the frontend
-// retires it; retiring: finishes what it holds. What has no process (fetching, restarting, failed)
-// goes straight to gone when it is retired. Pure.
+// retires it; retiring: finishes what it holds, and is ended at once where it was not ready yet.
+// What has no process (fetching, restarting, failed) goes straight to gone when it is retired.
+// Pure.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/core/ids.h"
@@ -38,6 +39,7 @@ class HostedGpulet {
   [[nodiscard]] Share size() const { return asked_.size; }
   [[nodiscard]] const std::vector<ModelToServe>& models() const { return asked_.models; }
   [[nodiscard]] GpuletReport report() const;
+  void assign(PlanPart part) { asked_.part = std::move(part); }
 
   [[nodiscard]] GpuletPhase phase() const { return phase_; }
   [[nodiscard]] Time phase_since() const { return phase_since_; }
@@ -66,6 +68,7 @@ class HostedGpulet {
   struct Sizes {  // of one request
     std::size_t input = 0;
     std::uint32_t max_batch = 0;
+    std::string version = {};
   };
 
   CreateGpulet asked_;

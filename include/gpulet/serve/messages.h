@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -17,6 +18,7 @@
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
 #include "gpulet/schedule/cluster.h"
+#include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/reconcile.h"
 
 namespace gpulet::serve {
@@ -42,15 +44,45 @@ struct InferReply {
 };
 
 struct ModelsRequest {};
+enum class ModelState : std::uint8_t {
+  loading = 1,      // a gpulet for it is on its way
+  ready = 2,        // a gpulet serves it
+  idle = 3,         // had no request for long and holds no gpulet; the next request wakes it
+  unavailable = 4,  // no gpulet serves it or will without a change; the reason says why
+  leaving = 5,      // removed; its gpulets finish what they hold
+};
+// The state's name as written above.
+[[nodiscard]] std::string_view to_string(ModelState state);
+
 struct ModelInfo {
   std::string name;
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   double slo_ms = 0;
   std::uint32_t max_batch = 0;
+  ModelState state = ModelState::loading;
+  std::string version{};  // serve::version_of what serves
+  std::string next{};     // another version that is being warmed, or was refused; empty: none
+  std::string reason{};   // why unavailable, or what becomes of `next`
+  bool next_refused = false;
 };
 struct ModelsReply {
   std::vector<ModelInfo> models;
+};
+
+// Models of a running frontend come or go. Whoever may speak to it as a client may ask for that.
+struct ModelsChange {
+  enum class Kind : std::uint8_t { load = 1, unload = 2 };
+  Kind kind = Kind::load;
+  // Of an entry of the models file, which is read again; or of what is to be unloaded. Empty: all
+  // that `text` holds are to be loaded.
+  std::string name;
+  std::string file;  // what `text` is called in errors, and its paths are relative to
+  Bytes text;        // as a models file
+};
+struct ModelsChanged {
+  Status status;                    // why nothing was changed
+  std::vector<ModelInfo> models{};  // those that are meant, right after the change
 };
 
 struct StatusRequest {};
@@ -58,8 +90,8 @@ struct StatusReply {
   std::string json;  // docs/status.md
 };
 
-using ClientMessage = std::variant<InferRequest, ModelsRequest, StatusRequest>;
-using FrontendReply = std::variant<InferReply, ModelsReply, StatusReply>;
+using ClientMessage = std::variant<InferRequest, ModelsRequest, ModelsChange, StatusRequest>;
+using FrontendReply = std::variant<InferReply, ModelsReply, ModelsChanged, StatusReply>;
 
 // ---- backend -> frontend
 
@@ -74,13 +106,23 @@ enum class GpuletState : std::uint8_t {
 // The state's name as written above, as the status document and the logs tell it.
 [[nodiscard]] std::string_view to_string(GpuletState state);
 
+// What a plan wants of a gpulet. A backend only keeps it, for a frontend that does not know it any
+// more.
+struct PlanPart {
+  double duty_cycle_ms = 0;
+  std::vector<schedule::Assignment> assignments;
+
+  friend bool operator==(const PlanPart&, const PlanPart&) = default;
+};
+
 struct GpuletReport {
   GpuletId id;
   std::uint32_t device = 0;
   Share size;
   std::vector<schedule::LoadedModel> models;
   GpuletState state = GpuletState::preparing;
-  Status status;  // why failed or restarting
+  Status status;    // why failed or restarting
+  PlanPart part{};  // as it was last told
 };
 
 struct DeviceOffer {
@@ -96,13 +138,21 @@ struct Hello {
   std::vector<GpuletReport> gpulets;
 };
 
-struct ModelWanted {   // the backend lacks this file
+// The backend lacks this part of a file. It asks for as many parts at once as it has room for, so
+// that a long file neither fills its memory nor holds up batches.
+struct ModelWanted {
   std::string sha256;  // lower-case hex
+  std::uint64_t offset = 0;
 };
 
 struct Heartbeat {};
 
-using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelWanted, Heartbeat>;
+// The backend was told to stop: it takes no new gpulets, and serves with those that it has until
+// the frontend has made others elsewhere and retires them.
+struct Leaving {};
+
+using BackendMessage =
+    std::variant<Hello, GpuletReport, BatchResult, ModelWanted, Heartbeat, Leaving>;
 
 // ---- frontend -> backend
 
@@ -123,14 +173,22 @@ struct CreateGpulet {
   std::uint32_t device = 0;
   Share size;
   std::vector<ModelToServe> models;
+  PlanPart part{};
+};
+
+struct AssignGpulet {  // it serves on, for another part of a plan
+  GpuletId id;
+  PlanPart part;
 };
 
 struct RetireGpulet {  // finish what it holds, then end it
   GpuletId id;
 };
 
-// A piece of a model file; pieces of one file come in order. total_bytes 0: the frontend does not
-// have it.
+// The answer to a ModelWanted: the piece of the file that begins there, kModelPieceBytes long or up
+// to the file's end. total_bytes 0: the frontend does not have it.
+inline constexpr std::uint64_t kModelPieceBytes = 1U << 20U;
+
 struct ModelPiece {
   std::string sha256;
   std::uint64_t offset = 0;
@@ -139,7 +197,7 @@ struct ModelPiece {
 };
 
 using BackendCommand =
-    std::variant<Welcome, CreateGpulet, RetireGpulet, Batch, ModelPiece, Heartbeat>;
+    std::variant<Welcome, CreateGpulet, AssignGpulet, RetireGpulet, Batch, ModelPiece, Heartbeat>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 
@@ -149,10 +207,14 @@ struct LoadModel {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::uint32_t max_batch = 1;
+  std::uint32_t form = 0;  // as told by a proxy that loaded it before; 0: not known
 };
 
-struct LoadModels {  // first message to a proxy
+// First message to a proxy: what makes it a gpulet's. Until then it is anybody's.
+struct LoadModels {
   std::vector<LoadModel> models;
+  std::map<std::string, std::string> environment{};  // of the share, on top of its own
+  std::uint64_t memory_bytes = 0;                    // of the memory shared with the backend
 };
 
 struct RunBatch {
@@ -171,9 +233,12 @@ struct StopProxy {};  // finish what was sent before, then exit 0
 
 using ProxyCommand = std::variant<LoadModels, RunBatch, StopProxy>;
 
+struct ProxyIdle {};  // started, with all done that needs no model; waits for LoadModels
+
 struct ProxyReady {
-  Status status;                   // of loading everything
-  std::uint64_t memory_bytes = 0;  // resident, once loaded
+  Status status;                       // of loading everything
+  std::uint64_t memory_bytes = 0;      // resident, once loaded
+  std::vector<std::uint32_t> forms{};  // of the models, in their order: what LoadModel::form is for
 };
 
 struct BatchRan {
@@ -184,6 +249,6 @@ struct BatchRan {
   Duration executed{};
 };
 
-using ProxyMessage = std::variant<ProxyReady, BatchRan>;
+using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;
 
 }  // namespace gpulet::serve

@@ -16,9 +16,7 @@
 namespace gpulet::serve {
 
 // Input that no policy should see comes back as a fault, like a plan that fails the checker.
-[[nodiscard]] PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy,
-                                 const profile::ProfileSet& profiles,
-                                 const profile::InterferenceSet& interference);
+[[nodiscard]] PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy);
 
 // "none", "poisson". Fails (invalid) with the names there are.
 [[nodiscard]] Result<schedule::Headroom> parse_headroom(std::string_view text);

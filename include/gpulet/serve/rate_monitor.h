@@ -19,6 +19,8 @@ class RateMonitor {
   void start(Time now) { last_tick_ = now; }
 
   void arrived() { ++arrivals_; }
+  // As if this had been the rate for long.
+  void expect(double rate) { rate_ = rate; }
 
   // Closes the interval since the last call (or since start()) and takes its arrivals into the
   // estimate.

@@ -28,6 +28,15 @@ struct ServedModel {
   std::size_t input_bytes = 0;            // all inputs of one request
 };
 
+// What tells two versions of a model apart: its file's hash, then what its tensors are. Gpulets of
+// one version never serve another.
+[[nodiscard]] std::string version_of(const std::string& sha256,
+                                     const std::vector<TensorSpec>& inputs,
+                                     const std::vector<TensorSpec>& outputs);
+[[nodiscard]] std::string version_of(const ServedModel& model);
+// As people read it: the first 12 digits of the file's hash.
+[[nodiscard]] std::string short_version(const std::string& version);
+
 // Computes the sizes. Fails (invalid) naming the tensor whose size cannot be.
 [[nodiscard]] Result<ServedModel> with_sizes(ServedModel model);
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <queue>
 #include <string>
@@ -77,10 +78,15 @@ class World {
   void add_node(const std::string& name, const std::vector<schedule::Device>& devices);
   // Its process is killed: nothing more is heard from it or its gpulets.
   void kill_node(const std::string& name);
+  // It is told to stop: what it serves may move first.
+  void stop_node(const std::string& name);
   // The process of one gpulet that serves now dies. Returns false where none does.
   bool kill_a_proxy(const std::string& name);
 
   void drain_at(Time time);
+  void change_catalogue_at(Time time, serve::CatalogueChanged change);
+  // From now on processes that load the model fail like this; ok: they load it again.
+  void set_load_failure(const std::string& model, Status why);
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Everything before `time`.
   void run_until(Time time);
@@ -171,7 +177,8 @@ class World {
   serve::FrontendEffects frontend_effects_;
   serve::BackendEffects node_effects_;
 
-  FrontendObserver observer_;  // may be empty
+  FrontendObserver observer_;                    // may be empty
+  std::map<std::string, Status> load_failures_;  // by model
   Epoch epoch_seen_;
   bool settle_due_ = false;
   bool drained_ = false;

@@ -1,13 +1,11 @@
 #include "gpulet/executor/torch/torch_executor.h"
 
-#include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <malloc.h>
-#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "executor/batch_layout.h"
+#include "executor/torch/process.h"
 #include "executor/torch/tensors.h"
 
 namespace gpulet::executor {
@@ -27,15 +26,35 @@ constexpr double kEvenlyFast =
     1.05;  // within the noise of the timing; then larger batches gain more (vgg16: 12 %)
 constexpr int kTimedRuns = 3;
 constexpr Duration kTimingBudget = std::chrono::milliseconds(300);
-constexpr Duration kWarmUpBudget = std::chrono::seconds(2);
+constexpr Duration kWarmUpBudget = std::chrono::milliseconds(200);
+constexpr double kBeyondTensors = 1.25;  // what libraries take beside tensors
+
+// Executor::load's forms.
+constexpr std::uint32_t kFrozen = 1;
+constexpr std::uint32_t kOptimised = 2;
 
 struct LoadedModel {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::vector<std::size_t> input_sizes;  // bytes of one request's part of each
   std::vector<std::size_t> output_sizes;
+  std::uint32_t form = kFrozen;
   torch::jit::Module module;
 };
+
+// How batches are run here.
+struct Place {
+  c10::Device device;
+  int threads = 1;
+};
+
+// Of what one thread does, only its own time counts: others may keep the core from it.
+Clock::duration working_time(const Place& place) {
+  if (!place.device.is_cpu() || place.threads > 1) return Clock::now().time_since_epoch();
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
 
 Result<std::vector<at::Tensor>> forward(torch::jit::Module& module,
                                         std::vector<c10::IValue> inputs) {
@@ -66,17 +85,16 @@ Result<std::vector<at::Tensor>> try_batch(torch::jit::Module& module, const Load
 }
 
 // The shortest of a few runs of a batch of one that ran before.
-Duration time_of_one(torch::jit::Module& module, const LoadedModel& model,
-                     const c10::Device& device) {
-  const std::vector<c10::IValue> inputs = sample_inputs(model.inputs, 1, device);
+Duration time_of_one(torch::jit::Module& module, const LoadedModel& model, const Place& place) {
+  const std::vector<c10::IValue> inputs = sample_inputs(model.inputs, 1, place.device);
   Duration best = Duration::max();
   const Clock::time_point begin = Clock::now();
   for (int run = 0; run < kTimedRuns && Clock::now() - begin < kTimingBudget; ++run) {
-    const Clock::time_point start = Clock::now();
+    const Clock::duration start = working_time(place);
     const Result<std::vector<at::Tensor>> outputs = forward(module, inputs);
     if (!outputs.ok()) return Duration::max();
     for (const at::Tensor& output : outputs.value()) (void)output.cpu();  // waits for the device
-    best = std::min<Duration>(best, Clock::now() - start);
+    best = std::min<Duration>(best, working_time(place) - start);
   }
   return best;
 }
@@ -113,79 +131,72 @@ std::optional<torch::jit::Module> optimise(const torch::jit::Module& module) {
 }
 
 // The faster of both forms that answer alike. Fails where the file is not what was declared.
-Result<torch::jit::Module> read_fastest(const std::filesystem::path& file, const LoadedModel& model,
-                                        const c10::Device& device) {
-  const Result<torch::jit::Module> module = read(file, device);
+Status read_fastest(const std::filesystem::path& file, LoadedModel& model, const Place& place) {
+  const Result<torch::jit::Module> module = read(file, place.device);
   if (!module.ok()) return module.status();
-  torch::jit::Module frozen = freeze_if_possible(module.value());
-  const Result<std::vector<at::Tensor>> expected = try_batch(frozen, model, 1, device);
+  model.form = kFrozen;
+  model.module = freeze_if_possible(module.value());
+  const Result<std::vector<at::Tensor>> expected = try_batch(model.module, model, 1, place.device);
   if (!expected.ok()) return expected.status();
 
-  const Result<torch::jit::Module> again = read(file, device);
+  const Result<torch::jit::Module> again = read(file, place.device);
   if (!again.ok()) return again.status();
   std::optional<torch::jit::Module> optimised = optimise(again.value());
-  if (!optimised) return frozen;
-  const Result<std::vector<at::Tensor>> answered = try_batch(*optimised, model, 1, device);
-  if (!answered.ok() || !close(expected.value(), answered.value(), kSameAnswer)) return frozen;
-  const Duration frozen_time = time_of_one(frozen, model, device);
-  const Duration optimised_time = time_of_one(*optimised, model, device);
-  return to_ms(optimised_time) <= kEvenlyFast * to_ms(frozen_time) ? *optimised : frozen;
+  if (!optimised) return {};
+  const Result<std::vector<at::Tensor>> answered = try_batch(*optimised, model, 1, place.device);
+  if (!answered.ok() || !close(expected.value(), answered.value(), kSameAnswer)) return {};
+  const Duration frozen_time = time_of_one(model.module, model, place);
+  const Duration optimised_time = time_of_one(*optimised, model, place);
+  if (to_ms(optimised_time) > kEvenlyFast * to_ms(frozen_time)) return {};
+  model.form = kOptimised;
+  model.module = *std::move(optimised);
+  return {};
 }
 
-// Batches of 1, 2, 4, .. max_batch while the next one, taken to cost twice the last, fits the
-// budget. Two are always tried where two are allowed: a model exported for one batch size fails
-// there.
-Status warm_up(LoadedModel& model, std::uint32_t max_batch, const c10::Device& device) {
+// In the form that was found to be the faster one before. False where that is not known.
+Result<bool> read_as(std::uint32_t form, const std::filesystem::path& file, LoadedModel& model,
+                     const Place& place) {
+  if (form != kFrozen && form != kOptimised) return false;
+  const Result<torch::jit::Module> module = read(file, place.device);
+  if (!module.ok()) return module.status();
+  std::optional<torch::jit::Module> made =
+      form == kFrozen ? freeze_if_possible(module.value()) : optimise(module.value());
+  if (!made) return false;
+  model.form = form;
+  model.module = *std::move(made);
+  return true;
+}
+
+// Runs batches of 1, 2, 4, .. max_batch: the first `least` of these, and on while the next one,
+// taken to cost twice the last, fits the budget. Returns the bytes of tensors that one of max_batch
+// would take.
+Result<std::size_t> warm_up(LoadedModel& model, std::uint32_t least, std::uint32_t max_batch,
+                            const c10::Device& device) {
   // The profiling executor, on other devices than the CPU, observes one run and rewrites the graph
   // in the next.
   const int runs = device.is_cpu() ? 1 : 2;
   const Clock::time_point begin = Clock::now();
-  Duration last{};
-  for (std::uint32_t count = 1;;) {
+  Status status;
+  for (std::uint32_t count = 1;; count = std::min(2 * count, max_batch)) {
     const Clock::time_point start = Clock::now();
-    for (int run = 0; run < runs; ++run) {
-      const Result<std::vector<at::Tensor>> outputs = try_batch(model.module, model, count, device);
-      if (!outputs.ok()) return outputs.status();
-    }
-    last = Clock::now() - start;
-    const bool affordable = Clock::now() - begin + 2 * last <= kWarmUpBudget || count == 1;
-    if (count == max_batch || !affordable) return {};
-    count = std::min(2 * count, max_batch);
+    const std::size_t peak = peak_tensor_bytes([&] {
+      for (int run = 0; run < runs && status.ok(); ++run)
+        status = try_batch(model.module, model, count, device).status();
+    });
+    if (!status.ok()) return status;
+    const Clock::time_point end = Clock::now();
+    const bool affordable = end - begin + 2 * (end - start) <= kWarmUpBudget || count < least;
+    if (count == max_batch || !affordable) return peak / count * max_batch;
   }
-}
-
-int intra_op_threads() {
-  const char* text =
-      std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe): nobody sets it here
-  return text == nullptr ? 1 : std::max(1, std::atoi(text));
-}
-
-void set_process_up(const c10::Device& device) {
-  at::set_num_threads(intra_op_threads());
-  try {
-    at::set_num_interop_threads(1);
-  } catch (const std::exception&) {
-    // It may be said once in a process, and has been then.
-  }
-  if (!device.is_cpu()) return;
-  // On the CPU the profiling executor gains nothing over the simple one (measured on all example
-  // models) and makes the first two batches of a model slow instead of one.
-  torch::jit::getExecutorMode() = false;
-  torch::jit::getProfilingMode() = false;
-  // Freed memory stays for the next batch. The C library gives large pieces back to the kernel and
-  // faults them in again, page by page: a third of the time of a batch of 8 on mobilenet_v2 and
-  // ssd_mobilenet_v1.
-  ::mallopt(M_MMAP_MAX, 0);
-  ::mallopt(M_TRIM_THRESHOLD, -1);
 }
 
 }  // namespace
 
 class TorchExecutor::Impl {
  public:
-  explicit Impl(const c10::Device& device) : device_(device) { set_process_up(device_); }
+  explicit Impl(const c10::Device& device) : place_{device, set_process_up(device)} {}
 
-  Status load(const ModelToLoad& request) {
+  Result<std::uint32_t> load(const ModelToLoad& request) {
     LoadedModel model;
     model.inputs = request.inputs;
     model.outputs = request.outputs;
@@ -195,14 +206,20 @@ class TorchExecutor::Impl {
       if (!computed.ok()) return computed.status();
       *sizes = std::move(computed).value();
     }
-    Result<torch::jit::Module> chosen = read_fastest(request.file, model, device_);
-    if (!chosen.ok()) return chosen.status();
-    model.module = std::move(chosen).value();
-    ::malloc_trim(0);  // what loading left behind; with the settings above nothing else returns it
-    if (Status status = warm_up(model, std::max(1U, request.max_batch), device_); !status.ok())
-      return status;
+    const Result<bool> known = read_as(request.form, request.file, model, place_);
+    if (!known.ok()) return known.status();
+    if (!known.value()) {
+      if (Status status = read_fastest(request.file, model, place_); !status.ok()) return status;
+    }
+    const Result<std::size_t> largest =
+        warm_up(model, known.value() ? 1 : 2, std::max(1U, request.max_batch), place_.device);
+    if (!largest.ok()) return largest.status();
+    const std::uint32_t form = model.form;
     models_.insert_or_assign(request.name, std::move(model));
-    return {};
+    if (place_.device.is_cpu()) {
+      settle_heap(static_cast<std::size_t>(kBeyondTensors * static_cast<double>(largest.value())));
+    }
+    return form;
   }
 
   Result<std::size_t> run(const BatchToRun& batch) {
@@ -211,9 +228,9 @@ class TorchExecutor::Impl {
     LoadedModel& model = found->second;
     if (Status status = check_sizes(batch, model.input_sizes, model.output_sizes); !status.ok())
       return status;
-    const Result<std::vector<at::Tensor>> outputs =
-        forward(model.module,
-                wrap_inputs(model.inputs, model.input_sizes, batch.count, batch.input, device_));
+    const Result<std::vector<at::Tensor>> outputs = forward(
+        model.module,
+        wrap_inputs(model.inputs, model.input_sizes, batch.count, batch.input, place_.device));
     if (!outputs.ok()) return outputs.status().within("model '" + found->first + "'");
     // A shape may depend on the values of an input: then this batch was the first to show it.
     if (Status status = check_outputs(model.outputs, batch.count, outputs.value()); !status.ok()) {
@@ -223,7 +240,7 @@ class TorchExecutor::Impl {
   }
 
  private:
-  c10::Device device_;
+  const Place place_;
   std::map<std::string, LoadedModel, std::less<>> models_;
 };
 
@@ -237,14 +254,16 @@ TorchExecutor::TorchExecutor(const std::string& device) {
 
 TorchExecutor::~TorchExecutor() = default;
 
-Status TorchExecutor::load(const ModelToLoad& model) {
+Result<std::uint32_t> TorchExecutor::load(const ModelToLoad& model) {
   const std::string where = "model '" + model.name + "': " + model.file.string();
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(model.file, ignored)) {
-    return {StatusCode::not_found, where + ": no such file; export or fetch it first"};
+    return Status(StatusCode::not_found, where + ": no such file; export or fetch it first");
   }
   try {
-    return impl_->load(model).within(where);
+    Result<std::uint32_t> form = impl_->load(model);
+    if (!form.ok()) return form.status().within(where);
+    return form;
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, own_words(error)).within(where);
   }

@@ -10,6 +10,19 @@ namespace {
 using serve::BackendCommand;
 using serve::BackendMessage;
 
+void to_wire(const serve::PlanPart& part, wire::PlanPart* to) {
+  to->set_duty_cycle_ms(part.duty_cycle_ms);
+  for (const schedule::Assignment& assignment : part.assignments) {
+    wire::Assignment* const one = to->add_assignments();
+    one->set_model(assignment.model);
+    one->set_rate(assignment.rate);
+    one->set_batch(assignment.batch);
+    one->set_latency_ms(assignment.latency_ms);
+    one->set_slowdown(assignment.slowdown);
+    one->set_slo_ms(assignment.slo_ms);
+  }
+}
+
 void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   to->set_id(report.id.value);
   to->set_device(report.device);
@@ -18,9 +31,11 @@ void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
     wire::LoadedModel* const loaded = to->add_models();
     loaded->set_name(model.name);
     loaded->set_max_batch(model.max_batch);
+    loaded->set_version(model.version);
   }
   to->set_state(static_cast<std::uint32_t>(report.state));
   net::to_wire(report.status, to->mutable_status());
+  to_wire(report.part, to->mutable_part());
 }
 
 void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
@@ -60,11 +75,16 @@ OutgoingFrame encode_one(const BatchResult& result) {
 OutgoingFrame encode_one(const serve::ModelWanted& wanted) {
   wire::ModelWanted message;
   message.set_sha256(wanted.sha256);
+  message.set_offset(wanted.offset);
   return make_frame(MessageType::model_wanted, message, {});
 }
 
 OutgoingFrame encode_one(const serve::Heartbeat&) {
   return make_frame(MessageType::heartbeat, wire::Heartbeat(), {});
+}
+
+OutgoingFrame encode_one(const serve::Leaving&) {
+  return make_frame(MessageType::leaving, wire::Leaving(), {});
 }
 
 OutgoingFrame encode_one(const serve::Welcome& welcome) {
@@ -86,7 +106,15 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
     net::to_wire(model.outputs, to->mutable_outputs());
     to->set_max_batch(model.max_batch);
   }
+  to_wire(create.part, message.mutable_part());
   return make_frame(MessageType::create_gpulet, message, {});
+}
+
+OutgoingFrame encode_one(const serve::AssignGpulet& assign) {
+  wire::AssignGpulet message;
+  message.set_id(assign.id.value);
+  to_wire(assign.part, message.mutable_part());
+  return make_frame(MessageType::assign_gpulet, message, {});
 }
 
 OutgoingFrame encode_one(const serve::RetireGpulet& retire) {
@@ -114,6 +142,22 @@ OutgoingFrame encode_one(const serve::ModelPiece& piece) {
   return make_frame(MessageType::model_piece, message, {piece.data});
 }
 
+serve::PlanPart read_part(const wire::PlanPart& message, FieldReader& fields) {
+  serve::PlanPart part;
+  part.duty_cycle_ms = fields.amount(message.duty_cycle_ms(), "part.duty_cycle_ms");
+  const auto count = static_cast<std::size_t>(message.assignments_size());
+  if (!fields.count(count, kMaxModels, "part.assignments")) return part;
+  for (const wire::Assignment& one : message.assignments()) {
+    part.assignments.push_back({fields.name(one.model(), "part.assignments.model"),
+                                fields.amount(one.rate(), "part.assignments.rate"),
+                                fields.batch(one.batch(), "part.assignments.batch", 1),
+                                fields.amount(one.latency_ms(), "part.assignments.latency_ms"),
+                                fields.amount(one.slowdown(), "part.assignments.slowdown"),
+                                fields.amount(one.slo_ms(), "part.assignments.slo_ms")});
+  }
+  return part;
+}
+
 serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& fields) {
   serve::GpuletReport report;
   report.id = {message.id()};
@@ -123,7 +167,8 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
   if (fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models")) {
     for (const wire::LoadedModel& model : message.models()) {
       report.models.push_back({fields.name(model.name(), "models.name"),
-                               fields.batch(model.max_batch(), "models.max_batch", 0)});
+                               fields.batch(model.max_batch(), "models.max_batch", 0),
+                               fields.text(model.version(), "models.version", kMaxNameBytes)});
     }
   }
   constexpr auto kFirst = static_cast<std::uint32_t>(serve::GpuletState::preparing);
@@ -134,6 +179,7 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
     report.state = static_cast<serve::GpuletState>(message.state());
   }
   report.status = fields.status(message.status());
+  report.part = read_part(message.part(), fields);
   return report;
 }
 
@@ -185,6 +231,7 @@ BackendCommand read_create(const wire::CreateGpulet& message, FieldReader& field
   create.id = {message.id()};
   create.device = message.device();
   create.size = fields.share(message.size(), 1);
+  create.part = read_part(message.part(), fields);
   if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
     return create;
   for (const wire::ModelToServe& model : message.models()) {
@@ -256,13 +303,19 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header,
           header.type, message,
           [&](const wire::ModelWanted& wanted, FieldReader& fields) -> BackendMessage {
             fields.no_payload(payload);
-            return serve::ModelWanted{fields.sha256(wanted.sha256())};
+            return serve::ModelWanted{fields.sha256(wanted.sha256()), wanted.offset()};
           });
     case MessageType::heartbeat:
       return decode_as<BackendMessage, wire::Heartbeat>(
           header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendMessage {
             fields.no_payload(payload);
             return serve::Heartbeat{};
+          });
+    case MessageType::leaving:
+      return decode_as<BackendMessage, wire::Leaving>(
+          header.type, message, [&](const wire::Leaving&, FieldReader& fields) -> BackendMessage {
+            fields.no_payload(payload);
+            return serve::Leaving{};
           });
     default:
       return not_expected(header.type, "a backend");
@@ -284,6 +337,13 @@ Result<BackendCommand> decode_backend_command(const FrameHeader& header,
           header.type, message, [&](const wire::CreateGpulet& create, FieldReader& fields) {
             fields.no_payload(payload);
             return read_create(create, fields);
+          });
+    case MessageType::assign_gpulet:
+      return decode_as<BackendCommand, wire::AssignGpulet>(
+          header.type, message,
+          [&](const wire::AssignGpulet& assign, FieldReader& fields) -> BackendCommand {
+            fields.no_payload(payload);
+            return serve::AssignGpulet{{assign.id()}, read_part(assign.part(), fields)};
           });
     case MessageType::retire_gpulet:
       return decode_as<BackendCommand, wire::RetireGpulet>(

@@ -38,16 +38,37 @@ OutgoingFrame encode_one(const serve::InferReply& reply) {
   return make_frame(MessageType::infer_reply, message, reply.payload);
 }
 
+void to_wire(const serve::ModelInfo& model, wire::ModelInfo* to) {
+  to->set_name(model.name);
+  net::to_wire(model.inputs, to->mutable_inputs());
+  net::to_wire(model.outputs, to->mutable_outputs());
+  to->set_slo_ms(model.slo_ms);
+  to->set_max_batch(model.max_batch);
+  to->set_state(static_cast<std::uint32_t>(model.state));
+  to->set_version(model.version);
+  to->set_next(model.next);
+  to->set_reason(model.reason.substr(0, kMaxStatusMessageBytes));
+  to->set_next_refused(model.next_refused);
+}
+
+OutgoingFrame encode_one(const serve::ModelsChange& change) {
+  wire::ModelsChange message;
+  message.set_kind(static_cast<std::uint32_t>(change.kind));
+  message.set_name(change.name);
+  message.set_file(change.file);
+  return make_frame(MessageType::models_change, message, {change.text});
+}
+
+OutgoingFrame encode_one(const serve::ModelsChanged& changed) {
+  wire::ModelsChanged message;
+  net::to_wire(changed.status, message.mutable_status());
+  for (const serve::ModelInfo& model : changed.models) to_wire(model, message.add_models());
+  return make_frame(MessageType::models_changed, message, {});
+}
+
 OutgoingFrame encode_one(const serve::ModelsReply& reply) {
   wire::ModelsReply message;
-  for (const serve::ModelInfo& model : reply.models) {
-    wire::ModelInfo* const to = message.add_models();
-    to->set_name(model.name);
-    to_wire(model.inputs, to->mutable_inputs());
-    to_wire(model.outputs, to->mutable_outputs());
-    to->set_slo_ms(model.slo_ms);
-    to->set_max_batch(model.max_batch);
-  }
+  for (const serve::ModelInfo& model : reply.models) to_wire(model, message.add_models());
   return make_frame(MessageType::models_reply, message, {});
 }
 
@@ -101,18 +122,43 @@ FrontendReply read_infer_reply(const wire::InferReply& message, FieldReader& fie
   return reply;
 }
 
-FrontendReply read_models_reply(const wire::ModelsReply& message, FieldReader& fields) {
-  serve::ModelsReply reply;
-  if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
-    return reply;
-  for (const wire::ModelInfo& model : message.models()) {
-    reply.models.push_back({fields.name(model.name(), "models.name"),
-                            fields.tensors(model.inputs(), "models.inputs"),
-                            fields.tensors(model.outputs(), "models.outputs"),
-                            fields.amount(model.slo_ms(), "models.slo_ms"),
-                            fields.batch(model.max_batch(), "models.max_batch", 0)});
+ClientMessage read_models_change(const wire::ModelsChange& message, FieldReader& fields,
+                                 Bytes text) {
+  using Kind = serve::ModelsChange::Kind;
+  const auto kind = message.kind();
+  if (kind != static_cast<std::uint32_t>(Kind::load) &&
+      kind != static_cast<std::uint32_t>(Kind::unload)) {
+    fields.fail("kind", "no change of models is of kind " + std::to_string(kind));
+    return serve::ModelsChange{};
   }
-  return reply;
+  return serve::ModelsChange{static_cast<Kind>(kind), fields.name(message.name(), "name"),
+                             fields.text(message.file(), "file", kMaxPathBytes), std::move(text)};
+}
+
+std::vector<serve::ModelInfo> read_models(
+    const google::protobuf::RepeatedPtrField<wire::ModelInfo>& infos, FieldReader& fields) {
+  std::vector<serve::ModelInfo> models;
+  if (!fields.count(static_cast<std::size_t>(infos.size()), kMaxModels, "models")) return models;
+  for (const wire::ModelInfo& info : infos) {
+    serve::ModelInfo& model = models.emplace_back();
+    model.name = fields.name(info.name(), "models.name");
+    model.inputs = fields.tensors(info.inputs(), "models.inputs");
+    model.outputs = fields.tensors(info.outputs(), "models.outputs");
+    model.slo_ms = fields.amount(info.slo_ms(), "models.slo_ms");
+    model.max_batch = fields.batch(info.max_batch(), "models.max_batch", 0);
+    constexpr auto kFirst = static_cast<std::uint32_t>(serve::ModelState::loading);
+    constexpr auto kLast = static_cast<std::uint32_t>(serve::ModelState::leaving);
+    if (info.state() < kFirst || info.state() > kLast) {
+      fields.fail("models.state", "no model is in state " + std::to_string(info.state()));
+    } else {
+      model.state = static_cast<serve::ModelState>(info.state());
+    }
+    model.version = fields.text(info.version(), "models.version", kMaxNameBytes);
+    model.next = fields.text(info.next(), "models.next", kMaxNameBytes);
+    model.reason = fields.text(info.reason(), "models.reason", kMaxStatusMessageBytes);
+    model.next_refused = info.next_refused();
+  }
+  return models;
 }
 
 }  // namespace
@@ -140,6 +186,11 @@ Result<ClientMessage> decode_client_message(const FrameHeader& header,
             fields.no_payload(payload);
             return serve::ModelsRequest{};
           });
+    case MessageType::models_change:
+      return decode_as<ClientMessage, wire::ModelsChange>(
+          header.type, message, [&](const wire::ModelsChange& change, FieldReader& fields) {
+            return read_models_change(change, fields, std::move(payload));
+          });
     case MessageType::status_request:
       return decode_as<ClientMessage, wire::StatusRequest>(
           header.type, message,
@@ -162,9 +213,18 @@ Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
           });
     case MessageType::models_reply:
       return decode_as<FrontendReply, wire::ModelsReply>(
-          header.type, message, [&](const wire::ModelsReply& reply, FieldReader& fields) {
+          header.type, message,
+          [&](const wire::ModelsReply& reply, FieldReader& fields) -> FrontendReply {
             fields.no_payload(payload);
-            return read_models_reply(reply, fields);
+            return serve::ModelsReply{read_models(reply.models(), fields)};
+          });
+    case MessageType::models_changed:
+      return decode_as<FrontendReply, wire::ModelsChanged>(
+          header.type, message,
+          [&](const wire::ModelsChanged& changed, FieldReader& fields) -> FrontendReply {
+            fields.no_payload(payload);
+            return serve::ModelsChanged{fields.status(changed.status()),
+                                        read_models(changed.models(), fields)};
           });
     case MessageType::status_reply:
       return decode_as<FrontendReply, wire::StatusReply>(

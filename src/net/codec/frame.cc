@@ -52,6 +52,10 @@ std::string_view to_string(MessageType type) {
       return "status_request";
     case MessageType::status_reply:
       return "status_reply";
+    case MessageType::models_change:
+      return "models_change";
+    case MessageType::models_changed:
+      return "models_changed";
     case MessageType::hello:
       return "hello";
     case MessageType::gpulet_report:
@@ -62,6 +66,8 @@ std::string_view to_string(MessageType type) {
       return "model_wanted";
     case MessageType::heartbeat:
       return "heartbeat";
+    case MessageType::leaving:
+      return "leaving";
     case MessageType::welcome:
       return "welcome";
     case MessageType::create_gpulet:
@@ -72,6 +78,8 @@ std::string_view to_string(MessageType type) {
       return "batch";
     case MessageType::model_piece:
       return "model_piece";
+    case MessageType::assign_gpulet:
+      return "assign_gpulet";
     case MessageType::load_models:
       return "load_models";
     case MessageType::run_batch:
@@ -82,6 +90,8 @@ std::string_view to_string(MessageType type) {
       return "proxy_ready";
     case MessageType::batch_ran:
       return "batch_ran";
+    case MessageType::proxy_idle:
+      return "proxy_idle";
   }
   return "";
 }

@@ -20,7 +20,14 @@ OutgoingFrame encode_one(const serve::LoadModels& load) {
     to_wire(model.inputs, to->mutable_inputs());
     to_wire(model.outputs, to->mutable_outputs());
     to->set_max_batch(model.max_batch);
+    to->set_form(model.form);
   }
+  for (const auto& [name, value] : load.environment) {
+    wire::EnvironmentVariable* const to = message.add_environment();
+    to->set_name(name);
+    to->set_value(value);
+  }
+  message.set_memory_bytes(load.memory_bytes);
   return make_frame(MessageType::load_models, message, {});
 }
 
@@ -42,10 +49,15 @@ OutgoingFrame encode_one(const serve::StopProxy&) {
   return make_frame(MessageType::stop_proxy, wire::StopProxy(), {});
 }
 
+OutgoingFrame encode_one(const serve::ProxyIdle&) {
+  return make_frame(MessageType::proxy_idle, wire::ProxyIdle(), {});
+}
+
 OutgoingFrame encode_one(const serve::ProxyReady& ready) {
   wire::ProxyReady message;
   to_wire(ready.status, message.mutable_status());
   message.set_memory_bytes(ready.memory_bytes);
+  for (const std::uint32_t form : ready.forms) message.add_forms(form);
   return make_frame(MessageType::proxy_ready, message, {});
 }
 
@@ -59,6 +71,23 @@ OutgoingFrame encode_one(const serve::BatchRan& ran) {
   return make_frame(MessageType::batch_ran, message, {});
 }
 
+// What setenv takes.
+void read_environment(const wire::LoadModels& message, FieldReader& fields,
+                      std::map<std::string, std::string>& environment) {
+  for (const wire::EnvironmentVariable& variable : message.environment()) {
+    std::string name = fields.name(variable.name(), "environment.name");
+    if (name.empty() || name.find('=') != std::string::npos ||
+        name.find('\0') != std::string::npos) {
+      fields.fail("environment.name", "it is not the name of a variable");
+    }
+    std::string value = fields.text(variable.value(), "environment.value", kMaxPathBytes);
+    if (value.find('\0') != std::string::npos) {
+      fields.fail("environment.value", "it holds a zero byte");
+    }
+    environment.insert_or_assign(std::move(name), std::move(value));
+  }
+}
+
 ProxyCommand read_load(const wire::LoadModels& message, FieldReader& fields) {
   serve::LoadModels load;
   if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
@@ -68,8 +97,13 @@ ProxyCommand read_load(const wire::LoadModels& message, FieldReader& fields) {
                            fields.text(model.file(), "models.file", kMaxPathBytes),
                            fields.tensors(model.inputs(), "models.inputs"),
                            fields.tensors(model.outputs(), "models.outputs"),
-                           fields.batch(model.max_batch(), "models.max_batch", 1)});
+                           fields.batch(model.max_batch(), "models.max_batch", 1), model.form()});
   }
+  if (fields.count(static_cast<std::size_t>(message.environment_size()), kMaxVariables,
+                   "environment")) {
+    read_environment(message, fields, load.environment);
+  }
+  load.memory_bytes = message.memory_bytes();
   return load;
 }
 
@@ -122,11 +156,19 @@ Result<ProxyCommand> decode_proxy_command(const FrameHeader& header,
 Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
                                           std::span<const std::byte> message) {
   switch (header.type) {
+    case MessageType::proxy_idle:
+      return decode_as<ProxyMessage, wire::ProxyIdle>(
+          header.type, message,
+          [](const wire::ProxyIdle&, FieldReader&) -> ProxyMessage { return serve::ProxyIdle{}; });
     case MessageType::proxy_ready:
       return decode_as<ProxyMessage, wire::ProxyReady>(
           header.type, message,
           [](const wire::ProxyReady& ready, FieldReader& fields) -> ProxyMessage {
-            return serve::ProxyReady{fields.status(ready.status()), ready.memory_bytes()};
+            serve::ProxyReady read{fields.status(ready.status()), ready.memory_bytes()};
+            if (fields.count(static_cast<std::size_t>(ready.forms_size()), kMaxModels, "forms")) {
+              read.forms.assign(ready.forms().begin(), ready.forms().end());
+            }
+            return read;
           });
     case MessageType::batch_ran:
       return decode_often<ProxyMessage, wire::BatchRan>(

@@ -8,8 +8,8 @@
 //     (Where it need not search, its plan is elastic's.)
 //  3. Device by device the search takes fillings that waste least at those prices
 //     (device_choices.h), with more and more alternatives, until a cover meets the bound or the
-//     work is spent. Work is counted in rounds tried, not in time: the same input always gives the
-//     same plan.
+//     work is spent. Work is counted in turns and rows looked at, not in time: the same input
+//     always gives the same plan.
 //
 // A plan that meets the bound is optimal; the bound itself counts as the planner does, with
 // latencies that never fall as a batch grows.
@@ -46,8 +46,8 @@ constexpr double kRounding = 1e-6;
 constexpr SearchEffort kDive{{2, 2}, 1, 1, 0};
 // Each where the ones before have not reached the bound. The last two end in any case, on small
 // clusters with a cover more often than not.
-constexpr std::array kWider{SearchEffort{{4, 6}, 1, 1, 0}, SearchEffort{{3, 4}, 4, 25, 40000},
-                            SearchEffort{{4, 6}, 12, 150, 250000}};
+constexpr std::array kWider{SearchEffort{{4, 6}, 1, 1, 0}, SearchEffort{{3, 4}, 4, 25, 20000},
+                            SearchEffort{{4, 6}, 12, 150, 120000}};
 
 // Plans are compared by what they leave unserved, then by devices.
 struct Candidate {

@@ -37,7 +37,7 @@ class DeviceChooser {
   [[nodiscard]] std::vector<DeviceChoice> best(std::uint32_t device_class, const Rest& rest,
                                                SearchWidth width, std::size_t count);
 
-  [[nodiscard]] std::size_t work() const { return gpulets_.work(); }
+  [[nodiscard]] std::uint64_t work() const { return gpulets_.work(); }
 
  private:
   // A device whose rest may still be divided.

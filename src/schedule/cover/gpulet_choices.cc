@@ -9,7 +9,7 @@ namespace {
 constexpr double kWhole = 1 + kRoundingSlack;
 // With so many models, all sets of them are tried, as far as the work for one question allows.
 constexpr std::size_t kFewItems = 8;
-constexpr std::size_t kMostWork = 300;
+constexpr std::uint64_t kMostWork = 600;
 // With more, sets are filled up for each of a series of duty cycles, from the items that are best
 // at it.
 constexpr double kNextCycle = 1.25;
@@ -72,7 +72,7 @@ bool GpuletChooser::has_turn(std::uint32_t model) const {
 bool GpuletChooser::take(const Item& item, Taken* taken) {
   if (taken->share + item.share > kWhole || item.memory_mb > taken->free_mb) return false;
   turns_.push_back({item.row, item.rate, item.slo_ms, item.model});
-  ++work_;
+  work_ += turns_.size();
   if (!least_duty_cycle_ms(turns_)) {
     turns_.pop_back();
     return false;
@@ -159,7 +159,7 @@ void GpuletChooser::fill_for(double duty_cycle_ms, double free_mb) {
 
 void GpuletChooser::note_with_part(const Item& item, const Taken& taken) {
   if (item.memory_mb > taken.free_mb || taken.share >= 1) return;
-  ++work_;
+  work_ += turns_.size() + 1;
   double rate =
       turns_.empty() ? item.row->most_rate : most_rate_beside(turns_, *item.row, item.slo_ms);
   if (rate <= item.rate * kRoundingSlack) return;

@@ -48,8 +48,9 @@ class GpuletChooser {
   [[nodiscard]] const std::vector<GpuletChoice>& best(const GpuletPlace& place, const Rest& rest,
                                                       std::size_t count);
 
-  // Rounds tried since the beginning: the measure of work.
-  [[nodiscard]] std::size_t work() const { return work_; }
+  // The measure of work since the problem was made: turns in rounds that were tried, and rows
+  // beside neighbours that were looked at, by whoever works on the problem.
+  [[nodiscard]] std::uint64_t work() const { return work_ + problem_->rows_asked(); }
 
  private:
   // A model that the gpulet could take.
@@ -82,14 +83,14 @@ class GpuletChooser {
 
   Problem* problem_;
   const Relaxation* relaxation_;
-  std::size_t work_ = 0;
+  std::uint64_t work_ = 0;  // turns
   // Of the question at hand.
   std::vector<Item> items_;  // those first whose work a share of the gpulet saves most of
   std::vector<Turn> turns_;
   std::vector<GpuletChoice> best_;
   std::vector<std::pair<double, std::uint32_t>> order_;
   std::size_t count_ = 0;
-  std::size_t last_work_ = 0;  // where the search gives up
+  std::uint64_t last_work_ = 0;  // where the search gives up
 };
 
 }  // namespace gpulet::schedule

@@ -26,7 +26,7 @@ std::optional<Cover> CoverSearch::run(std::size_t devices, bool only_whole,
                                       const SearchEffort& effort) {
   nodes_.clear();
   devices_ = devices;
-  const std::size_t first_work = chooser_.work();
+  const std::uint64_t first_work = chooser_.work();
   std::vector<State> beam{start()};
   std::vector<State> next;
   State furthest = beam.front();

@@ -17,7 +17,7 @@ struct SearchEffort {
   SearchWidth width;
   std::size_t choices = 1;    // for each next device
   std::size_t beam = 1;       // partial covers that are kept
-  std::size_t most_work = 0;  // rounds tried (GpuletChooser::work) before it gives up; 0: no limit
+  std::size_t most_work = 0;  // GpuletChooser::work before it gives up; 0: no limit
 };
 
 struct Cover {

@@ -48,8 +48,8 @@ std::string json_of(const std::vector<TensorSpec>& tensors) {
   return "[" + text + "]";
 }
 
-void write_models(const std::filesystem::path& file,
-                  const std::vector<config::ModelConfig>& models) {
+void write_models(const std::filesystem::path& file, const std::vector<config::ModelConfig>& models,
+                  const std::string& applications) {
   std::string entries;
   for (const config::ModelConfig& model : models) {
     entries += std::string(entries.empty() ? "" : ",") + R"({"name":")" + model.name +
@@ -58,13 +58,13 @@ void write_models(const std::filesystem::path& file,
                std::to_string(model.slo_ms) + R"(,"rate":)" + std::to_string(model.rate) +
                R"(,"max_batch":)" + std::to_string(model.max_batch) + "}";
   }
-  write_file(file, R"({"models":[)" + entries + "]}");
+  write_file(file, R"({"models":[)" + entries + R"(],"applications":)" + applications + "}");
 }
 
 frontend::Setup write_and_load(const std::filesystem::path& directory,
                                const std::vector<config::ModelConfig>& models,
-                               const profile::Profile& profile) {
-  write_models(directory / "models.json", models);
+                               const profile::Profile& profile, const std::string& applications) {
+  write_models(directory / "models.json", models, applications);
   must(profile::write_profile(profile, directory / "profiles"));
   config::FrontendConfig config;
   config.listen = {"127.0.0.1", 0};
@@ -111,12 +111,14 @@ Cluster::Cluster(const std::filesystem::path& directory, const std::vector<Clust
     : Cluster(directory, byte_models(directory, models), profile_of(models), std::move(observer)) {}
 
 Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
-                 frontend::CoreObserver observer)
-    : Cluster(make_directory(), models, profile, std::move(observer)) {}
+                 frontend::CoreObserver observer, const std::string& applications)
+    : Cluster(make_directory(), models, profile, std::move(observer), applications) {}
 
 Cluster::Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
-                 const profile::Profile& profile, frontend::CoreObserver observer)
-    : directory_(std::move(directory)), setup_(write_and_load(directory_, models, profile)) {
+                 const profile::Profile& profile, frontend::CoreObserver observer,
+                 const std::string& applications)
+    : directory_(std::move(directory)),
+      setup_(write_and_load(directory_, models, profile, applications)) {
   spdlog::set_level(spdlog::level::warn);
   auto started = frontend::FrontendDaemon::start(io_, setup_, std::move(observer));
   must(started.status());

@@ -31,9 +31,10 @@ struct ClusterModel {
 class Cluster {
  public:
   explicit Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer = {});
-  // Any models, on devices that the plan believes to be like `profile`.
+  // Any models, on devices that the plan believes to be like `profile`, and applications of them as
+  // models.json has them.
   Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
-          frontend::CoreObserver observer = {});
+          frontend::CoreObserver observer = {}, const std::string& applications = "[]");
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
@@ -63,7 +64,8 @@ class Cluster {
   Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
           frontend::CoreObserver observer);
   Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
-          const profile::Profile& profile, frontend::CoreObserver observer);
+          const profile::Profile& profile, frontend::CoreObserver observer,
+          const std::string& applications = "[]");
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
                                                            const std::string& proxy,
                                                            const std::string& devices) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -16,9 +17,10 @@ namespace gpulet::executor {
 
 class PuppetExecutor final : public Executor {
  public:
-  Status load(const ModelToLoad& /*model*/) override {
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
     const std::lock_guard lock(mutex_);
-    return load_status_;
+    if (!load_status_.ok()) return load_status_;
+    return model.form + 1;
   }
 
   Result<std::size_t> run(const BatchToRun& batch) override {

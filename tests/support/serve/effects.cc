@@ -29,6 +29,7 @@ std::string told(const MakePlan& effect) {
   }
   return text;
 }
+std::string told(const StepToRun& effect) { return "step " + std::to_string(effect.id); }
 std::string told(const Note& effect) { return "note " + effect.text; }
 std::string told(const Drained&) { return "drained"; }
 

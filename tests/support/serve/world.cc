@@ -53,15 +53,34 @@ simulate::Knowledge knowledge_of(const profile::Profile& profile, const schedule
 World::World(FrontendOptions frontend, std::vector<ServedModel> models,
              const profile::Profile& profile, const simulate::WorldOptions& options)
     : policy_(schedule::make_policy(frontend.policy).value()),
-      world_(options, frontend, std::move(models), knowledge_of(profile, *policy_), clients_) {}
+      knowledge_(knowledge_of(profile, *policy_)),
+      world_(options, frontend, std::move(models), knowledge_, clients_) {}
 
-void World::add_backend(const std::string& node, std::uint32_t devices) {
+void World::change_models_at(Time time, std::vector<ServedModel> models,
+                             std::vector<std::string> asked_for,
+                             const std::vector<config::ApplicationConfig>& applications) {
+  ApplicationList made;
+  for (const config::ApplicationConfig& graph : applications)
+    made.push_back(make_application(graph, models, *knowledge_.profiles).value());
+  world_.change_catalogue_at(
+      time, {{std::move(models), knowledge_.profiles, knowledge_.believed, std::move(made)},
+             std::move(asked_for)});
+}
+
+ModelInfo World::model(const std::string& name) const {
+  const std::vector<ModelInfo> models = frontend().models().models;
+  return *std::find_if(models.begin(), models.end(),
+                       [&name](const ModelInfo& model) { return model.name == name; });
+}
+
+void World::add_backend(const std::string& node, std::uint32_t devices, double memory_mb) {
   std::vector<schedule::Device> offered;
   for (std::uint32_t i = 0; i < devices; ++i) {
     schedule::Device& device = offered.emplace_back();
     device.key = {node, i};
     device.type = "card";
     device.partitioning = "simulated";
+    device.memory_mb = memory_mb;
     for (const int percent : {20, 40, 50, 60, 80, 100}) device.sizes.push_back(Share{percent});
   }
   world_.add_node(node, offered);

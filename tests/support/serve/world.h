@@ -26,13 +26,22 @@ class World {
         const simulate::WorldOptions& options = {});
 
   // A node with `devices` devices of type "card", connected at once.
-  void add_backend(const std::string& node, std::uint32_t devices);
+  void add_backend(const std::string& node, std::uint32_t devices, double memory_mb = 0);
   void kill_backend(const std::string& node) { world_.kill_node(node); }
+  // Told to stop, as by SIGTERM.
+  void stop_backend(const std::string& node) { world_.stop_node(node); }
   bool kill_a_proxy(const std::string& node) { return world_.kill_a_proxy(node); }
 
   // A request at that time; the answer shows up in replies().
   void request_at(Time time, const std::string& model, std::uint64_t tag, Duration timeout = {});
   void drain_at(Time time) { world_.drain_at(time); }
+  // The catalogue from that time on; the profile stays.
+  void change_models_at(Time time, std::vector<ServedModel> models,
+                        std::vector<std::string> asked_for = {},
+                        const std::vector<config::ApplicationConfig>& applications = {});
+  void set_load_failure(const std::string& model, Status why) {
+    world_.set_load_failure(model, std::move(why));
+  }
   void run_until(Time time) { world_.run_until(time); }
 
   struct Answered {
@@ -42,6 +51,9 @@ class World {
   using Replies = std::map<std::uint64_t, std::vector<Answered>>;
   [[nodiscard]] const Replies& replies() const { return clients_.replies; }
   [[nodiscard]] Time now() const { return world_.now(); }
+  [[nodiscard]] const FrontendCore& frontend() const { return world_.frontend(); }
+  // REQUIRES: the frontend serves a model of that name.
+  [[nodiscard]] ModelInfo model(const std::string& name) const;
   [[nodiscard]] FrontendStatus status() const { return world_.frontend().status(now()); }
   [[nodiscard]] bool drained() const { return world_.drained(); }
   [[nodiscard]] const std::vector<std::string>& notes() const { return world_.notes(); }
@@ -59,6 +71,7 @@ class World {
   };
 
   std::unique_ptr<schedule::Policy> policy_;
+  simulate::Knowledge knowledge_;
   Clients clients_;
   simulate::World world_;
 };

@@ -1,9 +1,9 @@
 // TorchExecutor: runs TorchScript models with LibTorch.
 //
-// One per process: it sets LibTorch's threads (OMP_NUM_THREADS of the environment inside one
-// operation, 1 where that is not set; one operation at a time) and, on the CPU, its execution mode
-// and the C library's handling of freed memory. Inputs are used where they lie, outputs are copied
-// once into place. Used by one thread. No LibTorch header is needed to use it.
+// One per process: it sets LibTorch's and OpenBLAS's threads (OMP_NUM_THREADS of the environment
+// inside one operation, 1 where that is not set; one operation at a time) and, on the CPU, its
+// execution mode and the C library's handling of freed memory. Inputs are used where they lie,
+// outputs are copied once into place. Used by one thread. No LibTorch header is needed to use it.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,11 @@
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
+
+// What the first use of LibTorch costs a process on the CPU, as far as it depends on no share and
+// no model: 20 ms of finding operators and making the first kernels, and 64 MB of heap that the
+// kernel maps in advance. No second thread exists afterwards. May throw what LibTorch throws.
+void prepare_torch();
 
 class TorchExecutor final : public Executor {
  public:
@@ -25,18 +30,21 @@ class TorchExecutor final : public Executor {
 
   // Freezes the model and keeps the faster of two forms of it: as frozen, or further rewritten by
   // LibTorch's optimize_for_inference, which gains up to 45 % on some networks and costs up to 30 %
-  // on others; the second only where it answers the same. Both are timed here, on this machine and
-  // this share, with batches of one.
+  // on others; the second only where it answers the same. Both are timed here, on this machine,
+  // with batches of one. Where `form` tells which one an earlier load() has found, that one alone
+  // is made: a third to a half of the work.
   //
-  // Then runs batches of 1, 2, 4, .. max_batch, as many of them as fit two seconds by the time that
-  // the smaller ones took: the first batch of a size costs 5 to 30 % more, and a proxy that is not
-  // ready yet costs everybody.
+  // Then runs batches of 1, 2, 4, .. max_batch, as many of them as fit a fifth of a second by the
+  // time that the smaller ones took, and has memory mapped for the largest: what is left then of
+  // the extra cost of a size's first batch is a few milliseconds, and a proxy that is not ready yet
+  // costs everybody. Two are always tried where two are allowed and the form is not known: a model
+  // exported for one batch size fails there.
   //
   // Replaces a model of the same name once all this is done.
   // Fails with not_found (no such file) or invalid (not TorchScript, does not run on the declared
   // inputs, answers with other outputs than declared, does not take any batch size); the message
   // names the file and the difference.
-  [[nodiscard]] Status load(const ModelToLoad& model) override;
+  [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& model) override;
 
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;
 

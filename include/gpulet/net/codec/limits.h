@@ -16,6 +16,7 @@ inline constexpr std::size_t kMaxStatusMessageBytes = 4096;  // encode cuts a lo
 inline constexpr std::size_t kMaxTensors = 64;               // inputs of a model, and outputs
 inline constexpr std::size_t kMaxDimensions = 16;
 inline constexpr std::size_t kMaxModels = 1024;   // in one list
+inline constexpr std::size_t kMaxVariables = 64;  // of a proxy's environment
 inline constexpr std::size_t kMaxDevices = 1024;  // of one backend
 inline constexpr std::size_t kMaxGpulets = 4096;  // of one backend
 inline constexpr std::uint32_t kMaxBatch = 1024;  // requests in one batch

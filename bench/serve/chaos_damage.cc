@@ -1,0 +1,174 @@
+#include "bench/serve/chaos_damage.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "bench/serve/support/inventory.h"
+
+namespace gpulet::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kLongestWhile_s = 4;
+constexpr double kShortestWhile_s = 0.2;
+constexpr Duration kTimeToEnd = std::chrono::seconds(20);
+
+std::string backend_name(std::size_t index) { return "backend " + std::to_string(index); }
+
+}  // namespace
+
+ChaosDamage::ChaosDamage(Site& site, std::uint64_t seed, bool models)
+    : site_(site), random_(stream_seed(seed, "damage")), models_(models) {}
+
+void ChaosDamage::start_backends() {
+  for (std::size_t i = 0; i < site_.backends(); ++i) {
+    links_.push_back(std::make_unique<CuttableLink>(site_.backend_port()));
+    site_.start_backend(i, links_.back()->port());
+  }
+}
+
+void ChaosDamage::one_more(TimePoint until) {
+  using Damage = bool (ChaosDamage::*)(TimePoint);
+  struct Choice {
+    Damage damage;
+    std::uint64_t weight;
+  };
+  const std::vector<Choice> choices = {
+      {&ChaosDamage::kill_proxy, 5},       {&ChaosDamage::stop_proxy, 3},
+      {&ChaosDamage::kill_backend, 2},     {&ChaosDamage::stop_backend, 2},
+      {&ChaosDamage::silence_link, 3},     {&ChaosDamage::break_link, 2},
+      {&ChaosDamage::restart_frontend, 1}, {&ChaosDamage::withdraw_model, models_ ? 2U : 0U}};
+  std::uint64_t all = 0;
+  for (const Choice& choice : choices) all += choice.weight;
+  std::uint64_t drawn = random_.below(all);
+  for (const Choice& choice : choices) {
+    if (drawn < choice.weight) {
+      (this->*choice.damage)(until);
+      return;
+    }
+    drawn -= choice.weight;
+  }
+}
+
+void ChaosDamage::mend_what_is_due() {
+  const TimePoint now = Clock::now();
+  std::vector<Mend> due;
+  for (Mend& mend : mends_) {
+    if (mend.at <= now) due.push_back(std::move(mend));
+  }
+  std::erase_if(mends_, [now](const Mend& mend) { return mend.at <= now; });
+  for (const Mend& mend : due) mend.mend();
+}
+
+void ChaosDamage::mend_everything() {
+  for (const Mend& mend : std::exchange(mends_, {})) mend.mend();
+}
+
+bool ChaosDamage::damaged(const std::string& what) const {
+  return std::any_of(mends_.begin(), mends_.end(),
+                     [&](const Mend& mend) { return mend.what == what; });
+}
+
+void ChaosDamage::damaged_until(TimePoint until, const std::string& what,
+                                std::function<void()> mend) {
+  mends_.push_back({until, what, std::move(mend)});
+}
+
+ChaosDamage::TimePoint ChaosDamage::a_while(TimePoint until) {
+  const double seconds =
+      kShortestWhile_s + random_.uniform() * (kLongestWhile_s - kShortestWhile_s);
+  return std::min(until, Clock::now() + from_seconds(seconds));
+}
+
+pid_t ChaosDamage::any_proxy() {
+  std::vector<ProcessFacts> proxies = processes_with(site_.mark());
+  std::erase_if(proxies, [](const ProcessFacts& process) {
+    return process.program != "gpulet-proxy-simulated";
+  });
+  return proxies.empty() ? 0 : proxies[random_.below(proxies.size())].pid;
+}
+
+bool ChaosDamage::kill_proxy(TimePoint /*until*/) {
+  const pid_t proxy = any_proxy();
+  if (proxy == 0) return false;
+  ::kill(proxy, SIGKILL);
+  ++done_["proxy killed"];
+  return true;
+}
+
+bool ChaosDamage::stop_proxy(TimePoint until) {
+  const pid_t proxy = any_proxy();
+  if (proxy == 0) return false;
+  ::kill(proxy, SIGSTOP);
+  ++done_["proxy stopped"];
+  damaged_until(a_while(until), "proxy", [proxy] { ::kill(proxy, SIGCONT); });
+  return true;
+}
+
+bool ChaosDamage::kill_backend(TimePoint until) {
+  if (site_.backends() < 2) return false;
+  const std::size_t index = 1 + random_.below(site_.backends() - 1);
+  if (damaged(backend_name(index))) return false;
+  const bool by_force = random_.below(2) == 0;
+  DaemonProcess& backend = site_.backend(index);
+  backend.signal(by_force ? SIGKILL : SIGTERM);
+  ++done_[by_force ? "backend killed" : "backend told to stop"];
+  damaged_until(a_while(until), backend_name(index), [this, index] {
+    if (!site_.backend(index).wait_for_end(kTimeToEnd)) ++done_["backend that would not end"];
+    site_.start_backend(index, links_[index]->port());
+  });
+  return true;
+}
+
+bool ChaosDamage::stop_backend(TimePoint until) {
+  const std::size_t index = random_.below(site_.backends());
+  if (damaged(backend_name(index))) return false;
+  site_.backend(index).signal(SIGSTOP);
+  ++done_["backend stopped"];
+  damaged_until(a_while(until), backend_name(index),
+                [this, index] { site_.backend(index).signal(SIGCONT); });
+  return true;
+}
+
+bool ChaosDamage::silence_link(TimePoint until) {
+  const std::size_t index = random_.below(links_.size());
+  const std::string name = "link " + std::to_string(index);
+  if (damaged(name)) return false;
+  links_[index]->silence();
+  ++done_["link cut"];
+  damaged_until(a_while(until), name, [this, index] { links_[index]->heal(); });
+  return true;
+}
+
+bool ChaosDamage::break_link(TimePoint /*until*/) {
+  links_[random_.below(links_.size())]->break_all();
+  ++done_["link broken"];
+  return true;
+}
+
+bool ChaosDamage::restart_frontend(TimePoint until) {
+  if (damaged("frontend")) return false;
+  const bool by_force = random_.below(2) == 0;
+  site_.frontend().signal(by_force ? SIGKILL : SIGTERM);
+  ++done_[by_force ? "frontend killed" : "frontend told to stop"];
+  const TimePoint soon = std::min(a_while(until), Clock::now() + std::chrono::seconds(1));
+  damaged_until(soon, "frontend", [this] {
+    if (!site_.frontend().wait_for_end(kTimeToEnd)) ++done_["frontend that would not end"];
+    site_.start_frontend();
+  });
+  return true;
+}
+
+bool ChaosDamage::withdraw_model(TimePoint until) {
+  if (damaged("models")) return false;
+  const std::string model = site_.models().back().name;
+  site_.withdraw_model(model);
+  ++done_["model withdrawn"];
+  damaged_until(a_while(until), "models", [this] { site_.restore_models(); });
+  return true;
+}
+
+}  // namespace gpulet::bench

@@ -1,0 +1,67 @@
+// ChaosDamage: what goes wrong at a site, drawn from a seed: a proxy or a backend is killed, or
+// stopped for a while; a backend's link falls silent, or breaks; the frontend is killed or told to
+// stop, and starts again; a model is taken out of the models' file and comes back. Everything is
+// mended after a while. Backend 0 is never killed, so that what it leaks adds up. One thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/serve/support/cuttable_link.h"
+#include "bench/serve/support/site.h"
+#include "gpulet/core/random.h"
+
+namespace gpulet::bench {
+
+class ChaosDamage {
+ public:
+  // `models`: the models' file changes, too.
+  ChaosDamage(Site& site, std::uint64_t seed, bool models);
+
+  // Each at the other end of a link of its own.
+  void start_backends();
+  // Does one; what it breaks is mended `until` at the latest.
+  void one_more(std::chrono::steady_clock::time_point until);
+  void mend_what_is_due();
+  void mend_everything();
+
+  // How often what was done.
+  [[nodiscard]] const std::map<std::string, std::size_t>& done() const { return done_; }
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  struct Mend {
+    TimePoint at;
+    std::string what;  // one damage at a time to the same thing
+    std::function<void()> mend;
+  };
+
+  [[nodiscard]] bool damaged(const std::string& what) const;
+  void damaged_until(TimePoint until, const std::string& what, std::function<void()> mend);
+  [[nodiscard]] TimePoint a_while(TimePoint until);
+  [[nodiscard]] pid_t any_proxy();
+
+  bool kill_proxy(TimePoint until);
+  bool stop_proxy(TimePoint until);
+  bool kill_backend(TimePoint until);
+  bool stop_backend(TimePoint until);
+  bool silence_link(TimePoint until);
+  bool break_link(TimePoint until);
+  bool restart_frontend(TimePoint until);
+  bool withdraw_model(TimePoint until);
+
+  Site& site_;
+  Random random_;
+  bool models_;
+  std::vector<std::unique_ptr<CuttableLink>> links_;
+  std::vector<Mend> mends_;
+  std::map<std::string, std::size_t> done_;
+};
+
+}  // namespace gpulet::bench

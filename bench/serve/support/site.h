@@ -1,0 +1,111 @@
+// Site: a frontend and backends as processes on loopback, with simulated devices (or whatever a
+// backend's file says), in a temporary directory that goes with it. Ports stay the same when the
+// frontend is started again. One thread.
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/serve/support/daemon_process.h"
+#include "bench/serve/support/status_view.h"
+#include "bench/serve/support/traffic.h"
+#include "gpulet/config/cluster_config.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/profile/profile.h"
+
+namespace gpulet::bench {
+
+// A model without a file is made up for simulated devices: a batch of b on p percent takes
+// (fixed_ms + b * item_ms) * (100 / p) ms, like a network that keeps its share busy.
+struct SiteModel {
+  std::string name;
+  double fixed_ms = 2;
+  double item_ms = 1;
+  double slo_ms = 100;
+  double rate = 1;  // configured
+  std::uint32_t max_batch = 32;
+  std::filesystem::path file{};                                   // a real one, absolute
+  std::vector<TensorSpec> inputs{{"x", DataType::uint8, {784}}};  // a small picture
+  std::vector<TensorSpec> outputs{{"y", DataType::uint8, {10}}};
+};
+
+// What a models' file says, for a site with real models. Throws std::runtime_error.
+[[nodiscard]] std::vector<SiteModel> real_models(const std::filesystem::path& models_file);
+
+// Of a simulated device, in percent: what a backend's file means where it names none.
+inline constexpr std::array<int, 6> kSizes = {20, 40, 50, 60, 80, 100};
+
+struct SiteOptions {
+  std::vector<SiteModel> models;
+  std::uint32_t backends = 1;
+  std::uint32_t devices_each = 1;
+  // Not empty: real proxies, a device of one core for each backend, whose profile is the only one
+  // in that directory.
+  std::filesystem::path measured{};
+  double period_s = 20;
+  std::filesystem::path programs{};  // directory of gpulet-frontend and the others
+  std::filesystem::path keep{};      // a new directory that stays, instead of a temporary one
+};
+
+// What the site's frontend plans with: the profile of its devices ("card" where they are simulated,
+// with batches to 32), and the devices of each backend. Throws std::runtime_error.
+[[nodiscard]] profile::Profile profile_of(const SiteOptions& options);
+[[nodiscard]] std::vector<config::NodeConfig> nodes_of(const SiteOptions& options);
+
+class Site {
+ public:
+  // Writes the files and starts the frontend. Throws std::runtime_error.
+  explicit Site(SiteOptions options);
+  ~Site();
+  Site(const Site&) = delete;
+  Site& operator=(const Site&) = delete;
+
+  void start_frontend();
+  void start_backends();
+  // `frontend_port`: where it finds the frontend; 0: the frontend itself.
+  void start_backend(std::size_t index, std::uint16_t frontend_port = 0);
+
+  // Until `what` holds for the status; throws with the logs' place where it does not in time.
+  StatusView wait_until(const std::function<bool(const StatusView&)>& what, Duration patience,
+                        const std::string& wanted);
+  StatusView wait_until_serving(Duration patience = std::chrono::seconds(60));
+
+  [[nodiscard]] config::Endpoint target() const { return {"127.0.0.1", client_port_}; }
+  [[nodiscard]] std::uint16_t backend_port() const { return backend_port_; }
+  [[nodiscard]] DaemonProcess& frontend() { return *frontend_; }
+  [[nodiscard]] DaemonProcess& backend(std::size_t index) { return *backends_.at(index); }
+  [[nodiscard]] std::size_t backends() const { return backends_.size(); }
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+  // NAME=VALUE in the environment of all its processes and their children.
+  [[nodiscard]] const std::string& mark() const { return mark_; }
+
+  [[nodiscard]] const std::vector<SiteModel>& models() const { return options_.models; }
+  // Edits the models' file, as an operator would: in one step.
+  void withdraw_model(const std::string& model) const;
+  void restore_models() const { write_models(options_.models); }
+
+  // What clients send to a model of the site.
+  [[nodiscard]] Stream stream(const std::string& model, std::vector<RateFrom> rates) const;
+
+  // Ends all of them, the frontend first. False where one did not end, or not well.
+  bool stop();
+
+ private:
+  void write_files() const;
+  void write_backend(const config::NodeConfig& node) const;
+  void write_models(const std::vector<SiteModel>& models) const;
+
+  SiteOptions options_;
+  std::filesystem::path directory_;
+  std::string mark_;
+  std::uint16_t client_port_ = 0;
+  std::uint16_t backend_port_ = 0;
+  std::unique_ptr<DaemonProcess> frontend_;
+  std::vector<std::unique_ptr<DaemonProcess>> backends_;
+};
+
+}  // namespace gpulet::bench

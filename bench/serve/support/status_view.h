@@ -1,0 +1,75 @@
+// StatusView: what the benches look at in a frontend's status document (docs/status.md), and Watch,
+// which asks for it all along and keeps how long each answer took.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+
+namespace gpulet::bench {
+
+struct StatusView {
+  std::string state;
+  std::uint64_t epoch = 0;
+  bool reorganising = false;
+  double last_took_ms = 0;  // the last reorganisation, from decision to serving
+  bool schedulable = false;
+  std::size_t nodes = 0;
+  std::size_t devices_in_use = 0;  // with a gpulet that is part of the plan in force
+  std::size_t gpulets = 0;         // all that there are, also those preparing and retiring
+  std::size_t gpulets_ready = 0;
+  double share_percent = 0;  // of all gpulets in the plan together
+  struct Model {
+    double rate_seen = 0;
+    double rate_planned = 0;
+    double rate_unserved = 0;
+  };
+  std::map<std::string, Model> models;
+  std::vector<std::string> events;
+
+  // Serves everything it was asked for, and nothing is on its way.
+  [[nodiscard]] bool settled() const {
+    return state == "serving" && !reorganising && schedulable && gpulets == gpulets_ready;
+  }
+};
+
+[[nodiscard]] StatusView parse_status(const std::string& json);
+[[nodiscard]] Result<StatusView> fetch_view(const config::Endpoint& target,
+                                            Duration timeout = std::chrono::seconds(5));
+
+struct StatusSample {
+  std::chrono::steady_clock::time_point at;  // when the question was sent
+  Duration took{};
+  std::optional<StatusView> view;  // none: no answer
+};
+
+// One thread of its own; asks every `period`, the connection included, each time anew.
+class Watch {
+ public:
+  Watch(config::Endpoint target, Duration period);
+  ~Watch() = default;  // stops
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Stops and gives everything. Once.
+  [[nodiscard]] std::vector<StatusSample> finish();
+
+ private:
+  void run(const std::stop_token& stop);
+
+  config::Endpoint target_;
+  Duration period_;
+  std::vector<StatusSample> samples_;  // the thread's until it has ended
+  std::jthread thread_;
+};
+
+}  // namespace gpulet::bench

@@ -1,0 +1,76 @@
+// ModelVersions: the models by name, and the versions of each: the one in force, the one that is
+// being warmed to take over, and those on their way out. Each version is a model of its own in the
+// Dispatcher; this is who is who. Plain bookkeeping; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/serve/dispatcher.h"
+#include "gpulet/serve/served_model.h"
+
+namespace gpulet::serve {
+
+struct ModelVersion {
+  ModelIndex index = 0;
+  std::string id;       // version_of
+  bool proven = false;  // some gpulet had it ready: a failure is not the file's
+};
+
+// A version that could not be loaded.
+struct RefusedVersion {
+  ServedModel model;
+  std::string id;
+  Status why;
+  Time until = kNever;  // then it is tried again; kNever: when its file changes or somebody asks
+};
+
+struct NamedModel {
+  ModelVersion current;
+  std::optional<ModelVersion> next;
+  std::optional<RefusedVersion> refused;  // the current one, or one that was to take over
+  std::size_t demand = 0;                 // index into Demands
+  bool waking = false;                    // a request came while it slept; no gpulet is ready yet
+
+  // What gpulets should have.
+  [[nodiscard]] const ModelVersion& wanted() const { return next ? *next : current; }
+  [[nodiscard]] bool current_refused() const { return refused && refused->id == current.id; }
+};
+
+struct LeavingVersion {
+  std::string name;
+  ModelVersion version;
+  bool removed = false;  // the name went, not only the version
+  bool closed = false;   // nothing of it waits any more
+};
+
+class ModelVersions {
+ public:
+  using ByName = std::map<std::string, NamedModel, std::less<>>;
+
+  [[nodiscard]] NamedModel* find(std::string_view name);
+  [[nodiscard]] const NamedModel* find(std::string_view name) const;
+  [[nodiscard]] ByName& named() { return named_; }
+  [[nodiscard]] const ByName& named() const { return named_; }
+  [[nodiscard]] std::vector<LeavingVersion>& leaving() { return leaving_; }
+  [[nodiscard]] const std::vector<LeavingVersion>& leaving() const { return leaving_; }
+
+  // The index of that version of that name, wherever it stands. Nothing where it is unknown.
+  [[nodiscard]] std::optional<ModelIndex> index_of(std::string_view name,
+                                                   std::string_view version) const;
+  // Takes it back from those that are leaving. Nothing where it is not among them.
+  [[nodiscard]] std::optional<ModelVersion> take_back(std::string_view name,
+                                                      std::string_view version);
+
+ private:
+  ByName named_;
+  std::vector<LeavingVersion> leaving_;
+};
+
+}  // namespace gpulet::serve

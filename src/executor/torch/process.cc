@@ -1,0 +1,143 @@
+#include "executor/torch/process.h"
+
+#include <ATen/Parallel.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <dlfcn.h>
+#include <malloc.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/script.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <sstream>
+#include <vector>
+
+#include "gpulet/executor/torch/torch_executor.h"
+
+namespace gpulet::executor {
+namespace {
+
+constexpr std::size_t kMegabyte = 1U << 20U;
+// Of the heap of a process without a model: the kernel's part of loading mobilenet_v2 is done then.
+constexpr std::size_t kHeapWithoutModel = 64 * kMegabyte;
+// More than this is not left lying about for batches that may never come.
+constexpr std::size_t kMostSpareHeap = 512 * kMegabyte;
+constexpr std::size_t kSpareHeapToKeep = 32 * kMegabyte;
+
+int intra_op_threads() {
+  const char* text =
+      std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe): nobody sets it here
+  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+}
+
+void set_threads(int threads) {
+  at::set_num_threads(threads);
+  // OpenBLAS has read its environment when the program was started, maybe for nobody in particular.
+  using SetThreads = void (*)(int);
+  if (auto* const set =
+          reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads")))
+    set(threads);
+  try {
+    at::set_num_interop_threads(1);
+  } catch (const std::exception&) {
+    // It may be said once in a process, and has been then.
+  }
+}
+
+void set_cpu_modes() {
+  // On the CPU the profiling executor gains nothing over the simple one (measured on all example
+  // models) and makes the first two batches of a model slow instead of one.
+  torch::jit::getExecutorMode() = false;
+  torch::jit::getProfilingMode() = false;
+  // Freed memory stays for the next batch. The C library gives large pieces back to the kernel and
+  // faults them in again, page by page: a third of the time of a batch of 8 on mobilenet_v2 and
+  // ssd_mobilenet_v1.
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+// The kernel maps memory when it is touched first: microseconds per page.
+void map_heap(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::malloc(bytes), &std::free);
+  if (memory == nullptr) return;
+  auto* const begin = static_cast<volatile char*>(memory.get());
+  for (std::size_t at = 0; at < bytes; at += page) begin[at] = 0;
+}
+
+// A little of everything that image models are made of.
+torch::jit::Module small_model() {
+  torch::jit::Module model("small");
+  model.register_parameter("filters", torch::ones({8, 3, 3, 3}), false);
+  model.register_parameter("depthwise", torch::ones({8, 1, 3, 3}), false);
+  model.register_parameter("weights", torch::ones({4, 8}), false);
+  model.register_buffer("mean", torch::zeros({8}));
+  model.register_buffer("variance", torch::ones({8}));
+  model.define(R"(
+def forward(self, x):
+    x = torch.conv2d(x, self.filters, None, [2, 2], [1, 1])
+    x = torch.batch_norm(x, None, None, self.mean, self.variance, False, 0.1, 1e-5, True)
+    x = torch.conv2d(torch.relu(x), self.depthwise, None, [1, 1], [1, 1], [1, 1], 8)
+    x = torch.adaptive_avg_pool2d(torch.max_pool2d(x, [2, 2], [2, 2]), [1, 1])
+    return torch.linear(torch.flatten(x, 1), self.weights, None)
+)");
+  model.eval();
+  return model;
+}
+
+class PeakCounter final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*pointer*/, std::int64_t bytes, std::int64_t /*allocated*/,
+                         std::int64_t /*reserved*/, c10::Device device) override {
+    if (!device.is_cpu()) return;
+    now_ += bytes;
+    peak_ = std::max(peak_, now_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  [[nodiscard]] std::size_t peak() const { return static_cast<std::size_t>(peak_); }
+
+ private:
+  std::int64_t now_ = 0;
+  std::int64_t peak_ = 0;
+};
+
+}  // namespace
+
+int set_process_up(const c10::Device& device) {
+  const int threads = intra_op_threads();
+  set_threads(threads);
+  if (device.is_cpu()) set_cpu_modes();
+  return threads;
+}
+
+std::size_t peak_tensor_bytes(const std::function<void()>& work) {
+  const auto counter = std::make_shared<PeakCounter>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, counter);
+  work();
+  return counter->peak();
+}
+
+void settle_heap(std::size_t bytes) {
+  const std::size_t wanted = std::min(bytes, kMostSpareHeap);
+  if (::mallinfo2().fordblks > wanted + kSpareHeapToKeep) ::malloc_trim(0);
+  map_heap(wanted);
+}
+
+void prepare_torch() {
+  set_threads(1);  // no second thread may exist before a share says how many there are to be
+  set_cpu_modes();
+  const c10::InferenceMode inference;
+  std::stringstream file;
+  small_model().save(file);
+  torch::jit::Module frozen = torch::jit::freeze(torch::jit::load(file));
+  const std::vector<c10::IValue> inputs{torch::ones({1, 3, 16, 16})};
+  frozen.forward(inputs);
+  torch::jit::optimize_for_inference(frozen).forward(inputs);
+  map_heap(kHeapWithoutModel);
+}
+
+}  // namespace gpulet::executor

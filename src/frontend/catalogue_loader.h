@@ -1,0 +1,80 @@
+// CatalogueLoader: what a frontend is to serve, from models.json, the files it names and the
+// profiles, and from what was asked for by hand since the start. Remembers the hashes of files that
+// have not changed. Blocking file I/O; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gpulet/config/application_config.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/core/status.h"
+#include "gpulet/serve/catalogue.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::frontend {
+
+using ModelFiles = std::map<std::string, std::filesystem::path, std::less<>>;  // by SHA-256
+
+struct LoadedCatalogue {
+  serve::Catalogue catalogue;
+  ModelFiles model_files;
+  std::vector<std::string> meant;  // the models that a change by hand names
+};
+
+class CatalogueLoader {
+ public:
+  explicit CatalogueLoader(config::FrontendConfig config) : config_(std::move(config)) {}
+
+  // Fails with the first error of any file (its name, place and mend): then nothing counts of what
+  // was read.
+  [[nodiscard]] Result<LoadedCatalogue> load();
+  // The same with a change by hand, which counts from then on if it did not fail.
+  [[nodiscard]] Result<LoadedCatalogue> change(const serve::ModelsChange& change);
+
+  // The files and folders to watch: a file's name in its folder; no names: whatever is in it.
+  [[nodiscard]] std::map<std::filesystem::path, std::set<std::string>> watched() const;
+
+ private:
+  // What a file looks like from outside; another look, another content.
+  struct Look {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::int64_t size = 0;
+    std::int64_t changed_ns = 0;
+    friend auto operator<=>(const Look&, const Look&) = default;
+  };
+  struct Hashed {
+    Look look;
+    std::string sha256;
+  };
+  struct ByHand {
+    std::map<std::string, config::ModelConfig> loaded;  // entries of other files
+    std::set<std::string> unloaded;
+  };
+
+  [[nodiscard]] static std::optional<Look> look_at(const std::filesystem::path& file);
+  [[nodiscard]] Result<std::vector<std::string>> apply(const serve::ModelsChange& change,
+                                                       const config::ServingConfig& serving,
+                                                       ByHand& by_hand) const;
+  [[nodiscard]] Result<LoadedCatalogue> assemble(const config::ServingConfig& serving,
+                                                 const ByHand& by_hand);
+  [[nodiscard]] Result<serve::ServedModel> served(const config::ModelConfig& model);
+  [[nodiscard]] Result<std::string> hash_of(const std::filesystem::path& file);
+  [[nodiscard]] Status read_profiles();
+
+  config::FrontendConfig config_;
+  ByHand by_hand_;
+  std::map<std::filesystem::path, Hashed> hashes_;
+  std::map<std::filesystem::path, Look> profile_looks_;
+  std::shared_ptr<const profile::ProfileSet> profiles_;
+  std::shared_ptr<const profile::InterferenceSet> interference_;
+};
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,200 @@
+// Dispatcher: which batch leaves when, and who cannot be served any more.
+#include <algorithm>
+#include <utility>
+
+#include "gpulet/batching/form.h"
+#include "gpulet/serve/dispatcher.h"
+
+namespace gpulet::serve {
+
+bool Dispatcher::backlogged(ModelIndex model) const {
+  return queues_[model].requests.size() > queues_[model].room;
+}
+
+// With a backlog, whoever would make a batch smaller than full makes room for the many behind:
+// otherwise the queue's head, always close to its deadline, would keep all batches small and the
+// goodput would collapse.
+Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time now) const {
+  const Time start = std::max(now, gpulet.busy_until);
+  const Duration execution =
+      backlogged(lane.model) ? lane.execution.back() : lane.execution.front();
+  return start + execution + gpulet.allowance.for_execution(execution);
+}
+
+void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) {
+  ModelQueue& state = queues_[model];
+  if (state.requests.empty()) return;
+  Time reachable = kNever;
+  for (const Place& place : state.places) {
+    if (!place.gpulet->ready) continue;
+    reachable = std::min(reachable, reachable_deadline(*place.gpulet, *place.lane, now));
+    if (reachable <= state.requests.front_deadline()) return;  // nobody is hopeless
+  }
+  const bool nobody = reachable == kNever;
+  if (nobody) reachable = now;  // a gpulet may yet come: only what is past its deadline is lost
+  for (Request& request : state.requests.take_due_before(reachable)) {
+    const bool slept = request.late_after != kNever;
+    const char* const why = !nobody ? ": the deadline could not be met any more"
+                            : slept ? ": it was asleep, and no gpulet was ready for it in time"
+                                    : ": no gpulet was ready before the deadline";
+    Status status(StatusCode::too_late, "model " + models_[model].name + why);
+    answer(model, std::move(request), std::move(status), {}, now, out);
+  }
+}
+
+void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
+                          DispatchOutput& out) {
+  ModelQueue& state = queues_[lane.model];
+  InFlight held;
+  held.gpulet = id;
+  held.model = lane.model;
+  held.requests = state.requests.take_due_from(reachable_deadline(gpulet, lane, now), count);
+  held.expected = lane.execution[held.requests.size() - 1];
+  for (Request& request : held.requests) {
+    request.trace.dispatched = now;
+    request.trace.gpulet = id;
+    request.trace.batch_size = static_cast<std::uint32_t>(held.requests.size());
+  }
+
+  Batch batch;
+  batch.id = next_batch_;
+  ++next_batch_.value;
+  batch.gpulet = id;
+  batch.model = models_[lane.model].name;
+  batch.count = static_cast<std::uint32_t>(held.requests.size());
+  // What was worth sending is worth starting as long as one request of it, the last one, can still
+  // make it.
+  batch.start_within =
+      std::max(Duration::zero(), held.requests.back().deadline - held.expected - now);
+  batch.expected_duration = held.expected;
+  batch.inputs = batching::gather_inputs(held.requests, models_[lane.model].input_sizes);
+
+  gpulet.expected += held.expected;
+  gpulet.busy_until = std::max(now, gpulet.busy_until) + held.expected;
+  held.predicted_end = gpulet.busy_until;
+  ++gpulet.in_flight;
+  ++state.in_flight;
+  lane.turn = now + gpulet.duty_cycle;
+  in_flight_.emplace(batch.id, std::move(held));
+  out.batches.push_back({gpulet.backend, std::move(batch)});
+}
+
+void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
+  for (const Place& place : queues_[model].places) {
+    Gpulet& gpulet = *place.gpulet;
+    while (gpulet.ready && gpulet.in_flight < kBatchesInFlight) {
+      const auto view = view_of(gpulet, *place.lane, now);
+      if (!view) break;
+      const std::size_t count = std::min(view->waiting, place.lane->execution.size());
+      dispatch(place.id, gpulet, *place.lane, static_cast<std::uint32_t>(count), now, out);
+    }
+  }
+}
+
+std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, const Lane& lane,
+                                                      Time now) const {
+  const batching::RequestQueue& queue = queues_[lane.model].requests;
+  if (queue.empty()) return std::nullopt;
+  const Time reachable = reachable_deadline(gpulet, lane, now);
+  batching::LaneView view;
+  view.waiting = queue.count_due_from(reachable);
+  if (view.waiting == 0) return std::nullopt;
+  view.most_urgent = queue.first_deadline_from(reachable);
+  view.execution = lane.execution;
+  view.turn = lane.turn;
+  view.start = std::max(now, gpulet.busy_until);
+  view.allowance = gpulet.allowance.for_execution(
+      lane.execution[std::min(view.waiting, lane.execution.size()) - 1]);
+  return view;
+}
+
+bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out) {
+  Gpulet& gpulet = *place.gpulet;
+  if (!gpulet.ready || gpulet.in_flight >= kBatchesInFlight) return false;
+  if (gpulet.lanes.size() > 1) return pump_in_turn(place, now, wake, out);
+  Lane& lane = gpulet.lanes.front();
+  const auto view = view_of(gpulet, lane, now);
+  if (!view) return false;
+  const batching::Decision decision = batching::decide(*view, now);
+  if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
+    wake = std::min(wake, wait->time);
+    return false;
+  }
+  dispatch(place.id, gpulet, lane, std::get<batching::Dispatch>(decision).count, now, out);
+  return true;
+}
+
+// Models that share a gpulet take turns without pause: whoever waits and was served longest ago is
+// next, with what waits by then. So a request that just missed a batch waits for one batch of every
+// lane at most, which is the round that was planned, whatever came between and however fast the
+// gpulet is. Waiting for full batches, or for a point in time, would let rounds drift apart; and a
+// batch bound while another runs would make the next one wait for both.
+bool Dispatcher::pump_in_turn(const Place& place, Time now, Time& wake, DispatchOutput& out) {
+  Gpulet& gpulet = *place.gpulet;
+  Lane* next = nullptr;
+  std::optional<batching::LaneView> chosen;
+  for (Lane& lane : gpulet.lanes) {
+    if (next != nullptr && lane.turn >= next->turn) continue;
+    if (const auto view = view_of(gpulet, lane, now)) {
+      next = &lane;
+      chosen = view;
+    }
+  }
+  if (next == nullptr) return false;
+  const auto count = static_cast<std::uint32_t>(std::min(chosen->waiting, next->execution.size()));
+  if (gpulet.in_flight > 0) {
+    const Time bind = gpulet.busy_until - time_ahead(*next, count);
+    if (now < bind) {
+      wake = std::min(wake, bind);
+      return false;
+    }
+  }
+  dispatch(place.id, gpulet, *next,
+           batching::largest_batch_by(next->execution, count, chosen->start + chosen->allowance,
+                                      chosen->most_urgent),
+           now, out);
+  return true;
+}
+
+// What it takes to bring a batch to its proxy.
+Duration Dispatcher::time_ahead(const Lane& lane, std::uint32_t count) const {
+  constexpr Duration kHandling = std::chrono::microseconds(300);
+  constexpr double kBytesPerSecond = 2e9;
+  const std::size_t bytes = models_[lane.model].input_bytes * count;
+  return kHandling + from_seconds(static_cast<double>(bytes) / kBytesPerSecond);
+}
+
+void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
+  ModelQueue& state = queues_[model];
+  Time wake = kNever;
+  for (const Place& place : state.places) {
+    while (pump_gpulet(place, now, wake, out)) {
+    }
+  }
+  drop_hopeless(model, now, out);
+  if (!state.requests.empty()) wake = std::min(wake, state.requests.front_deadline() + Duration(1));
+  if (wake < scheduled_wake_[model]) {
+    scheduled_wake_[model] = wake;
+    wakes_.emplace(wake, model);
+  }
+}
+
+void Dispatcher::pump(Time now, DispatchOutput& out) {
+  while (!wakes_.empty() && wakes_.top().first <= now) {
+    const auto [time, model] = wakes_.top();
+    wakes_.pop();
+    if (scheduled_wake_[model] != time) continue;  // an earlier entry took its place
+    scheduled_wake_[model] = kNever;
+    touch(model);
+  }
+  while (!touched_.empty()) {
+    const ModelIndex model = touched_.back();
+    touched_.pop_back();
+    queues_[model].touched = false;
+    pump_model(model, now, out);
+  }
+}
+
+Time Dispatcher::next_wake() const { return wakes_.empty() ? kNever : wakes_.top().first; }
+
+}  // namespace gpulet::serve

@@ -1,0 +1,370 @@
+// FrontendCore: models that come, change and go while others are served.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "gpulet/serve/frontend_core.h"
+
+namespace gpulet::serve {
+namespace {
+
+// Asking again for the same file will not help.
+bool is_lasting(const Status& why) {
+  return why.code() == StatusCode::invalid || why.code() == StatusCode::not_found;
+}
+
+bool same_settings(const ServedModel& a, const ServedModel& b) {
+  return a.slo_ms == b.slo_ms && a.configured_rate == b.configured_rate &&
+         a.max_batch == b.max_batch;
+}
+
+}  // namespace
+
+void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& effects) {
+  Catalogue& catalogue = event.catalogue;
+  bool changed = catalogue.profiles != profiles_;
+  if (changed && catalogue.profiles != nullptr) {
+    profiles_ = std::move(catalogue.profiles);
+    interference_ = std::move(catalogue.interference);
+  }
+  std::set<std::string> present;
+  for (ServedModel& model : catalogue.models) {
+    present.insert(model.name);
+    const bool asked_for = std::find(event.asked_for.begin(), event.asked_for.end(), model.name) !=
+                           event.asked_for.end();
+    if (NamedModel* const known = versions_.find(model.name)) {
+      changed = change_model(*known, model, asked_for, now, effects) || changed;
+    } else {
+      note(false,
+           "model " + model.name + " is registered, version " + short_version(version_of(model)),
+           now, effects);
+      add_model(model, now);
+      changed = true;
+    }
+    if (!asked_for) continue;
+    demands_.wake(versions_.find(model.name)->demand);
+    changed = held_back_.erase(model.name) > 0 || !has_ready_lane(model.name) || changed;
+  }
+  std::vector<std::string> gone;
+  for (const auto& [name, known] : versions_.named()) {
+    if (!present.contains(name)) gone.push_back(name);
+  }
+  for (const std::string& name : gone) remove_model(name, now, effects);
+  changed = replace_applications(catalogue.applications, catalogue.models, now) || changed;
+  if (!changed && gone.empty()) return;
+
+  // What is being planned is out of date: its answer will not be looked at.
+  plan_pending_ = false;
+  ++plan_number_;
+  want_plan("the models changed");
+}
+
+void FrontendCore::on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects) {
+  note(true, "the models stay as they are: " + event.why.message(), now, effects);
+}
+
+void FrontendCore::add_model(ServedModel model, Time now) {
+  NamedModel named;
+  const std::string name = model.name;
+  named.current.id = version_of(model);
+  named.demand = demands_.add(model, now);
+  if (auto back = versions_.take_back(name, named.current.id)) {
+    named.current = std::move(*back);
+    dispatcher_.change(named.current.index, std::move(model));
+  } else {
+    named.current.index = dispatcher_.add(std::move(model));
+  }
+  versions_.named().insert_or_assign(name, std::move(named));
+}
+
+bool FrontendCore::change_model(NamedModel& known, const ServedModel& model, bool asked_for,
+                                Time now, FrontendEffects& effects) {
+  std::string id = version_of(model);
+  bool changed = change_settings(known, model, now);
+  if (id == known.current.id) {
+    if (known.next) {
+      drop_next(known, effects);
+      changed = true;
+    }
+    const bool again = asked_for && known.current_refused();
+    if (again || !known.current_refused()) known.refused.reset();
+    return changed || again;
+  }
+  if (known.next && known.next->id == id) return changed;
+  if (known.refused && known.refused->id == id && !asked_for) return changed;
+  stage_version(known, model, std::move(id), now, effects);
+  return true;
+}
+
+bool FrontendCore::change_settings(const NamedModel& known, const ServedModel& model, Time now) {
+  if (same_settings(dispatcher_.models()[known.current.index], model)) return false;
+  const auto settle = [&](ModelIndex index) {
+    ServedModel changed = dispatcher_.models()[index];
+    changed.slo_ms = model.slo_ms;
+    changed.configured_rate = model.configured_rate;
+    changed.max_batch = model.max_batch;
+    dispatcher_.change(index, std::move(changed));
+  };
+  settle(known.current.index);
+  if (known.next) settle(known.next->index);
+  demands_.change(known.demand, model, now);
+  return true;
+}
+
+void FrontendCore::stage_version(NamedModel& known, const ServedModel& model, std::string id,
+                                 Time now, FrontendEffects& effects) {
+  if (known.next) drop_next(known, effects);
+  known.refused.reset();
+  ModelVersion version;
+  if (auto back = versions_.take_back(model.name, id)) {
+    version = std::move(*back);
+    dispatcher_.change(version.index, model);
+  } else {
+    version.index = dispatcher_.add(model);
+    version.id = std::move(id);
+  }
+  note(false,
+       "model " + model.name + ": version " + short_version(version.id) +
+           " is to take over from version " + short_version(known.current.id),
+       now, effects);
+  known.next = std::move(version);
+  // Nothing serves it and nothing waits for it: there is nobody to take over from.
+  const ModelIndex current = known.current.index;
+  if (!demands_.asleep(known.demand) || !dispatcher_.unused(current)) return;
+  DispatchOutput output;
+  take_over(known, output, now, effects);
+  emit(std::move(output), effects);
+}
+
+void FrontendCore::drop_next(NamedModel& known, FrontendEffects& effects) {
+  const std::string& name = dispatcher_.models()[known.next->index].name;
+  // A plan that brings it would take the gpulets of the version in force, and give nothing.
+  const auto holds_it = [&](const auto& part) {
+    const FleetGpulet* const gpulet = fleet_.find(part.first);
+    return gpulet != nullptr &&
+           std::any_of(gpulet->models.begin(), gpulet->models.end(), [&](const auto& loaded) {
+             return loaded.name == name && loaded.version == known.next->id;
+           });
+  };
+  if (rollout_ && std::any_of(rollout_->parts().begin(), rollout_->parts().end(), holds_it))
+    cancel_rollout(effects);
+  versions_.leaving().push_back({name, std::move(*known.next), false, false});
+  known.next.reset();
+}
+
+void FrontendCore::take_over(NamedModel& known, DispatchOutput& output, Time now,
+                             FrontendEffects& effects) {
+  const std::string name = dispatcher_.models()[known.next->index].name;
+  dispatcher_.succeed(known.current.index, known.next->index, output);
+  versions_.leaving().push_back({name, std::move(known.current), false, true});
+  known.current = std::move(*known.next);
+  known.next.reset();
+  note(false, "model " + name + ": version " + short_version(known.current.id) + " has taken over",
+       now, effects);
+}
+
+void FrontendCore::remove_model(const std::string& name, Time now, FrontendEffects& effects) {
+  NamedModel& known = *versions_.find(name);
+  if (known.next) drop_next(known, effects);
+  demands_.remove(known.demand);
+  held_back_.erase(name);
+  versions_.leaving().push_back({name, std::move(known.current), true, false});
+  versions_.named().erase(name);
+  note(false, "model " + name + " is removed", now, effects);
+  DispatchOutput output;
+  sweep_versions(output);
+  emit(std::move(output), effects);
+}
+
+std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route>& routes, Time now,
+                                                         DispatchOutput& output) {
+  const auto routed = [&](ModelIndex model, bool only_ready) {
+    return std::any_of(routes.begin(), routes.end(), [&](const Route& route) {
+      const bool counts = !only_ready || fleet_.find(route.gpulet)->state == GpuletState::ready;
+      return counts && std::any_of(route.lanes.begin(), route.lanes.end(),
+                                   [model](const LaneSpec& lane) { return lane.model == model; });
+    });
+  };
+  std::vector<std::string> successions;
+  for (const auto& [name, known] : versions_.named()) {
+    if (!known.next || !routed(known.next->index, false) || routed(known.current.index, true))
+      continue;
+    successions.push_back(name);
+    const ServedModel& old = dispatcher_.models()[known.current.index];
+    const ServedModel& next = dispatcher_.models()[known.next->index];
+    const bool can_follow = old.inputs == next.inputs && old.outputs == next.outputs;
+    if (!can_follow) dispatcher_.flush(known.current.index, now, output);
+  }
+  for (const LeavingVersion& leaving : versions_.leaving()) {
+    if (!leaving.closed && !routed(leaving.version.index, false))
+      dispatcher_.flush(leaving.version.index, now, output);
+  }
+  return successions;
+}
+
+void FrontendCore::sweep_versions(DispatchOutput& output) {
+  for (LeavingVersion& leaving : versions_.leaving()) {
+    if (leaving.closed || dispatcher_.has_lane(leaving.version.index)) continue;
+    dispatcher_.close(leaving.version.index,
+                      {StatusCode::unavailable, "model " + leaving.name + " was removed"}, output);
+    leaving.closed = true;
+  }
+  std::erase_if(versions_.leaving(), [this](const LeavingVersion& leaving) {
+    const bool gone = leaving.closed && dispatcher_.unused(leaving.version.index);
+    if (gone) dispatcher_.forget(leaving.version.index);
+    return gone;
+  });
+}
+
+// ---- versions that cannot be loaded
+
+void FrontendCore::proven(const std::vector<schedule::LoadedModel>& models) {
+  for (const schedule::LoadedModel& model : models) {
+    NamedModel* const known = versions_.find(model.name);
+    if (known == nullptr) continue;
+    if (known->current.id == model.version) known->current.proven = true;
+    if (known->next && known->next->id == model.version) known->next->proven = true;
+  }
+}
+
+bool FrontendCore::refuse_unproven(const std::vector<schedule::LoadedModel>& models,
+                                   const Status& why, Time now, FrontendEffects& effects) {
+  std::vector<std::string> suspects;
+  for (const schedule::LoadedModel& model : models) {
+    const NamedModel* const known = versions_.find(model.name);
+    if (known == nullptr || known->wanted().id != model.version || known->wanted().proven) continue;
+    suspects.push_back(model.name);
+  }
+  // Backends name the model that failed, where they know.
+  const auto named = [&why](const std::string& name) {
+    return why.message().find("model '" + name + "'") != std::string::npos;
+  };
+  if (std::any_of(suspects.begin(), suspects.end(), named))
+    std::erase_if(suspects, [&named](const std::string& name) { return !named(name); });
+  for (const std::string& name : suspects) refuse_version(*versions_.find(name), why, now, effects);
+  return !suspects.empty();
+}
+
+void FrontendCore::refuse_version(NamedModel& known, const Status& why, Time now,
+                                  FrontendEffects& effects) {
+  const ServedModel model = dispatcher_.models()[known.wanted().index];
+  const std::string refused = short_version(known.wanted().id);
+  known.refused = {model, known.wanted().id, why,
+                   is_lasting(why) ? kNever : now + options_.hold_back};
+  std::string text =
+      "model " + model.name + ": version " + refused + " is refused: " + why.message();
+  if (known.next) {
+    drop_next(known, effects);
+    text += "; version " + short_version(known.current.id) + " stays";
+  } else {
+    known.waking = false;
+    DispatchOutput output;
+    dispatcher_.refuse_waiting(
+        known.current.index,
+        {StatusCode::unavailable, "model " + model.name + " could not be loaded: " + why.message()},
+        output);
+    emit(std::move(output), effects);
+  }
+  note(true, std::move(text), now, effects);
+  want_plan("a version of " + model.name + " was refused");
+}
+
+void FrontendCore::hold_back(const std::vector<schedule::LoadedModel>& models, Time now) {
+  for (const schedule::LoadedModel& model : models) {
+    const NamedModel* const known = versions_.find(model.name);
+    if (known != nullptr && known->wanted().id == model.version)
+      held_back_[model.name] = now + options_.hold_back;
+  }
+}
+
+void FrontendCore::retry_refused(Time now, FrontendEffects& effects) {
+  for (auto& [name, known] : versions_.named()) {
+    if (!known.refused || known.refused->until > now) continue;
+    const RefusedVersion refused = *std::exchange(known.refused, std::nullopt);
+    if (refused.id != known.current.id)
+      stage_version(known, refused.model, refused.id, now, effects);
+    want_plan("models that failed are tried again");
+  }
+}
+
+void FrontendCore::refuse_wakers(FrontendEffects& effects) {
+  DispatchOutput output;
+  for (auto& [name, known] : versions_.named()) {
+    if (!known.waking) continue;
+    const std::string reason = why_unserved(name, known);
+    if (reason.empty()) continue;
+    known.waking = false;
+    dispatcher_.refuse_waiting(
+        known.current.index,
+        {StatusCode::unavailable, "model " + name + " has no place: " + reason}, output);
+  }
+  emit(std::move(output), effects);
+}
+
+// ---- what is asked of them
+
+bool FrontendCore::withheld(const std::string& name) const {
+  const NamedModel* const known = versions_.find(name);
+  return held_back_.contains(name) || (known != nullptr && known->current_refused());
+}
+
+bool FrontendCore::has_ready_lane(const std::string& name) const {
+  const NamedModel* const known = versions_.find(name);
+  return known != nullptr && dispatcher_.has_ready_lane(known->current.index);
+}
+
+std::optional<ModelIndex> FrontendCore::lane_model(GpuletId gpulet, const std::string& name) const {
+  for (const schedule::LoadedModel& loaded : fleet_.find(gpulet)->models) {
+    if (loaded.name == name) return versions_.index_of(name, loaded.version);
+  }
+  return std::nullopt;
+}
+
+std::vector<schedule::RunningGpulet> FrontendCore::running_gpulets() const {
+  std::vector<schedule::RunningGpulet> running = fleet_.running();
+  const auto wanted = [this](const schedule::LoadedModel& loaded) {
+    const NamedModel* const known = versions_.find(loaded.name);
+    return known != nullptr && known->wanted().id == loaded.version &&
+           !demands_.asleep(known->demand);
+  };
+  for (schedule::RunningGpulet& gpulet : running) {
+    if (std::all_of(gpulet.models.begin(), gpulet.models.end(), wanted)) continue;
+    for (schedule::LoadedModel& loaded : gpulet.models) loaded.max_batch = 0;
+  }
+  return running;
+}
+
+ModelState FrontendCore::state_of(const std::string& name, const NamedModel& known) const {
+  if (dispatcher_.has_ready_lane(known.current.index)) return ModelState::ready;
+  if (withheld(name)) return ModelState::unavailable;
+  if (demands_.asleep(known.demand)) return ModelState::idle;
+  return why_unserved(name, known).empty() ? ModelState::loading : ModelState::unavailable;
+}
+
+std::string FrontendCore::reason_of(const std::string& name, const NamedModel& known) const {
+  if (known.current_refused()) return why_unserved(name, known);
+  if (known.refused) {
+    return "version " + short_version(known.refused->id) +
+           " is refused: " + known.refused->why.message();
+  }
+  if (known.next) return "version " + short_version(known.next->id) + " is being warmed";
+  if (held_back_.contains(name)) return "held back for a while: its gpulet failed";
+  const auto unserved =
+      std::find_if(plan_.unserved.begin(), plan_.unserved.end(),
+                   [&name](const auto& candidate) { return candidate.model == name; });
+  return unserved == plan_.unserved.end() ? std::string() : unserved->reason;
+}
+
+bool FrontendCore::knows_file(std::string_view sha256) const {
+  const auto of_file = [&](const ModelVersion& version) {
+    return dispatcher_.models()[version.index].sha256 == sha256;
+  };
+  const auto& named = versions_.named();
+  return std::any_of(named.begin(), named.end(), [&](const auto& entry) {
+    const NamedModel& known = entry.second;
+    return of_file(known.current) || (known.next && of_file(*known.next)) ||
+           (known.refused && known.refused->model.sha256 == sha256);
+  });
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,286 @@
+// Models that come, change and go while others are served; models that sleep and wake.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/serve/world.h"
+
+namespace gpulet::serve {
+namespace {
+
+using std::chrono::seconds;
+using testing::byte_model;
+using testing::card_profile;
+using testing::World;
+
+constexpr Time at_s(double seconds_from_start) {
+  return Time(seconds(1)) + from_seconds(seconds_from_start);
+}
+
+ServedModel version(const std::string& name, const std::string& hash, double slo_ms = 100,
+                    double rate = 40) {
+  ServedModel model = byte_model(name, slo_ms, rate);
+  model.sha256 = hash;
+  return model;
+}
+
+ServedModel with_other_output(ServedModel model) {
+  model.outputs[0].shape = {1, 1};
+  return with_sizes(model).value();
+}
+
+// One request every 20 ms. Returns the tag after the last.
+std::uint64_t load(World& world, const std::string& model, double from_s, double to_s,
+                   std::uint64_t tag) {
+  for (double time = from_s; time < to_s; time += 0.02) world.request_at(at_s(time), model, tag++);
+  return tag;
+}
+
+std::size_t served(const World& world, std::uint64_t first, std::uint64_t end) {
+  std::size_t good = 0;
+  for (std::uint64_t tag = first; tag < end; ++tag) {
+    const auto found = world.replies().find(tag);
+    const std::size_t answers = found == world.replies().end() ? 0 : found->second.size();
+    EXPECT_EQ(answers, 1U) << "request " << tag;
+    if (answers == 1 && found->second[0].reply.status.ok()) ++good;
+  }
+  return good;
+}
+
+InferReply reply(const World& world, std::uint64_t tag) {
+  return world.replies().at(tag).front().reply;
+}
+
+std::size_t late(const World& world) {
+  std::size_t sum = 0;
+  for (const ModelStatus& model : world.status().models) sum += model.counters.late;
+  return sum;
+}
+
+profile::Profile profile_of_three() { return card_profile({{"a", 4}, {"b", 4}, {"c", 4}}); }
+
+TEST(ModelsWhileServing, AnAddedModelIsServedAndOthersNoticeNothing) {
+  World world({}, {version("a", "a1")}, profile_of_three());
+  world.add_backend("n0", 2);
+  const std::uint64_t end = load(world, "a", 2, 20, 1);
+  world.change_models_at(at_s(6), {version("a", "a1"), version("b", "b1")});
+  const std::uint64_t last = load(world, "b", 10, 20, end);
+  world.run_until(at_s(22));
+  EXPECT_EQ(served(world, 1, last), last - 1);
+  EXPECT_EQ(late(world), 0U);
+  EXPECT_EQ(world.model("b").state, ModelState::ready);
+}
+
+TEST(ModelsWhileServing, AnUpdateTakesOverWithoutLossOrDelay) {
+  World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
+  world.add_backend("n0", 2);
+  const std::uint64_t end = load(world, "a", 2, 20, 1);
+  world.change_models_at(at_s(8), {version("a", "a2"), version("b", "b1")});
+  world.run_until(at_s(8.2));
+  EXPECT_EQ(world.model("a").version.substr(0, 2), "a1");
+  EXPECT_NE(world.model("a").next, "");
+  world.run_until(at_s(22));
+  EXPECT_EQ(served(world, 1, end), end - 1);
+  EXPECT_EQ(late(world), 0U);
+  EXPECT_EQ(world.model("a").version.substr(0, 2), "a2");
+  EXPECT_EQ(world.model("a").next, "");
+  EXPECT_EQ(world.status().models[0].counters.offered, end - 1) << "the counters go on";
+  for (const GpuletStatus& gpulet : world.status().gpulets) {
+    for (const auto& loaded : gpulet.gpulet.models) EXPECT_NE(loaded.version.substr(0, 2), "a1");
+  }
+}
+
+TEST(ModelsWhileServing, AnUpdateWithOtherTensorsAnswersEachByTheVersionThatTookIt) {
+  const ServedModel before = version("a", "a1");
+  const ServedModel after = with_other_output(version("a", "a2"));
+  World world({}, {before}, profile_of_three());
+  world.add_backend("n0", 1);
+  const std::uint64_t end = load(world, "a", 2, 20, 1);
+  world.change_models_at(at_s(8), {after});
+  world.run_until(at_s(22));
+  EXPECT_GE(served(world, 1, end), end - 2);
+  EXPECT_EQ(reply(world, 1).outputs, before.outputs);
+  EXPECT_EQ(reply(world, end - 1).outputs, after.outputs);
+}
+
+TEST(ModelsWhileServing, ABadVersionIsRefusedAndTheOldOneGoesOn) {
+  World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
+  world.add_backend("n0", 2);
+  const std::uint64_t end = load(world, "a", 2, 30, 1);
+  const std::uint64_t last = load(world, "b", 2, 30, end);
+  world.run_until(at_s(7));
+  world.set_load_failure("a", {StatusCode::invalid, "model 'a': is not a TorchScript file"});
+  world.change_models_at(at_s(8), {version("a", "bad"), version("b", "b1")});
+  world.run_until(at_s(32));
+  EXPECT_EQ(served(world, 1, last), last - 1);
+  EXPECT_EQ(late(world), 0U);
+  const ModelInfo model = world.model("a");
+  EXPECT_EQ(model.state, ModelState::ready);
+  EXPECT_EQ(model.version.substr(0, 2), "a1");
+  EXPECT_TRUE(model.next_refused);
+  EXPECT_NE(model.reason.find("is not a TorchScript file"), std::string::npos) << model.reason;
+  EXPECT_FALSE(world.status().reorganising);
+
+  world.set_load_failure("a", {});
+  world.change_models_at(at_s(33), {version("a", "a3"), version("b", "b1")});
+  world.run_until(at_s(40));
+  EXPECT_EQ(world.model("a").version.substr(0, 2), "a3");
+}
+
+TEST(ModelsWhileServing, ABadNewModelSaysSoAndHarmsNobody) {
+  World world({}, {version("a", "a1")}, profile_of_three());
+  world.add_backend("n0", 1);
+  const std::uint64_t end = load(world, "a", 2, 20, 1);
+  world.set_load_failure("b", {StatusCode::invalid, "model 'b': is not a TorchScript file"});
+  world.change_models_at(at_s(6), {version("a", "a1"), version("b", "b1")});
+  world.request_at(at_s(15), "b", end);
+  world.run_until(at_s(22));
+  EXPECT_EQ(served(world, 1, end), end - 1);
+  EXPECT_EQ(late(world), 0U);
+  EXPECT_EQ(world.model("b").state, ModelState::unavailable);
+  EXPECT_EQ(reply(world, end).status.code(), StatusCode::unavailable);
+  EXPECT_NE(reply(world, end).status.message().find("is not a TorchScript file"),
+            std::string::npos);
+
+  world.set_load_failure("b", {});
+  world.change_models_at(at_s(23), {version("a", "a1"), version("b", "b1")}, {"b"});
+  world.run_until(at_s(28));
+  EXPECT_EQ(world.model("b").state, ModelState::ready) << "asked for again by hand";
+}
+
+TEST(ModelsWhileServing, ARemovedModelAnswersWhatWaitsAndIsUnknownFromThenOn) {
+  World world({}, {version("a", "a1"), version("b", "b1", 1000)}, profile_of_three());
+  world.add_backend("n0", 2);
+  const std::uint64_t b = load(world, "a", 2, 20, 1);
+  const std::uint64_t end = load(world, "b", 2, 10, b);
+  world.change_models_at(at_s(8), {version("a", "a1")});
+  world.run_until(at_s(22));
+  EXPECT_EQ(served(world, 1, b), b - 1);
+  EXPECT_GE(served(world, b, end), 295U) << "all that came before";
+  EXPECT_EQ(reply(world, end - 1).status.code(), StatusCode::not_found);
+  EXPECT_EQ(world.frontend().models().models.size(), 1U);
+  for (const GpuletStatus& gpulet : world.status().gpulets) {
+    for (const auto& loaded : gpulet.gpulet.models) EXPECT_EQ(loaded.name, "a");
+  }
+}
+
+TEST(ModelsWhileServing, ThousandsOfReloadsLeaveNothingBehind) {
+  World world({}, {version("a", "a0")}, profile_of_three());
+  world.add_backend("n0", 1);
+  const std::uint64_t end = load(world, "a", 2, 66, 1);
+  for (int i = 1; i <= 3000; ++i) {
+    const std::string hash = "a" + std::to_string(i);
+    std::vector<ServedModel> models{version("a", hash)};
+    if (i % 3 == 0) models.push_back(version("b", hash));
+    world.change_models_at(at_s(3 + 0.02 * i), models);
+  }
+  world.run_until(at_s(80));
+  EXPECT_EQ(served(world, 1, end), end - 1);
+  EXPECT_EQ(world.model("a").version.substr(0, 5), "a3000");
+  EXPECT_LE(world.frontend().model_slots(), 16U);
+}
+
+TEST(SleepingModels, GiveUpTheirGpuletAndComeBackOnTheNextRequest) {
+  FrontendOptions options;
+  options.demands.idle_after = seconds(30);
+  World world(options, {version("a", "a1"), version("b", "b1")}, profile_of_three());
+  world.add_backend("n0", 2);
+  std::uint64_t end = load(world, "a", 2, 120, 1);
+  end = load(world, "b", 2, 5, end);
+  world.run_until(at_s(100));
+  EXPECT_EQ(world.model("b").state, ModelState::idle);
+  for (const GpuletStatus& gpulet : world.status().gpulets) {
+    for (const auto& loaded : gpulet.gpulet.models) EXPECT_NE(loaded.name, "b");
+  }
+  // Far beyond its SLO of 100 ms, but within the bound of ten seconds; and counted as late.
+  for (int i = 0; i < 5; ++i) world.request_at(at_s(101 + 0.1 * i), "b", end++);
+  world.run_until(at_s(122));
+  EXPECT_EQ(served(world, 1, end), end - 1);
+  EXPECT_EQ(world.model("b").state, ModelState::ready);
+  EXPECT_EQ(world.status().models[1].counters.late, 5U);
+  EXPECT_EQ(world.status().models[0].counters.late, 0U);
+}
+
+TEST(SleepingModels, RequestThatTheyDoNotWakeForInTimeIsToldSo) {
+  FrontendOptions options;
+  options.wake_within = seconds(3);
+  World world(options, {version("a", "a1", 100, 0)}, profile_of_three());
+  world.request_at(at_s(2), "a", 1);  // there is no backend
+  world.run_until(at_s(4.9));
+  EXPECT_TRUE(world.replies().empty());
+  world.run_until(at_s(5.2));
+  EXPECT_EQ(reply(world, 1).status.code(), StatusCode::too_late);
+  EXPECT_NE(reply(world, 1).status.message().find("asleep"), std::string::npos);
+}
+
+// Random catalogues, failures, deaths and requests: one answer each, and in the end what was asked
+// for serves.
+RC_GTEST_PROP(ModelsProperty, EveryRequestIsAnsweredOnce, ()) {
+  FrontendOptions options;
+  options.demands.idle_after = seconds(4);
+  options.wake_within = seconds(2);
+  options.hold_back = seconds(3);
+  World world(options, {version("a", "a0")}, profile_of_three());
+  world.add_backend("n0", 1);
+  world.add_backend("n1", 1);
+  const std::vector<std::string> names{"a", "b", "c"};
+  std::uint64_t tag = 1;
+  const int steps = *rc::gen::inRange(1, 25);
+  for (int step = 0; step < steps; ++step) {
+    const Time now = world.now();
+    switch (*rc::gen::inRange(0, 5)) {
+      case 0: {
+        std::vector<ServedModel> models;
+        std::vector<std::string> asked_for;
+        for (const std::string& name : names) {
+          if (*rc::gen::inRange(0, 4) == 0) continue;
+          ServedModel model = version(name, name + std::to_string(*rc::gen::inRange(0, 3)),
+                                      *rc::gen::inRange(30, 300), *rc::gen::inRange(0, 30));
+          if (*rc::gen::inRange(0, 3) == 0) model = with_other_output(model);
+          models.push_back(model);
+          if (*rc::gen::inRange(0, 4) == 0) asked_for.push_back(name);
+        }
+        world.change_models_at(now, models, asked_for);
+        break;
+      }
+      case 1: {
+        const auto code = *rc::gen::element(StatusCode::ok, StatusCode::invalid,
+                                            StatusCode::unavailable, StatusCode::internal);
+        world.set_load_failure(*rc::gen::elementOf(names), code == StatusCode::ok
+                                                               ? Status()
+                                                               : Status(code, "as the test says"));
+        break;
+      }
+      case 2:
+        world.kill_a_proxy(*rc::gen::element(std::string("n0"), std::string("n1")));
+        break;
+      default: {
+        const std::string name = *rc::gen::elementOf(names);
+        const int count = *rc::gen::inRange(1, 30);
+        for (int i = 0; i < count; ++i) {
+          world.request_at(now + from_seconds(0.01 * i), name, tag++,
+                           from_seconds(*rc::gen::inRange(0, 3) * 0.1));
+        }
+        break;
+      }
+    }
+    world.run_until(now + from_seconds(*rc::gen::inRange(0, 300) * 0.01));
+  }
+  for (const std::string& name : names) world.set_load_failure(name, {});
+  world.change_models_at(world.now(), {version("a", "last"), version("b", "last", 200, 5)},
+                         {"a", "b"});
+  world.run_until(world.now() + seconds(3));
+  world.request_at(world.now(), "a", tag++, seconds(8));
+  world.request_at(world.now(), "b", tag++, seconds(8));
+  world.run_until(world.now() + seconds(15));
+  RC_ASSERT(world.replies().size() == tag - 1);
+  for (const auto& [number, replies] : world.replies()) RC_ASSERT(replies.size() == 1U);
+  RC_ASSERT(world.replies().at(tag - 2).front().reply.status.ok());
+  RC_ASSERT(world.replies().at(tag - 1).front().reply.status.ok());
+  RC_ASSERT(world.model("a").version.substr(0, 4) == "last");
+  RC_ASSERT(world.frontend().model_slots() <= 24U);
+}
+
+}  // namespace
+}  // namespace gpulet::serve

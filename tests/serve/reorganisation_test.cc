@@ -1,0 +1,169 @@
+// Plans that follow the load, and their way into force, in virtual time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "gpulet/serve/frontend_core.h"
+#include "tests/support/serve/traffic.h"
+
+namespace gpulet::serve {
+namespace {
+
+using testing::at_s;
+using testing::byte_model;
+using testing::card_profile;
+using testing::load;
+using testing::outcome;
+using testing::Outcome;
+using testing::World;
+
+std::uint32_t devices_in_use(const World& world) {
+  std::set<schedule::DeviceKey> used;
+  for (const GpuletStatus& gpulet : world.status().gpulets) {
+    if (gpulet.planned) used.insert(gpulet.gpulet.device);
+  }
+  return static_cast<std::uint32_t>(used.size());
+}
+
+bool was_told(const World& world, const std::string& words) {
+  return std::any_of(world.notes().begin(), world.notes().end(), [&words](const std::string& note) {
+    return note.find(words) != std::string::npos;
+  });
+}
+
+TEST(Reorganisation, DevicesFollowTheLoadBothWaysAndSayWhy) {
+  World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 6);
+  const std::uint64_t rising = load(world, "a", 20, 2, 30, 1, 1);
+  const std::uint64_t falling = load(world, "a", 900, 30, 60, rising, 2);
+  const std::uint64_t end = load(world, "a", 20, 60, 200, falling, 3);
+  world.run_until(at_s(30));
+  EXPECT_EQ(devices_in_use(world), 1U);
+  world.run_until(at_s(60));
+  EXPECT_GE(devices_in_use(world), 3U);
+  world.run_until(at_s(205));
+  EXPECT_EQ(devices_in_use(world), 1U);
+  EXPECT_TRUE(was_told(world, "more (")) << "taking devices";
+  EXPECT_TRUE(was_told(world, "given back (")) << "giving them back";
+  EXPECT_TRUE(was_told(world, "planned were")) << "the reason";
+  const ReorganisationCounters counters = world.status().reorganisations;
+  EXPECT_EQ(counters.devices_taken, counters.devices_given_back + 1);
+  outcome(world, 1, end);
+}
+
+TEST(Reorganisation, DemandBeyondTheClusterIsSharedAndToldOnce) {
+  World world({}, {byte_model("a", 100, 10), byte_model("b", 100, 10)},
+              card_profile({{"a", 4}, {"b", 4}}));
+  world.add_backend("n0", 2);
+  const std::uint64_t b = load(world, "a", 2000, 2, 40, 1, 4);
+  const std::uint64_t end = load(world, "b", 60, 2, 40, b, 5);
+  world.run_until(at_s(42));
+  const FrontendStatus status = world.status();
+  EXPECT_FALSE(status.schedulable);
+  EXPECT_GT(status.reorganisations.unschedulable, 0U);
+  EXPECT_TRUE(was_told(world, "no place for"));
+  // The one that keeps to its part hardly notices.
+  EXPECT_GT(outcome(world, b, end).good, (end - b) * 85 / 100);
+  EXPECT_GT(outcome(world, 1, b).good, 300U * 38U / 2);
+  // And when the load has gone, everything has a place at once again.
+  const std::uint64_t calm = load(world, "a", 20, 42, 60, end, 6);
+  world.run_until(at_s(50));
+  EXPECT_TRUE(world.status().schedulable);
+  world.run_until(at_s(62));
+  EXPECT_EQ(outcome(world, end, calm).errors.count(StatusCode::unavailable), 0U);
+}
+
+profile::Profile heavy_profile(double memory_mb) {
+  profile::Profile profile = card_profile({{"a", 4}});
+  profile.models.at("a").memory_mb = memory_mb;
+  return profile;
+}
+
+TEST(Reorganisation, WhereMemoryHoldsOnlyOneOfThemGpuletsAreReplacedInPlace) {
+  World world({}, {byte_model("a", 3000, 20)}, heavy_profile(60));
+  world.add_backend("n0", 1, 100);
+  const std::uint64_t rising = load(world, "a", 20, 2, 10, 1, 7);
+  const std::uint64_t end = load(world, "a", 150, 10, 30, rising, 8);
+  world.run_until(at_s(9));
+  const Share before = world.status().gpulets.at(0).gpulet.size;
+  world.run_until(at_s(34));
+  ASSERT_EQ(world.status().gpulets.size(), 1U);
+  EXPECT_GT(world.status().gpulets.at(0).gpulet.size.percent, before.percent);
+  EXPECT_TRUE(was_told(world, "replaced in place"));
+  EXPECT_TRUE(outcome(world, 1, end).errors.empty());  // they waited for less than their objective
+}
+
+TEST(Reorganisation, WithRoomForBothNothingIsReplacedInPlace) {
+  World world({}, {byte_model("a", 100, 20)}, heavy_profile(40));
+  world.add_backend("n0", 1, 100);
+  const std::uint64_t rising = load(world, "a", 20, 2, 10, 1, 7);
+  load(world, "a", 150, 10, 20, rising, 8);
+  world.run_until(at_s(24));
+  EXPECT_FALSE(was_told(world, "replaced in place"));
+}
+
+TEST(Reorganisation, NodeThatIsToldToStopHandsItsWorkOverFirst) {
+  World world({}, {byte_model("a", 100, 60)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.add_backend("n1", 1);
+  const std::uint64_t end = load(world, "a", 60, 2, 20, 1, 12);
+  world.run_until(at_s(8));
+  const std::string serves = world.status().gpulets.at(0).gpulet.device.node;
+  world.stop_backend(serves);
+  world.run_until(at_s(22));
+  ASSERT_EQ(world.status().gpulets.size(), 1U);
+  EXPECT_NE(world.status().gpulets.at(0).gpulet.device.node, serves);
+  EXPECT_TRUE(outcome(world, 1, end).errors.empty());
+  EXPECT_TRUE(was_told(world, serves + " is stopping"));
+}
+
+// What a backend tells of itself to a frontend that has just started.
+Hello hello_with_gpulet(const std::string& version) {
+  GpuletReport gpulet;
+  gpulet.id = {77};
+  gpulet.size = Share{40};
+  gpulet.models = {{"a", 4, version}};
+  gpulet.state = GpuletState::ready;
+  gpulet.part = {12, {{"a", 30, 4, 10, 1, 100}}};
+  DeviceOffer offer;
+  offer.device.key = {"n0", 0};
+  offer.device.type = "card";
+  offer.device.partitioning = "simulated";
+  offer.device.sizes = {Share{40}, Share{100}};
+  offer.mechanism = "simulated";
+  return {"n0", {offer}, {gpulet}};
+}
+
+// Whether a request for model a leaves in a batch although no plan was made yet.
+bool serves_at_once(const Hello& hello) {
+  const profile::Profile profile = card_profile({{"a", 4}});
+  FrontendCore core(
+      {},
+      {{byte_model("a", 100, 10)},
+       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{profile.name, profile}}),
+       nullptr},
+      at_s(0));
+  FrontendEffects effects;
+  core.on(BackendSaid{BackendId{1}, hello}, at_s(0.1), effects);
+  InferRequest request{
+      1, "a", {}, {{"x", DataType::uint8, {1}}}, Bytes::own(std::vector<std::byte>(1))};
+  core.on(ClientSaid{ClientId{1}, request}, at_s(0.11), effects);
+  core.on(Settle{}, at_s(0.11), effects);
+  core.on(Settle{}, at_s(0.14), effects);
+  return std::any_of(effects.begin(), effects.end(), [](const FrontendEffect& effect) {
+    const auto* tell = std::get_if<TellBackend>(&effect);
+    const auto* batch = tell == nullptr ? nullptr : std::get_if<Batch>(&tell->command);
+    return batch != nullptr && batch->gpulet == GpuletId{77};
+  });
+}
+
+TEST(Reorganisation, FrontendThatRestartedServesWithTheGpuletsItFinds) {
+  EXPECT_TRUE(serves_at_once(hello_with_gpulet(version_of(byte_model("a", 100, 10)))));
+}
+
+TEST(Reorganisation, GpuletsOfAnotherVersionAreNotAdopted) {
+  EXPECT_FALSE(serves_at_once(hello_with_gpulet("another")));
+}
+
+}  // namespace
+}  // namespace gpulet::serve
