@@ -121,12 +121,15 @@ void BackendCore::look_at_frontend(Now now) {
 // What it serves goes on, elsewhere, before its gpulets end; the frontend has a while to see to it.
 void BackendCore::on_event(ShutDown& /*event*/, Now now) {
   shutting_down_ = true;
-  if (!connected_) {
-    retire_all(now);
-  } else if (!gpulets_.empty()) {
-    leave_by_ = now.time + options_.leave_timeout;
-    tell(Leaving{}, now);
+  for (auto& [id, gpulet] : gpulets_) {
+    if (!connected_ || gpulet.phase() != GpuletPhase::ready) retire(gpulet, now);
   }
+  const bool serves = std::any_of(gpulets_.begin(), gpulets_.end(), [](const auto& entry) {
+    return entry.second.phase() == GpuletPhase::ready;
+  });
+  if (!serves) return;
+  leave_by_ = now.time + options_.leave_timeout;
+  tell(Leaving{}, now);
 }
 
 void BackendCore::retire_all(Now now) {

@@ -464,7 +464,7 @@ TEST(ShuttingDown, WaitsForNobodyWhoStillLoads) {
   bench.connect();
   bench.ask(1);
   bench.on(ProxyStarted{{1}});
-  const auto kills = all<KillProxy>(bench.shut_down_unheeded());
+  const auto kills = all<KillProxy>(bench.on(ShutDown{}));
   ASSERT_EQ(kills.size(), 1U);
   EXPECT_EQ(kills[0].reason.code(), StatusCode::cancelled);
   bench.on(ProxyLoaded{{1}, {}});
