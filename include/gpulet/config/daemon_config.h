@@ -55,7 +55,7 @@ struct FrontendConfig {
   // A model without a request for so long gives up its gpulet; 0: never.
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
-  std::uint32_t max_queue = 4096;                     // requests waiting per model
+  std::uint32_t max_queue = 4096;                   // requests waiting per model
   std::uint32_t max_connections = 4096;
   std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
 };

@@ -39,7 +39,7 @@ struct Request {
   // From when on a result counts as late; before the deadline where the request may wait for its
   // model to wake.
   Time late_after = kNever;
-  bool own_deadline = false;  // the client gave it: nothing makes it later
+  bool own_deadline = false;   // the client gave it: nothing makes it later
   std::uint32_t attempts = 0;  // batches it was part of that died under it
   Bytes input;
   RequestTrace trace;
