@@ -5,7 +5,8 @@ target_compile_options(gpulet_warnings INTERFACE -Wall -Wextra -Wpedantic -Wconv
 if(GPULET_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 sees writes out of bounds in its own inlined std::string. It keeps quiet about the system's headers, but a
   # precompiled header is no system header to it. Builds without precompiled headers look out for our own.
-  target_compile_options(gpulet_warnings INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow)
+  target_compile_options(gpulet_warnings INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow
+                         -Wno-stringop-overread)
 endif()
 
 if(GPULET_SANITIZE)

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 
 #include "gpulet/load/call.h"
 #include "tests/support/cluster/cluster.h"
@@ -31,7 +32,7 @@ constexpr const char* kGame = R"([{"name":"game",
 config::ModelConfig model_of(const std::string& name) {
   config::ModelConfig model;
   model.name = name;
-  model.file = std::string(GPULET_SOURCE_DIR) + "/README.md";  // nobody looks inside
+  model.file = std::filesystem::path(GPULET_SOURCE_DIR) / "README.md";  // nobody looks inside
   model.inputs = {{"x", DataType::fp32, {kNumbers}}};
   model.outputs = {{"y", DataType::fp32, {kNumbers}}};
   model.slo_ms = 1000;
