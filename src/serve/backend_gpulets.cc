@@ -10,6 +10,8 @@ namespace {
 constexpr int kHangFactor = 10;  // as backend_core.h says
 // Of a file: asked for and not yet on the disk.
 constexpr std::uint64_t kMostUnderWay = 8 * kModelPieceBytes;
+// Files that come at the same time: with the bound above, what the shell must have room for.
+constexpr std::size_t kMostFilesUnderWay = 4;
 
 std::string name_of(GpuletId gpulet) { return "gpulet " + std::to_string(gpulet.value); }
 
@@ -127,8 +129,17 @@ bool BackendCore::lacks_files(const HostedGpulet& gpulet) const {
 void BackendCore::want_missing_files(const HostedGpulet& gpulet, Now now) {
   for (const auto& model : gpulet.models()) {
     if (files_.contains(model.sha256) || !connected_) continue;
-    if (asked_for_.emplace(model.sha256, kModelPieceBytes).second)
-      tell(ModelWanted{model.sha256, 0}, now);
+    if (asked_for_.contains(model.sha256)) continue;
+    if (asked_for_.size() >= kMostFilesUnderWay) return;  // one that is done makes room
+    asked_for_.emplace(model.sha256, kModelPieceBytes);
+    tell(ModelWanted{model.sha256, 0}, now);
+  }
+}
+
+void BackendCore::file_done(const std::string& sha256, Now now) {
+  asked_for_.erase(sha256);
+  for (const auto& [id, gpulet] : gpulets_) {
+    if (gpulet.phase() == GpuletPhase::fetching) want_missing_files(gpulet, now);
   }
 }
 
@@ -162,14 +173,13 @@ void BackendCore::remember_forms(const HostedGpulet& gpulet,
 
 void BackendCore::on_event(ModelStored& event, Now now) {
   files_.insert_or_assign(event.sha256, event.file);
-  asked_for_.erase(event.sha256);
   for (auto& [id, gpulet] : gpulets_) {
     if (gpulet.phase() == GpuletPhase::fetching && !lacks_files(gpulet)) start(gpulet, now);
   }
+  file_done(event.sha256, now);
 }
 
 void BackendCore::on_event(ModelFailed& event, Now now) {
-  asked_for_.erase(event.sha256);
   for (auto& [id, gpulet] : gpulets_) {
     const auto& models = gpulet.models();
     const auto of_it = std::find_if(models.begin(), models.end(), [&](const auto& model) {
@@ -180,6 +190,7 @@ void BackendCore::on_event(ModelFailed& event, Now now) {
     gpulet.enter(GpuletPhase::failed, now.time);
     tell(gpulet.report(), now);
   }
+  file_done(event.sha256, now);
 }
 
 void BackendCore::start(HostedGpulet& gpulet, Now now) {

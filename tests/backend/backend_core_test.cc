@@ -70,6 +70,19 @@ TEST(GpuletLife, AsksForALongFileNoFasterThanTheDiskTakesIt) {
   EXPECT_TRUE(told<ModelWanted>(bench.on(ModelProgress{"sha-x", 1, 2})).empty()) << "nobody's";
 }
 
+TEST(GpuletLife, AsksForAFewFilesAtATimeHoweverManyAreMissing) {
+  CoreBench bench;
+  bench.connect();
+  const auto first = bench.on(GpuletAsked{create(1, {"a", "b", "c", "d", "e", "f"}), {}});
+  EXPECT_EQ(told<ModelWanted>(first).size(), 4U);
+  const auto next = told<ModelWanted>(bench.on(ModelStored{"sha-b", "/store/b.pt"}));
+  ASSERT_EQ(next.size(), 1U);
+  EXPECT_EQ(next[0].sha256, "sha-e");
+  for (const char* name : {"a", "c", "d", "e"})
+    bench.on(ModelStored{std::string("sha-") + name, std::string("/store/") + name});
+  EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-f", "/store/f"})).size(), 1U);
+}
+
 TEST(GpuletLife, TellsAProcessInWhichFormItsModelWasLoadedLast) {
   CoreBench bench;
   bench.connect();

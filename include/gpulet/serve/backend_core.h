@@ -90,6 +90,8 @@ class BackendCore {
   void on_event(RetireGpulet& event, Now now);
   void on_event(ModelStored& event, Now now);
   void on_event(ModelProgress& event, Now now);
+  // The file is here, or never comes: the next one may.
+  void file_done(const std::string& sha256, Now now);
   void on_event(ModelFailed& event, Now now);
   void on_event(ProxyStarted& event, Now now);
   void on_event(ProxyLoaded& event, Now now);
