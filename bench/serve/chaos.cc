@@ -1,15 +1,14 @@
 // bench_serve_chaos: processes die, stop and come back, links are cut, models come and go, and
 // every request still gets one answer or one error. bench/serve/README.md says what happens and
 // what is held.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <iostream>
 #include <thread>
 
 #include "bench/serve/chaos_damage.h"
 #include "bench/serve/support/inventory.h"
+#include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
 
@@ -301,13 +300,6 @@ int main(int argc, char** argv) {
   app.add_flag("!--untimed", arguments.timed,
                "objectives are no aim: the machine may do other work");
   app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  arguments.programs = std::filesystem::absolute(argv[0]).parent_path().string();
-  app.add_option("--programs", arguments.programs, "where the daemons are")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return Run(arguments).measure();
-  } catch (const std::exception& error) {
-    std::cerr << "bench_serve_chaos: " << error.what() << "\n";
-    return 1;
-  }
+  return run_program("chaos", app, arguments.programs, argc, argv,
+                     [&] { return Run(arguments).measure(); });
 }

@@ -1,12 +1,11 @@
 // bench_serve_overload: past capacity the goodput must hold, not collapse. Real processes,
 // simulated devices; one model alone, then several at once. bench/serve/README.md says what it
 // prints.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <iostream>
 
 #include "bench/serve/support/capacity.h"
+#include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
 
@@ -200,13 +199,6 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
   app.add_option("--only", arguments.only, "one case")->check(CLI::IsMember({"alone", "several"}));
-  arguments.programs = std::filesystem::absolute(argv[0]).parent_path().string();
-  app.add_option("--programs", arguments.programs, "where the daemons are")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return run(arguments);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_serve_overload: " << error.what() << "\n";
-    return 1;
-  }
+  return run_program("overload", app, arguments.programs, argc, argv,
+                     [&] { return run(arguments); });
 }

@@ -1,12 +1,10 @@
 // bench_serve_reorganisation: plans change under steady load; nothing may be lost or delayed by it.
 // bench/serve/README.md says what it prints.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <iostream>
 
 #include "bench/serve/support/capacity.h"
+#include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
 
@@ -270,13 +268,6 @@ int main(int argc, char** argv) {
   models->needs(profiles);
   profiles->needs(models);
   app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  arguments.programs = std::filesystem::absolute(argv[0]).parent_path().string();
-  app.add_option("--programs", arguments.programs, "where the daemons are")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return run(arguments);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_serve_reorganisation: " << error.what() << "\n";
-    return 1;
-  }
+  return run_program("reorganisation", app, arguments.programs, argc, argv,
+                     [&] { return run(arguments); });
 }

@@ -1,15 +1,14 @@
 // bench_serve_waves: two waves of load, as in gpulet figure 15 in less time, on eight backends of
 // simulated devices. Devices in use must follow the load both ways, with few violations.
 // bench/serve/README.md says what it prints.
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 #include <numbers>
 
 #include "bench/serve/support/capacity.h"
+#include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
 
@@ -275,13 +274,5 @@ int main(int argc, char** argv) {
   app.add_option("--seed", arguments.seed, "of the arrivals")->capture_default_str();
   app.add_option("--csv", arguments.csv, "write the series to this file");
   app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
-  arguments.programs = std::filesystem::absolute(argv[0]).parent_path().string();
-  app.add_option("--programs", arguments.programs, "where the daemons are")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    return run(arguments);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_serve_waves: " << error.what() << "\n";
-    return 1;
-  }
+  return run_program("waves", app, arguments.programs, argc, argv, [&] { return run(arguments); });
 }

@@ -1,9 +1,7 @@
 // How a frontend keeps in step with its files.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <span>
 
@@ -11,6 +9,7 @@
 #include "frontend/file_watch.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/serve/world.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -20,17 +19,12 @@ using std::chrono::seconds;
 
 class FolderTest : public ::testing::Test {
  protected:
-  FolderTest() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "gpulet-watch-XXXXXX").string();
-    folder_ = ::mkdtemp(pattern.data());
-  }
-  ~FolderTest() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& name, const std::string& text) const {
-    std::ofstream(folder_ / name) << text;
+    temporary_.write(name, text);
   }
 
-  std::filesystem::path folder_;
+  const support::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 class FileWatchTest : public FolderTest {

@@ -3,12 +3,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -19,6 +17,7 @@
 #include "gpulet/profile/store.h"
 #include "tests/support/cluster/stream_client.h"
 #include "tests/support/serve/world.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::testing {
 namespace {
@@ -69,43 +68,29 @@ std::uint16_t free_port() {
 class Files {
  public:
   Files() {
-    std::string pattern =
-        (std::filesystem::temp_directory_path() / "gpulet-restart-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("no temporary directory");
-    directory_ = pattern;
-    const auto written =
-        profile::write_profile(serve::testing::card_profile({{"a", 4}}), directory_ / "profiles");
+    const auto written = profile::write_profile(serve::testing::card_profile({{"a", 4}}),
+                                                folder_.path() / "profiles");
     if (!written.ok()) throw std::runtime_error(written.to_string());
-    write("a.pt", "stands for model a");
-    write("models.json", R"({"models":[{"name":"a","file":"a.pt","slo_ms":2000,"rate":20,
+    folder_.write("a.pt", "stands for model a");
+    folder_.write("models.json", R"({"models":[{"name":"a","file":"a.pt","slo_ms":2000,"rate":20,
       "max_batch":16,"inputs":[{"name":"x","type":"UINT8","shape":[1]}],
       "outputs":[{"name":"y","type":"UINT8","shape":[1]}]}]})");
     const std::string backends = "\"127.0.0.1:" + std::to_string(free_port()) + "\"";
-    frontend_ = write("frontend.json", R"({"listen":"127.0.0.1:)" + std::to_string(client_port_) +
+    frontend_ =
+        folder_.write("frontend.json", R"({"listen":"127.0.0.1:)" + std::to_string(client_port_) +
                                            R"(","backend_listen":)" + backends +
                                            R"(,"models":"models.json","profiles":"profiles"})");
-    backend_ = write("backend.json", R"({"node":"n0","frontend":)" + backends +
-                                         R"(,"model_store":"store","profiles":"profiles",
+    backend_ = folder_.write("backend.json", R"({"node":"n0","frontend":)" + backends +
+                                                 R"(,"model_store":"store","profiles":"profiles",
       "warm_proxies":1,"devices":[{"type":"card","count":1,"partitioning":"simulated"}]})");
   }
-  ~Files() {
-    std::error_code ignored;
-    std::filesystem::remove_all(directory_, ignored);
-  }
-  Files(const Files&) = delete;
-  Files& operator=(const Files&) = delete;
 
   [[nodiscard]] const std::filesystem::path& frontend() const { return frontend_; }
   [[nodiscard]] const std::filesystem::path& backend() const { return backend_; }
   [[nodiscard]] std::uint16_t client_port() const { return client_port_; }
 
  private:
-  std::filesystem::path write(const std::string& name, const std::string& text) const {
-    std::ofstream(directory_ / name) << text;
-    return directory_ / name;
-  }
-
-  std::filesystem::path directory_;
+  support::TemporaryFolder folder_;
   std::filesystem::path frontend_;
   std::filesystem::path backend_;
   const std::uint16_t client_port_ = free_port();

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 
-#include "tests/support/serve/world.h"
+#include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve {
 namespace {
 
 using std::chrono::seconds;
+using testing::at_s;
 using testing::byte_model;
 using testing::card_profile;
 using testing::World;
-
-constexpr Time at_s(double seconds_from_start) {
-  return Time(seconds(1)) + from_seconds(seconds_from_start);
-}
 
 ServedModel version(const std::string& name, const std::string& hash, double slo_ms = 100,
                     double rate = 40) {
