@@ -2,6 +2,7 @@
 // bench/serve/README.md says what it prints.
 #include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "bench/serve/support/capacity.h"
 #include "bench/serve/support/program.h"
@@ -67,6 +68,7 @@ class Run {
     } else {
       models_ = real_models(arguments.models);
       site_.measured = arguments.profiles;
+      site_.backends = std::clamp(std::thread::hardware_concurrency() - 1, 1U, kBackends);
       change_s_ = kChangeOfRealOnes_s;
     }
     if (models_.size() <= kVisitors)
@@ -95,12 +97,15 @@ class Run {
   }
 
   void print() const {
-    std::printf("%8s %6s %9s %15s %13s\n", "s", "epoch", "took ms", "gpulets before",
-                "side by side");
+    std::printf("%8s %6s %9s %15s %13s %8s %11s\n", "s", "epoch", "took ms", "gpulets before",
+                "side by side", "offered", "violation %");
     for (const Reorganisation& one : reorganisations_) {
-      std::printf("%8.2f %6llu %9.0f %15zu %13zu\n", to_seconds(one.decided()),
+      const Outcome close =
+          steady(to_seconds(one.decided()), to_seconds(one.serving + kAfterwards));
+      std::printf("%8.2f %6llu %9.0f %15zu %13zu %8llu %11.3f\n", to_seconds(one.decided()),
                   static_cast<unsigned long long>(one.epoch), to_ms(one.took), one.gpulets_before,
-                  one.gpulets_most);
+                  one.gpulets_most, static_cast<unsigned long long>(close.offered),
+                  100 * close.violation());
     }
     std::printf("%-8s %-16s %9s %6s %8s %7s %8s %11s\n", "model", "when", "offered", "late",
                 "dropped", "errors", "p99 ms", "violation %");

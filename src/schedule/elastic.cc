@@ -28,9 +28,9 @@
 //    first: the slack of gpulets allocated before, and shares below the ideal size. The paper's
 //    loop ends with both in hand.
 //  - Where a plan is in force, it is tried first whether that serves the demand with what must
-//    change alone (seeded.h): a gpulet that stays costs no new process. Only where it does not is
-//    everything laid out anew. Whether fewer devices would do is the scaling loop's question
-//    (scaling.h).
+//    change alone (seeded.h): a gpulet that stays costs no new process. Where it does not, one
+//    device after the other is cleared for that, and only then is everything laid out anew.
+//    Whether fewer devices would do is the scaling loop's question (scaling.h).
 //  - The sizes are made for mean rates. Share of an open device that is left over in the end goes
 //    to gpulets whose round has little room for bursts.
 #include "schedule/elastic.h"
@@ -38,6 +38,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -286,13 +287,39 @@ Draft elastic_partitioning(Problem& problem) {
   return *std::move(best);
 }
 
-// The plan in force, changed where it must be; nothing where that does not serve everything.
-std::optional<Draft> elastic_from_current(Problem& problem) {
-  const Draft begun = seeded_with_current(problem);
+std::optional<Draft> served_whole_from(Problem& problem, const Draft& begun) {
   for (const Attempt& attempt : kAttempts) {
     Draft draft = Partitioning(problem, attempt, 1, begun).run();
     if (draft.left_of_all() == 0) return draft;
     if (attempt.rest == Rest::at_once) break;  // what is left is little: the order hardly matters
+  }
+  return std::nullopt;
+}
+
+// The devices of the plan in force, those first that are divided anew at the least cost: with the
+// fewest gpulets.
+std::vector<DeviceKey> cheapest_to_clear(const Plan& current) {
+  std::map<DeviceKey, std::size_t> gpulets;
+  for (const PlannedGpulet& gpulet : current.gpulets) ++gpulets[gpulet.device];
+  std::vector<DeviceKey> devices;
+  devices.reserve(gpulets.size());
+  for (const auto& [device, count] : gpulets) devices.push_back(device);
+  std::stable_sort(devices.begin(), devices.end(), [&](const DeviceKey& a, const DeviceKey& b) {
+    return gpulets.at(a) < gpulets.at(b);
+  });
+  return devices;
+}
+
+// The plan in force, changed where it must be: with all its gpulets, or with one of its devices
+// divided anew. Nothing where neither serves everything.
+std::optional<Draft> elastic_from_current(Problem& problem) {
+  constexpr std::size_t kMostTried = 8;  // devices: each costs as much as a plan from nothing
+  if (auto stayed = served_whole_from(problem, seeded_with_current(problem))) return stayed;
+  std::vector<DeviceKey> devices = cheapest_to_clear(*problem.input().current);
+  devices.resize(std::min(devices.size(), kMostTried));
+  for (const DeviceKey& device : devices) {
+    if (auto changed = served_whole_from(problem, seeded_with_current(problem, device)))
+      return changed;
   }
   return std::nullopt;
 }

@@ -11,7 +11,8 @@ namespace {
 
 class Seeding {
  public:
-  explicit Seeding(Problem& problem) : problem_(problem), draft_(problem) {
+  Seeding(Problem& problem, const std::optional<DeviceKey>& cleared)
+      : problem_(problem), cleared_(cleared), draft_(problem) {
     for (std::size_t model = 0; model < problem.models().size(); ++model)
       model_by_name_[problem.models()[model]->name] = model;
     for (std::size_t index = 0; index < problem.classes().size(); ++index) {
@@ -43,7 +44,7 @@ class Seeding {
     std::map<DeviceKey, Device> by_key;
     for (const PlannedGpulet& gpulet : problem_.input().current->gpulets) {
       const auto known = class_by_key_.find(gpulet.device);
-      if (known == class_by_key_.end()) continue;
+      if (known == class_by_key_.end() || gpulet.device == cleared_) continue;
       Device& device = by_key[gpulet.device];
       device.device_class = known->second;
       device.gpulets.push_back(&gpulet);
@@ -99,6 +100,7 @@ class Seeding {
   }
 
   Problem& problem_;
+  const std::optional<DeviceKey>& cleared_;
   Draft draft_;
   std::map<std::string_view, std::size_t> model_by_name_;
   std::map<DeviceKey, std::size_t> class_by_key_;
@@ -107,6 +109,8 @@ class Seeding {
 
 }  // namespace
 
-Draft seeded_with_current(Problem& problem) { return Seeding(problem).run(); }
+Draft seeded_with_current(Problem& problem, const std::optional<DeviceKey>& cleared) {
+  return Seeding(problem, cleared).run();
+}
 
 }  // namespace gpulet::schedule

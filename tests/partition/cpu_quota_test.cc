@@ -94,17 +94,24 @@ TEST_P(CpuQuotaDriverTest, TellsLibrariesToUseTheWholeCoresOfTheShare) {
   }
 }
 
-TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCores) {
+TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCoresOnceItServes) {
   const IdleChild child;
+  const auto cores_of_child = [&child] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    EXPECT_EQ(sched_getaffinity(child.pid(), sizeof set, &set), 0);
+    return set;
+  };
   ASSERT_TRUE(driver_->grant({1}, {40}).ok());
   const auto attached = driver_->attach({1}, child.pid());
   ASSERT_TRUE(attached.ok()) << attached.to_string();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  ASSERT_EQ(sched_getaffinity(child.pid(), sizeof set, &set), 0);
-  EXPECT_EQ(CPU_COUNT(&set), 1);
-  EXPECT_TRUE(CPU_ISSET(usable_cores().front(), &set));
-  EXPECT_TRUE(driver_->activate({1}).ok());
+  const cpu_set_t loading = cores_of_child();
+  EXPECT_EQ(CPU_COUNT(&loading), static_cast<int>(usable_cores().size()));
+  const auto activated = driver_->activate({1});
+  ASSERT_TRUE(activated.ok()) << activated.to_string();
+  const cpu_set_t serving = cores_of_child();
+  EXPECT_EQ(CPU_COUNT(&serving), 1);
+  EXPECT_TRUE(CPU_ISSET(usable_cores().front(), &serving));
 }
 
 TEST_P(CpuQuotaDriverTest, KnowsNothingOfAnIdThatWasReleasedAndMayGrantItAgain) {

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "gpulet/partition/drivers/cpu_quota.h"
+#include "partition/drivers/affinity.h"
 
 namespace gpulet::partition {
 namespace {
@@ -88,6 +89,8 @@ TEST(Share, AProcessThatLoadsYieldsToAServingNeighbour) {
   ASSERT_TRUE(driver.activate({1}).ok());
   ASSERT_TRUE(driver.grant({2}, {40}).ok());
   ASSERT_TRUE(driver.attach({2}, loading.pid()).ok());
+  // Where other cores are idle it would load there.
+  ASSERT_TRUE(bind_to_cores(loading.pid(), {usable_cores().back()}).ok());
   const double loading_before = loading.cpu_seconds();
   const double served = measure_share(serving);
   const double loaded = (loading.cpu_seconds() - loading_before) / to_seconds(kMeasured);

@@ -124,7 +124,8 @@ std::vector<config::NodeConfig> nodes_of(const SiteOptions& options) {
     for (const int percent : kSizes) {
       if (!real || percent != 50) device.sizes.push_back(Share{percent});
     }
-    if (real) device.cores = {i % std::max(1U, std::thread::hardware_concurrency())};
+    // The first core is the last to be taken: frontend, backends and client need one too.
+    if (real) device.cores = {(i + 1) % std::max(1U, std::thread::hardware_concurrency())};
     if (real) device.max_partitions = 4;
   }
   return nodes;

@@ -32,20 +32,22 @@ class CpuQuotaDriver : public PartitionDriver {
     }
     auto reserved = reserve(gpulet);
     if (!reserved.ok()) return reserved;
-    granted_.emplace(gpulet, Held{share, false});
+    granted_.emplace(gpulet, Held{.share = share});
     return Grant{environment_of(share)};
   }
 
   [[nodiscard]] Status attach(GpuletId gpulet, pid_t process) final {
     if (!granted_.contains(gpulet)) return unknown(gpulet);
-    auto bound = bind_to_cores(process, cores_);
-    return bound.ok() ? hold_loosely(gpulet, process) : bound;
+    auto held = hold_loosely(gpulet, process);
+    if (held.ok()) granted_.at(gpulet).process = process;
+    return held;
   }
 
   [[nodiscard]] Status activate(GpuletId gpulet) final {
     const auto found = granted_.find(gpulet);
     if (found == granted_.end()) return unknown(gpulet);
-    auto held = hold_firmly(gpulet, cores_of(found->second.share));
+    auto held = bind_to_cores(found->second.process, cores_);
+    if (held.ok()) held = hold_firmly(gpulet, cores_of(found->second.share));
     if (held.ok()) found->second.active = true;
     return held;
   }
@@ -57,6 +59,7 @@ class CpuQuotaDriver : public PartitionDriver {
  protected:
   struct Held {
     Share share;
+    pid_t process = 0;  // once attached
     bool active = false;
   };
 

@@ -9,11 +9,11 @@
 // - pacing, where no cgroup may be written: a thread of this process measures the gpulet's CPU time
 //   and stops and continues the process by signal, as a token bucket of the same period. Coarser,
 //   and its thread costs CPU itself.
-// While a process loads, it may use the whole device: at a tenth of the usual weight under cgroups,
-// and under pacing whatever share no serving gpulet of the device holds (its own at least), so that
-// it does not starve them.
+// While a process loads, it may use any core of the machine, and as much time as the whole device
+// has: at a tenth of the usual weight under cgroups, and under pacing whatever share no serving
+// gpulet of the device holds (its own at least), so that it does not starve them.
 //
-// A process is bound to the device's cores; its numeric libraries are told, by environment, to use
+// Once it serves, a process is bound to the device's cores; its numeric libraries are told, by environment, to use
 // as many threads as the share has whole cores (at least one): a second thread that spins would
 // burn the quota.
 // Threads: as PartitionDriver. The destructor releases everything.
