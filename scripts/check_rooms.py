@@ -30,6 +30,9 @@ TABLE = [
     ("executor/torch",),
     ("net/codec",),
     ("net",),
+    ("net/http",),
+    ("net/kserve",),
+    ("net/grpc",),
     ("simulate",),
     ("load",),
     ("frontend", "backend", "proxy"),
@@ -48,14 +51,16 @@ WORLDLY_INCLUDE = re.compile(
 )
 WORLDLY_CALL = re.compile(r"\b(system|steady|high_resolution)_clock::now\b|\brandom_device\b|\bstd::(rand|time)\(")
 
-ASIO_ROOMS = {"net", "load", "frontend", "backend", "proxy", "tools"}
+ASIO_ROOMS = {"net", "net/http", "net/grpc", "load", "frontend", "backend", "proxy", "tools"}
 LOG_ROOMS = {"observe/sinks", "frontend", "backend", "proxy", "tools"}
 # (library, pattern of its headers, rooms that may include it, which of their files may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [
     ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch"}, ANY),
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_ROOMS, ANY),
-    ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"net/codec"}, NO_PUBLIC),
+    ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"net/codec", "net/grpc"}, NO_PUBLIC),
+    ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc"}, NO_PUBLIC),
+    ("Prometheus", re.compile(r"prometheus/"), {"frontend"}, NO_PUBLIC),
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
     ("spdlog", re.compile(r"spdlog/"), LOG_ROOMS, ANY),
     ("CLI11", re.compile(r"CLI/"), {"frontend", "backend", "proxy", "tools"}, ANY),

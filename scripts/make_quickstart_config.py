@@ -133,7 +133,9 @@ def write_daemons(options, demand, devices, ports):
             models.append({**model, **objectives[model["name"]], "file": os.path.relpath(file, out)})
     write(out, "models.json", {"models": models})
     write(out, "frontend.json", {
-        "listen": f"{options.listen}:{ports[0]}", "backend_listen": f"127.0.0.1:{ports[1]}", "models": "models.json",
+        "listen": f"{options.listen}:{ports[0]}", "backend_listen": f"127.0.0.1:{ports[1]}",
+        "http": f"{options.listen}:{ports[2]}", "grpc": f"{options.listen}:{ports[3]}",
+        "metrics": f"{options.listen}:{ports[4]}", "models": "models.json",
         "profiles": os.path.relpath(options.profiles.resolve(), out), "policy": options.policy})
     for node, device in zip(NODES, devices):
         write(out, f"backend-{node}.json", {
@@ -170,7 +172,8 @@ def make(options):
               "latency; was it busy while it was measured? Remove that folder and start again", file=sys.stderr)
         return 1
     listen = free_port(options.listen, 7000)
-    write_daemons(options, demand, devices, (listen, free_port("127.0.0.1", listen + 1)))
+    ports = (listen, free_port("127.0.0.1", listen + 1), *(free_port(options.listen, port) for port in (8000, 8001, 8002)))
+    write_daemons(options, demand, devices, ports)
     write_workload(options, demand)
     for model in demand:
         print(f"{model['name']:17} {model['rate']:6g} requests/s within {model['slo_ms']:g} ms")

@@ -1,4 +1,4 @@
-// The two conversations that the driver is used for.
+// The conversations that the driver is used for.
 #pragma once
 
 #include <cstddef>
@@ -38,6 +38,27 @@ class InferExchange : public Exchange {
   std::string model_;
   std::vector<TensorSpec> inputs_;
   Duration timeout_;
+  Bytes payload_;
+};
+
+// POSTs over HTTP/1.1 on a connection that is kept, all alike. Nothing in a reply tells which
+// request it answers: for a depth of one.
+class HttpExchange : public Exchange {
+ public:
+  // With bench_http_echo_server and bench_http_server.
+  [[nodiscard]] static HttpExchange echo(std::size_t body_bytes);
+  // With a frontend: the model's only input as a binary tensor, all outputs the same way.
+  // REQUIRES: byte_size(input) is ok.
+  [[nodiscard]] static HttpExchange infer(const std::string& model, const TensorSpec& input,
+                                          Duration timeout);
+
+  [[nodiscard]] Request request(std::uint32_t slot) override;
+  [[nodiscard]] Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) override;
+
+ private:
+  HttpExchange(std::string head, std::size_t payload_bytes);
+
+  std::string head_;  // with the JSON that is in front of a tensor
   Bytes payload_;
 };
 

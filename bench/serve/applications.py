@@ -61,7 +61,7 @@ def configure(options, document, names, profiles):
                     for one in document["applications"]]
     write(options.work / "models.json", {"models": models, "applications": applications})
     write(options.work / "frontend.json", {
-        "listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "models": "models.json", "profiles": str(profiles)})
+        "listen": "127.0.0.1:0", "backend_listen": "127.0.0.1:0", "http": "off", "grpc": "off", "metrics": "off", "models": "models.json", "profiles": str(profiles)})
     for index, core in enumerate(cores()):
         write(options.work / f"backend-n{index}.json", {
             "node": f"n{index}", "frontend": "127.0.0.1:1", "model_store": f"store-n{index}",

@@ -40,6 +40,12 @@ Endpoint read_endpoint(const JsonCursor& cursor) {
   return endpoint.value_or(Endpoint{});
 }
 
+std::optional<Endpoint> read_endpoint_or_off(const JsonCursor& cursor) {
+  const std::string text = cursor.text("host:port in quotes, or \"off\"");
+  if (text == "off") return std::nullopt;
+  return read_endpoint(cursor);
+}
+
 Duration read_seconds(const JsonCursor& cursor) {
   return from_seconds(cursor.number({.least = 0, .most = kLongestSeconds, .above_least = true}));
 }
@@ -54,18 +60,48 @@ void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
     config.max_payload_bytes = bytes->count(1, kLargestCount);
 }
 
+// Nobody listens where another does.
+void check_endpoints(const JsonCursor& root, const FrontendConfig& config) {
+  struct Named {
+    std::string_view key;
+    std::optional<Endpoint> endpoint;
+  };
+  const std::vector<Named> all{{"listen", config.listen},
+                               {"backend_listen", config.backend_listen},
+                               {"http", config.http},
+                               {"grpc", config.grpc},
+                               {"metrics", config.metrics}};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!all[i].endpoint || all[i].endpoint->port == 0 || all[i].endpoint != all[j].endpoint)
+        continue;
+      root.fail(in_quotes(all[j].key) + " and " + in_quotes(all[i].key) + " share the endpoint " +
+                    to_string(*all[i].endpoint),
+                "give them different ports");
+      return;
+    }
+  }
+}
+
 std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_view>& choices) {
   return std::string(choices[cursor.choice(choices)]);
 }
 
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"listen", "backend_listen", "models", "profiles", "policy", "margin",
-                   "interference", "headroom", "period_s", "drain_timeout_s", "idle_after_s",
-                   "wake_within_s", "limits"});
+  root.allow_keys({"listen", "backend_listen", "http", "grpc", "metrics", "shared_memory", "models",
+                   "profiles", "policy", "margin", "interference", "headroom", "period_s",
+                   "drain_timeout_s", "idle_after_s", "wake_within_s", "trace_every", "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
     config.backend_listen = read_endpoint(*listen);
+  if (const auto http = root.find("http")) config.http = read_endpoint_or_off(*http);
+  if (const auto grpc = root.find("grpc")) config.grpc = read_endpoint_or_off(*grpc);
+  if (const auto metrics = root.find("metrics")) config.metrics = read_endpoint_or_off(*metrics);
+  if (const auto shared = root.find("shared_memory"))
+    config.shared_memory = shared->choice({"off", "on"}) == 1;
+  if (const auto every = root.find("trace_every"))
+    config.trace_every = every->count(0, kLargestCount);
   config.models = resolve(file, root.required("models").text("the path of the models file"));
   config.profiles =
       resolve(file, root.required("profiles").text("the path of the folder of profiles"));
@@ -83,10 +119,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
     config.idle_after = from_seconds(idle->number(between(0, kLongestSeconds)));
   if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);
-  if (config.listen == config.backend_listen && config.listen.port != 0) {
-    root.fail("clients and backends share the endpoint " + to_string(config.listen),
-              "give \"listen\" and \"backend_listen\" different ports");
-  }
+  check_endpoints(root, config);
   return config;
 }
 

@@ -9,10 +9,14 @@
 #include <utility>
 
 #include "catalogue_service.h"
+#include "core_host.h"
+#include "endpoints.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/serve/planning.h"
+#include "metrics.h"
 #include "model_piece.h"
+#include "options.h"
 #include "sessions.h"
 #include "status_json.h"
 
@@ -23,23 +27,8 @@ namespace asio = net::asio;
 
 Time steady_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
-net::ConnectionOptions client_options(const config::FrontendConfig& config) {
-  net::ConnectionOptions options;
-  options.limits.max_message_bytes = 64U << 10U;
-  options.limits.max_payload_bytes = config.max_payload_bytes;
-  return options;
-}
-
-net::ConnectionOptions backend_options() {
-  net::ConnectionOptions options;
-  options.max_queued_bytes = 1024U << 20U;
-  return options;
-}
-
-net::ListenerOptions listener_options(std::size_t max_connections) {
-  net::ListenerOptions options;
-  options.max_connections = max_connections;
-  return options;
+observe::WallClock wall_clock() {
+  return {steady_now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
 constexpr std::size_t kMaxBackends = 4096;
@@ -47,19 +36,6 @@ constexpr std::size_t kMaxBackends = 4096;
 constexpr std::size_t kMaxSteps = 1024;
 
 }  // namespace
-
-serve::FrontendOptions core_options(const Setup& setup) {
-  serve::FrontendOptions options;
-  options.run = setup.run;
-  options.policy = setup.config.policy;
-  options.margin = setup.config.margin;
-  options.headroom = setup.headroom;
-  options.period = setup.config.period;
-  options.max_queue_per_model = setup.config.max_queue;
-  options.demands.idle_after = setup.config.idle_after;
-  options.wake_within = setup.config.wake_within;
-  return options;
-}
 
 class FrontendDaemon::Impl {
  public:
@@ -73,7 +49,8 @@ class FrontendDaemon::Impl {
                    [this](Result<LoadedCatalogue> read) { take_in(std::move(read)); }),
         wake_(io),
         drain_deadline_(io),
-        buffers_(net::BufferPoolOptions{}) {}
+        buffers_(net::BufferPoolOptions{}),
+        host_(io, core_, asked_of_daemon()) {}
 
   ~Impl() {
     planner_.join();
@@ -96,8 +73,17 @@ class FrontendDaemon::Impl {
           accept_backend(std::move(socket), std::move(slot));
         });
     if (!backends.ok()) return backends.status();
+    Endpoints::Daemon daemon;
+    daemon.metrics = [this] { return metrics(); };
+    daemon.trace = [this](Duration length, TraceLog::OnRecords done) {
+      trace(length, std::move(done));
+    };
+    daemon.wall_clock = wall_clock;
+    auto endpoints = Endpoints::listen(io_, setup_.config, host_, buffers_, std::move(daemon));
+    if (!endpoints.ok()) return endpoints.status();
     client_listener_ = std::move(clients).value();
     backend_listener_ = std::move(backends).value();
+    endpoints_ = std::move(endpoints).value();
     arm_wake();
     catalogue_.start();
     return {};
@@ -105,6 +91,7 @@ class FrontendDaemon::Impl {
 
   const net::Listener& clients() const { return *client_listener_; }
   const net::Listener& backends() const { return *backend_listener_; }
+  const Endpoints& endpoints() const { return *endpoints_; }
   serve::FrontendStatus status() const { return core_.status(steady_now()); }
   Time started_at() const { return started_; }
 
@@ -114,6 +101,7 @@ class FrontendDaemon::Impl {
     on_stopped_ = std::move(done);
     client_listener_->close();
     backend_listener_->close();
+    endpoints_->drain(setup_.config.drain_timeout);
     catalogue_.stop();
     drain_deadline_.expires_after(setup_.config.drain_timeout);
     drain_deadline_.async_wait([this](const boost::system::error_code& error) {
@@ -189,24 +177,62 @@ class FrontendDaemon::Impl {
     setup_.model_files = std::move(files);
   }
 
-  void changed_by_hand(ClientId client, Result<LoadedCatalogue> read) {
+  void change_models(serve::ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {
+    catalogue_.change(std::move(change),
+                      [this, done = std::move(done)](Result<LoadedCatalogue> read) {
+                        done(changed_by_hand(std::move(read)));
+                      });
+  }
+
+  serve::ModelsChanged changed_by_hand(Result<LoadedCatalogue> read) {
     const std::vector<std::string> meant =
         read.ok() ? read.value().meant : std::vector<std::string>();
     serve::ModelsChanged changed;
     changed.status = read.status();
     take_in(std::move(read), true);
-    const auto session = client_sessions_.find(client);
-    if (session == client_sessions_.end()) return;
     for (serve::ModelInfo& model : core_.models().models) {
       if (std::find(meant.begin(), meant.end(), model.name) != meant.end())
         changed.models.push_back(std::move(model));
     }
-    session->second->send(std::move(changed));
+    return changed;
+  }
+
+  // ---- the endpoints of standard protocols
+
+  CoreHost::Daemon asked_of_daemon() {
+    CoreHost::Daemon daemon;
+    daemon.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
+    daemon.new_client = [this] { return ClientId{next_session_++}; };
+    daemon.status = [this] { return status(); };
+    daemon.wall_clock = wall_clock;
+    daemon.change_models = [this](serve::ModelsChange change, CoreHost::OnChanged done) {
+      change_models(std::move(change), std::move(done));
+    };
+    return daemon;
+  }
+
+  std::string metrics() const {
+    const observe::WallClock wall = wall_clock();
+    return metrics_text(core_.status(wall.engine),
+                        {.started = started_,
+                         .now = wall.engine,
+                         .unix_seconds = to_seconds(wall.since_epoch),
+                         .clients = client_sessions_.size() + endpoints_->connections()});
+  }
+
+  // Everything that comes within `length`, or what was sampled where it is zero.
+  void trace(Duration length, TraceLog::OnRecords done) {
+    const Time until = steady_now() + length;
+    if (length > Duration::zero()) deliver(serve::TraceUntil{until});
+    traces_.collect(length, std::move(done));
   }
 
   // ---- effects
 
+  void carry_out(serve::Traced& effect) { traces_.add(std::move(effect.record)); }
+
   void carry_out(serve::ReplyToClient& effect) {
+    if (host_.answer(effect.client, effect.reply)) return;
     const auto found = client_sessions_.find(effect.client);
     if (found != client_sessions_.end())
       found->second->send(serve::FrontendReply(std::move(effect.reply)));
@@ -317,8 +343,9 @@ class FrontendDaemon::Impl {
     client_sessions_.at(id)->send(core_.models());
   }
   void client_said(ClientId id, serve::ModelsChange change) {
-    catalogue_.change(std::move(change), [this, id](Result<LoadedCatalogue> read) {
-      changed_by_hand(id, std::move(read));
+    change_models(std::move(change), [this, id](serve::ModelsChanged changed) {
+      const auto session = client_sessions_.find(id);
+      if (session != client_sessions_.end()) session->second->send(std::move(changed));
     });
   }
   void client_said(ClientId id, const serve::StatusRequest&) {
@@ -363,6 +390,9 @@ class FrontendDaemon::Impl {
   std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
+  TraceLog traces_{io_};
+  CoreHost host_;
+  std::unique_ptr<Endpoints> endpoints_;
   std::size_t steps_waiting_ = 0;
   // Last: joined before anything they use goes.
   asio::thread_pool planner_{1};
@@ -383,6 +413,9 @@ std::string FrontendDaemon::client_address() const { return impl_->clients().loc
 std::string FrontendDaemon::backend_address() const { return impl_->backends().local_address(); }
 std::uint16_t FrontendDaemon::client_port() const { return impl_->clients().port(); }
 std::uint16_t FrontendDaemon::backend_port() const { return impl_->backends().port(); }
+std::uint16_t FrontendDaemon::http_port() const { return impl_->endpoints().http_port(); }
+std::uint16_t FrontendDaemon::grpc_port() const { return impl_->endpoints().grpc_port(); }
+std::uint16_t FrontendDaemon::metrics_port() const { return impl_->endpoints().metrics_port(); }
 serve::FrontendStatus FrontendDaemon::status() const { return impl_->status(); }
 Time FrontendDaemon::started_at() const { return impl_->started_at(); }
 void FrontendDaemon::stop(std::function<void()> done) { impl_->stop(std::move(done)); }

@@ -36,6 +36,14 @@ std::uint64_t draw_run() {
   return 1 + device() % ((1U << 23U) - 1);
 }
 
+void tell_endpoints(const config::FrontendConfig& config, const frontend::FrontendDaemon& daemon) {
+  const auto told = [](const std::optional<config::Endpoint>& endpoint, std::uint16_t port) {
+    return endpoint ? config::to_string({endpoint->host, port}) : std::string("off");
+  };
+  spdlog::info("HTTP: {}  gRPC: {}  metrics: {}", told(config.http, daemon.http_port()),
+               told(config.grpc, daemon.grpc_port()), told(config.metrics, daemon.metrics_port()));
+}
+
 int run_daemon(const Arguments& arguments) {
   Result<config::FrontendConfig> config = config::load_frontend(arguments.config);
   if (!config.ok()) return complain(config.status(), 2);
@@ -54,6 +62,7 @@ int run_daemon(const Arguments& arguments) {
   if (!daemon.ok()) return complain(daemon.status(), 1);
   spdlog::info("clients: {}  backends: {}", daemon.value()->client_address(),
                daemon.value()->backend_address());
+  tell_endpoints(config.value(), *daemon.value());
 
   // The work guard ends with stop(): what is queued then is still sent, bounded by the write
   // timeouts.

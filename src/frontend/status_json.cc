@@ -44,8 +44,15 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
           {"in_flight", gpulet.in_flight},
           {"batches", statistics.batches},
           {"mean_batch", mean_batch},
+          {"batch_fill", statistics.batch_fill()},
           {"busy", gpulet.busy},
           {"models", models_of(status, gpulet)}};
+}
+
+double planned_memory_mb(const serve::FrontendStatus& status, const schedule::DeviceKey& key) {
+  const auto found = std::find_if(status.devices.begin(), status.devices.end(),
+                                  [&key](const auto& device) { return device.key == key; });
+  return found == status.devices.end() ? 0 : found->planned_memory_mb;
 }
 
 Json node_of(const serve::FrontendStatus& status, BackendId id,
@@ -63,6 +70,7 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
                        {"partitioning", offer.device.partitioning},
                        {"mechanism", offer.mechanism},
                        {"memory_mb", offer.device.memory_mb},
+                       {"planned_memory_mb", planned_memory_mb(status, offer.device.key)},
                        {"gpulets", std::move(gpulets)}});
   }
   return {{"name", backend.node}, {"devices", std::move(devices)}};
@@ -71,6 +79,7 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
 Json model_of(const serve::ModelStatus& model) {
   const serve::ModelCounters& counters = model.counters;
   return {{"name", model.name},
+          {"kind", model.application ? "application" : "model"},
           {"state", serve::to_string(model.state)},
           {"version", serve::short_version(model.version)},
           {"slo_ms", model.slo_ms},
@@ -84,6 +93,8 @@ Json model_of(const serve::ModelStatus& model) {
           {"late", counters.late},
           {"dropped", counters.dropped},
           {"failed", counters.failed},
+          {"violations", counters.violations()},
+          {"executions", model.statistics.executions},
           {"p50_ms", model.p50_ms},
           {"p99_ms", model.p99_ms}};
 }

@@ -63,7 +63,7 @@ std::vector<Applications::Row> Applications::rows(Time now) const {
   for (const auto& [name, served] : served_) {
     if (served.application == nullptr) continue;
     rows.push_back({served.application, served.rate.rate(), served.runs, served.counters,
-                    served.latency.recent(now)});
+                    served.latency.recent(now), served.statistics});
   }
   return rows;
 }
@@ -74,21 +74,52 @@ void Applications::tick(Time now) {
 
 // ---- runs
 
-void Applications::count(ModelCounters& counters, const Status& failure) {
+void Applications::count(Served& served, const Status& failure, Duration after) {
   const bool dropped =
       failure.code() == StatusCode::too_late || failure.code() == StatusCode::overloaded;
-  ++(dropped ? counters.dropped : counters.failed);
+  ++(dropped ? served.counters.dropped : served.counters.failed);
+  served.statistics.add_failure(failure.code(), after);
 }
 
-void Applications::refuse(const std::string& name, const Asked& asked, Status status,
+Applications::Run Applications::run_of(std::shared_ptr<const Application> application,
+                                       const Asked& asked, Time now) {
+  Run run;
+  run.application = std::move(application);
+  run.id = asked.id;
+  run.client = asked.client;
+  run.tag = asked.tag;
+  run.arrived = now;
+  run.deadline = asked.deadline;
+  run.late_after = asked.late_after;
+  return run;
+}
+
+observe::RequestTraceRecord Applications::record_of(const Run& run, StatusCode outcome, Time now) {
+  observe::RequestTraceRecord record;
+  record.id = run.id;
+  record.model = run.application->graph.name;
+  record.application = true;
+  record.client = run.client;
+  record.tag = run.tag;
+  record.trace.arrived = run.arrived;
+  record.trace.answered = now;
+  record.trace.batch_size = run.largest_batch;
+  record.due = run.late_after;
+  record.outcome = outcome;
+  return record;
+}
+
+void Applications::refuse(const std::string& name, const Asked& asked, Status status, Time now,
                           ApplicationOutput& out) {
   Served& served = served_.find(name)->second;
   ++served.counters.offered;
-  count(served.counters, status);
+  count(served, status, {});
+  observe::RequestTraceRecord record =
+      record_of(run_of(served.application, asked, now), status.code(), now);
   InferReply reply;
   reply.tag = asked.tag;
   reply.status = std::move(status);
-  out.answers.push_back({asked.client, std::move(reply)});
+  out.answers.push_back({asked.client, std::move(reply), std::move(record)});
 }
 
 void Applications::start(const std::string& name, Asked asked, Time now, ApplicationOutput& out) {
@@ -98,19 +129,13 @@ void Applications::start(const std::string& name, Asked asked, Time now, Applica
     refuse(name, asked,
            {StatusCode::overloaded, "application " + name + " has " + std::to_string(max_runs_) +
                                         " requests under way, its limit; send fewer at a time"},
-           out);
+           now, out);
     return;
   }
   ++served.counters.offered;
   ++served.runs;
   const std::uint64_t id = next_id_++;
-  Run& run = runs_[id];
-  run.application = served.application;
-  run.client = asked.client;
-  run.tag = asked.tag;
-  run.arrived = now;
-  run.deadline = asked.deadline;
-  run.late_after = asked.late_after;
+  Run& run = runs_[id] = run_of(served.application, asked, now);
   run.request = std::move(asked.payload);
   run.request_readers = run.application->request_readers;
   const std::vector<ApplicationNode>& nodes = run.application->graph.nodes;
@@ -172,7 +197,7 @@ bool Applications::take(std::uint64_t id, Place& place) {
 void Applications::answered(std::uint64_t id, Called called, Time now, ApplicationOutput& out) {
   Place place;
   if (!take(id, place)) return;
-  if (!called.status.ok()) return fail(place, called.status, out);
+  if (!called.status.ok()) return fail(place, called.status, now, out);
   Run& run = runs_.at(place.run);
   run.largest_batch = std::max(run.largest_batch, called.batch_size);
   const std::vector<TensorSpec>& specs = run.application->graph.nodes[place.node].outputs;
@@ -186,7 +211,7 @@ void Applications::step_done(std::uint64_t id, Result<std::vector<Tensor>> outpu
                              ApplicationOutput& out) {
   Place place;
   if (!take(id, place)) return;
-  if (!outputs.ok()) return fail(place, outputs.status(), out);
+  if (!outputs.ok()) return fail(place, outputs.status(), now, out);
   complete(place, std::move(outputs).value(), {}, now, out);
 }
 
@@ -197,7 +222,7 @@ void Applications::complete(const Place& place, std::vector<Tensor> outputs, Dur
   const std::vector<ApplicationNode>& nodes = run.application->graph.nodes;
   if (outputs.size() != nodes[place.node].outputs.size()) {
     fail(place, {StatusCode::internal, "it gave " + std::to_string(outputs.size()) + " outputs"},
-         out);
+         now, out);
     return;
   }
   state.outputs = std::move(outputs);
@@ -231,19 +256,22 @@ void Applications::succeed(std::uint64_t run_id, Time now, ApplicationOutput& ou
   ++served.counters.served;
   if (now > run.late_after) ++served.counters.late;
   served.latency.record(now - run.arrived, now);
-  out.answers.push_back({run.client, std::move(reply)});
+  served.statistics.add_success({now - run.arrived, reply.queued, reply.executed, {}}, now);
+  observe::RequestTraceRecord record = record_of(run, StatusCode::ok, now);
+  record.trace.executed = reply.executed;
+  out.answers.push_back({run.client, std::move(reply), std::move(record)});
   end(run_id, out);
 }
 
-void Applications::fail(const Place& place, const Status& why, ApplicationOutput& out) {
+void Applications::fail(const Place& place, const Status& why, Time now, ApplicationOutput& out) {
   const Run& run = runs_.at(place.run);
   const config::ApplicationConfig& graph = run.application->graph;
   InferReply reply;
   reply.tag = run.tag;
   reply.status =
       why.within("application " + graph.name + ", " + described(graph.nodes[place.node]));
-  count(served_.find(graph.name)->second.counters, why);
-  out.answers.push_back({run.client, std::move(reply)});
+  count(served_.find(graph.name)->second, why, now - run.arrived);
+  out.answers.push_back({run.client, std::move(reply), record_of(run, why.code(), now)});
   end(place.run, out);
 }
 
@@ -269,7 +297,9 @@ void Applications::client_gone(ClientId client, ApplicationOutput& out) {
     if (run.client == client) gone.push_back(id);
   }
   for (const std::uint64_t id : gone) {
-    ++served_.find(runs_.at(id).application->graph.name)->second.counters.failed;
+    Served& served = served_.find(runs_.at(id).application->graph.name)->second;
+    ++served.counters.failed;
+    served.statistics.add_cancelled(1);
     end(id, out);
   }
 }

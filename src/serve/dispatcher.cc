@@ -46,10 +46,11 @@ std::optional<ModelIndex> Dispatcher::queue_for(ModelIndex model) const {
   return queues_[model].closed.ok() ? std::optional(model) : std::nullopt;
 }
 
-void Dispatcher::succeed(ModelIndex model, ModelIndex heir, DispatchOutput& out) {
+void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOutput& out) {
   ModelQueue& old = queues_[model];
   ModelQueue& next = queues_[heir];
   next.counters = std::exchange(old.counters, {});
+  next.statistics = std::exchange(old.statistics, {});
   next.latency = std::exchange(old.latency, observe::RecentHistogram(kLatencyWindow));
   for (ModelIndex index = 0; index < queues_.size(); ++index) {
     ModelQueue& queue = queues_[index];
@@ -65,7 +66,7 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, DispatchOutput& out)
   next.heir.reset();
   next.closed = Status();
   if (!old.heir) {
-    refuse_waiting(model, old.closed, out);
+    refuse_waiting(model, old.closed, now, out);
     return;
   }
   for (Request& request : old.requests.take_due_before(kNever))
@@ -73,14 +74,14 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, DispatchOutput& out)
   touch(heir);
 }
 
-void Dispatcher::close(ModelIndex model, const Status& why, DispatchOutput& out) {
+void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOutput& out) {
   for (ModelIndex index = 0; index < queues_.size(); ++index) {
     ModelQueue& queue = queues_[index];
     if (index != model && queue.heir != model) continue;
     queue.heir.reset();
     queue.closed = why;
   }
-  refuse_waiting(model, why, out);
+  refuse_waiting(model, why, now, out);
 }
 
 bool Dispatcher::unused(ModelIndex model) const {
@@ -224,33 +225,45 @@ void Dispatcher::refuse(ModelIndex model, Request request, Status status, Dispat
 
 void Dispatcher::client_gone(ClientId client) {
   for (ModelQueue& state : queues_) {
-    state.counters.failed += state.requests.remove_client(client);
+    const std::size_t gone = state.requests.remove_client(client);
+    ModelQueue& counted = queues_[state.counted_as];
+    counted.counters.failed += gone;
+    counted.statistics.add_cancelled(gone);
   }
 }
 
 void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) {
-  ModelQueue& state = queues_[model];
-  if (state.requests.remove(client, tag)) ++queues_[state.counted_as].counters.failed;
+  if (!queues_[model].requests.remove(client, tag)) return;
+  ModelQueue& counted = queues_[queues_[model].counted_as];
+  ++counted.counters.failed;
+  counted.statistics.add_cancelled(1);
 }
 
-void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, DispatchOutput& out) {
-  for (Request& request : queues_[model].requests.take_due_before(kNever)) {
-    const Time arrived = request.trace.arrived;
-    answer(model, std::move(request), status, {}, arrived, out);
-  }
+void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now,
+                                DispatchOutput& out) {
+  for (Request& request : queues_[model].requests.take_due_before(kNever))
+    answer(model, std::move(request), status, {}, now, out);
 }
 
 void Dispatcher::answer(ModelIndex model, Request request, Status status,
                         std::vector<Bytes> outputs, Time now, DispatchOutput& out) {
   ModelQueue& state = queues_[queues_[model].counted_as];
+  request.trace.answered = now;
+  const Duration latency = now - request.trace.arrived;
   if (status.ok()) {
     ++state.counters.served;
-    if (now > std::min(request.deadline, request.late_after)) ++state.counters.late;
-    state.latency.record(now - request.trace.arrived, now);
-  } else if (status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded) {
-    ++state.counters.dropped;
+    if (now > request.due()) ++state.counters.late;
+    state.latency.record(latency, now);
+    const RequestTrace& trace = request.trace;
+    state.statistics.add_success(
+        {latency, trace.dispatched - trace.arrived + trace.queued_at_backend, trace.executed,
+         trace.completed - trace.dispatched - trace.queued_at_backend - trace.executed},
+        now);
   } else {
-    ++state.counters.failed;
+    const bool dropped =
+        status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded;
+    ++(dropped ? state.counters.dropped : state.counters.failed);
+    state.statistics.add_failure(status.code(), latency);
   }
   request.input = Bytes();
   out.answers.push_back({std::move(request), model, std::move(status), std::move(outputs)});
@@ -281,6 +294,7 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     ++statistics.batches;
     statistics.requests += batch.requests.size();
     statistics.executed += result.executed;
+    statistics.planned += batch.planned;
   }
   release(batch, result.status.ok(), now);
 
@@ -294,6 +308,10 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     return;
   }
   const std::size_t count = batch.requests.size();
+  const Duration under_way = now - batch.requests.front().trace.dispatched;
+  queues_[queues_[batch.model].counted_as].statistics.add_batch(
+      static_cast<std::uint32_t>(count), result.queued, result.executed,
+      under_way - result.queued - result.executed);
   for (std::size_t i = 0; i < count; ++i) {
     Request& request = batch.requests[i];
     request.trace.completed = now;

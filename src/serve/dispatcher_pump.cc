@@ -50,9 +50,11 @@ void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t
   held.model = lane.model;
   held.requests = state.requests.take_due_from(reachable_deadline(gpulet, lane, now), count);
   held.expected = lane.execution[held.requests.size() - 1];
+  held.planned = lane.execution.size();
   for (Request& request : held.requests) {
     request.trace.dispatched = now;
     request.trace.gpulet = id;
+    request.trace.batch = next_batch_;
     request.trace.batch_size = static_cast<std::uint32_t>(held.requests.size());
   }
 

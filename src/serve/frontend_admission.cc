@@ -65,6 +65,7 @@ void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects
   }
   const ServedModel& model = dispatcher_.models()[known->current.index];
   Request request;
+  request.id = trace_choice_.next();
   request.client = event.client;
   request.tag = asked.tag;
   request.deadline =

@@ -53,10 +53,11 @@ bool FrontendCore::ask_application(ClientSaid& event, Time now, FrontendEffects&
   InferRequest& request = event.request;
   const Duration given =
       request.timeout > Duration::zero() ? request.timeout : from_ms(application->front.slo_ms);
-  Applications::Asked asked{event.client, request.tag, now + given, now + given, {}};
+  Applications::Asked asked{event.client, request.tag, now + given,
+                            now + given,  {},          trace_choice_.next()};
   ApplicationOutput output;
   const auto refuse = [&](Status why) {
-    applications_.refuse(request.model, asked, std::move(why), output);
+    applications_.refuse(request.model, asked, std::move(why), now, output);
     carry_out(std::move(output), now, effects);
     return true;
   };
@@ -97,14 +98,18 @@ void FrontendCore::carry_out(ApplicationOutput&& output, Time now, FrontendEffec
     if (const NamedModel* known = versions_.find(withdrawn.model))
       dispatcher_.withdraw(known->current.index, kEngine, withdrawn.id);
   }
-  for (ApplicationAnswer& answer : output.answers)
+  for (ApplicationAnswer& answer : output.answers) {
+    if (trace_choice_.chosen(answer.record.id, answer.record.trace.arrived))
+      effects.emplace_back(Traced{std::move(answer.record)});
     effects.emplace_back(ReplyToClient{answer.client, std::move(answer.reply)});
+  }
   for (StepToRun& step : output.steps) effects.emplace_back(std::move(step));
   for (ModelToCall& one : output.calls) call(std::move(one), now, effects);
 }
 
 void FrontendCore::call(ModelToCall call, Time now, FrontendEffects& effects) {
   Request request;
+  request.id = trace_choice_.next();
   request.client = kEngine;
   request.tag = call.id;
   request.deadline = call.deadline;
@@ -158,18 +163,8 @@ ModelState FrontendCore::state_of(const Application& application) const {
 }
 
 void FrontendCore::describe_applications(ModelsReply& reply) const {
-  for (const auto& row : applications_.rows(settled_at_)) {
-    const ServedModel& front = row.application->front;
-    ModelInfo info;
-    info.name = front.name;
-    info.inputs = front.inputs;
-    info.outputs = front.outputs;
-    info.slo_ms = front.slo_ms;
-    info.max_batch = front.max_batch;
-    info.state = state_of(*row.application);
-    info.reason = why_unserved(*row.application);
-    reply.models.push_back(std::move(info));
-  }
+  for (const auto& row : applications_.rows(settled_at_))
+    reply.models.push_back(describe(*row.application));
 }
 
 void FrontendCore::describe_applications(FrontendStatus& status, Time now) const {
@@ -190,6 +185,8 @@ void FrontendCore::describe_applications(FrontendStatus& status, Time now) const
     one.counters = row.counters;
     one.p50_ms = to_ms(row.latencies.percentile(0.5));
     one.p99_ms = to_ms(row.latencies.percentile(0.99));
+    one.statistics = row.statistics;
+    one.application = true;
     status.models.push_back(std::move(one));
   }
 }

@@ -29,6 +29,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
       dispatcher_({}, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
       demands_({}, demand_options(options_)),
       applications_(options_.max_queue_per_model),
+      trace_choice_(options_.trace_every),
       plan_reasons_{"the frontend started"},
       last_plan_(now - options_.least_between_plans),
       period_end_(now + options_.period),
@@ -199,6 +200,10 @@ void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   }
 }
 
+void FrontendCore::on_event(TraceUntil event, Time now, FrontendEffects&) {
+  trace_choice_.choose_all(now, event.time);
+}
+
 void FrontendCore::on_event(Drain, Time now, FrontendEffects& effects) {
   if (draining_) return;
   draining_ = true;
@@ -242,9 +247,9 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
       std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
   if (held > 0) want_plan("models that failed are tried again");
   retry_refused(now, effects);
-  refuse_wakers(effects);
+  refuse_wakers(now, effects);
   DispatchOutput output;
-  sweep_versions(output);
+  sweep_versions(now, output);
   emit(std::move(output), effects);
 }
 
@@ -255,6 +260,8 @@ void FrontendCore::emit(DispatchOutput&& output, FrontendEffects& effects) {
     effects.emplace_back(TellBackend{one.backend, std::move(one.batch)});
   }
   for (Answer& one : output.answers) {
+    if (trace_choice_.chosen(one.request.id, one.request.trace.arrived))
+      effects.emplace_back(Traced{record_of(one)});
     if (one.request.client == kEngine) {
       called_.push_back(std::move(one));
       continue;
@@ -272,6 +279,24 @@ void FrontendCore::emit(DispatchOutput&& output, FrontendEffects& effects) {
     reply.batch_size = trace.batch_size;
     effects.emplace_back(ReplyToClient{one.request.client, std::move(reply)});
   }
+}
+
+observe::RequestTraceRecord FrontendCore::record_of(const Answer& answer) const {
+  const Request& request = answer.request;
+  observe::RequestTraceRecord record;
+  record.id = request.id;
+  record.model = dispatcher_.models()[answer.model].name;
+  record.client = request.client;
+  record.tag = request.tag;
+  record.trace = request.trace;
+  record.due = request.due();
+  record.outcome = answer.status.code();
+  if (const FleetGpulet* const gpulet = fleet_.find(request.trace.gpulet)) {
+    record.node = gpulet->device.node;
+    record.device = gpulet->device.device;
+    record.share = gpulet->size;
+  }
+  return record;
 }
 
 void FrontendCore::note(bool warning, std::string text, Time now, FrontendEffects& effects) {

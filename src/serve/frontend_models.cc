@@ -155,10 +155,11 @@ void FrontendCore::drop_next(NamedModel& known, FrontendEffects& effects) {
 void FrontendCore::take_over(NamedModel& known, DispatchOutput& output, Time now,
                              FrontendEffects& effects) {
   const std::string name = dispatcher_.models()[known.next->index].name;
-  dispatcher_.succeed(known.current.index, known.next->index, output);
+  dispatcher_.succeed(known.current.index, known.next->index, now, output);
   versions_.leaving().push_back({name, std::move(known.current), false, true});
   known.current = std::move(*known.next);
   known.next.reset();
+  ++known.number;
   note(false, "model " + name + ": version " + short_version(known.current.id) + " has taken over",
        now, effects);
 }
@@ -172,7 +173,7 @@ void FrontendCore::remove_model(const std::string& name, Time now, FrontendEffec
   versions_.named().erase(name);
   note(false, "model " + name + " is removed", now, effects);
   DispatchOutput output;
-  sweep_versions(output);
+  sweep_versions(now, output);
   emit(std::move(output), effects);
 }
 
@@ -202,11 +203,12 @@ std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route
   return successions;
 }
 
-void FrontendCore::sweep_versions(DispatchOutput& output) {
+void FrontendCore::sweep_versions(Time now, DispatchOutput& output) {
   for (LeavingVersion& leaving : versions_.leaving()) {
     if (leaving.closed || dispatcher_.has_lane(leaving.version.index)) continue;
     dispatcher_.close(leaving.version.index,
-                      {StatusCode::unavailable, "model " + leaving.name + " was removed"}, output);
+                      {StatusCode::unavailable, "model " + leaving.name + " was removed"}, now,
+                      output);
     leaving.closed = true;
   }
   std::erase_if(versions_.leaving(), [this](const LeavingVersion& leaving) {
@@ -262,7 +264,7 @@ void FrontendCore::refuse_version(NamedModel& known, const Status& why, Time now
     dispatcher_.refuse_waiting(
         known.current.index,
         {StatusCode::unavailable, "model " + model.name + " could not be loaded: " + why.message()},
-        output);
+        now, output);
     emit(std::move(output), effects);
   }
   note(true, std::move(text), now, effects);
@@ -287,7 +289,7 @@ void FrontendCore::retry_refused(Time now, FrontendEffects& effects) {
   }
 }
 
-void FrontendCore::refuse_wakers(FrontendEffects& effects) {
+void FrontendCore::refuse_wakers(Time now, FrontendEffects& effects) {
   DispatchOutput output;
   for (auto& [name, known] : versions_.named()) {
     if (!known.waking) continue;
@@ -296,7 +298,7 @@ void FrontendCore::refuse_wakers(FrontendEffects& effects) {
     known.waking = false;
     dispatcher_.refuse_waiting(
         known.current.index,
-        {StatusCode::unavailable, "model " + name + " has no place: " + reason}, output);
+        {StatusCode::unavailable, "model " + name + " has no place: " + reason}, now, output);
   }
   emit(std::move(output), effects);
 }

@@ -212,6 +212,7 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
   const Duration took = now - rollout_->began();
   reorganisation_counters_.last_took = took;
   reorganisation_counters_.longest_took = std::max(reorganisation_counters_.longest_took, took);
+  reorganisation_counters_.took.record(took);
   ++reorganisation_counters_.plans;
   rollout_.reset();
   note(false,
@@ -270,7 +271,7 @@ void FrontendCore::put_routes_in_force(Time now, FrontendEffects& effects) {
   }
   for (const std::string& name : successions)
     take_over(*versions_.find(name), output, now, effects);
-  sweep_versions(output);
+  sweep_versions(now, output);
   emit(std::move(output), effects);
 }
 

@@ -1,39 +1,60 @@
 // What FrontendCore tells about itself.
 #include <algorithm>
+#include <map>
 
 #include "gpulet/serve/frontend_core.h"
 
 namespace gpulet::serve {
 
+namespace {
+
+ModelInfo info_of(const ServedModel& model, ModelState state) {
+  ModelInfo info;
+  info.name = model.name;
+  info.inputs = model.inputs;
+  info.outputs = model.outputs;
+  info.slo_ms = model.slo_ms;
+  info.max_batch = model.max_batch;
+  info.state = state;
+  return info;
+}
+
+}  // namespace
+
+ModelInfo FrontendCore::describe(const std::string& name, const NamedModel& known) const {
+  ModelInfo info = info_of(dispatcher_.models()[known.current.index], state_of(name, known));
+  info.version = known.current.id;
+  if (known.next) info.next = known.next->id;
+  if (known.refused && !known.current_refused()) {
+    info.next = known.refused->id;
+    info.next_refused = true;
+  }
+  info.reason = reason_of(name, known);
+  info.number = known.number;
+  return info;
+}
+
+ModelInfo FrontendCore::describe(const Application& application) const {
+  ModelInfo info = info_of(application.front, state_of(application));
+  info.reason = why_unserved(application);
+  return info;
+}
+
+std::optional<ModelInfo> FrontendCore::model(std::string_view name) const {
+  if (const NamedModel* const known = versions_.find(name))
+    return describe(std::string(name), *known);
+  if (const auto application = applications_.find(name)) return describe(*application);
+  return std::nullopt;
+}
+
 ModelsReply FrontendCore::models() const {
   ModelsReply reply;
-  const auto describe = [this](ModelIndex index, ModelState state, const std::string& version) {
-    const ServedModel& model = dispatcher_.models()[index];
-    ModelInfo info;
-    info.name = model.name;
-    info.inputs = model.inputs;
-    info.outputs = model.outputs;
-    info.slo_ms = model.slo_ms;
-    info.max_batch = model.max_batch;
-    info.state = state;
-    info.version = version;
-    return info;
-  };
-  for (const auto& [name, known] : versions_.named()) {
-    ModelInfo info = describe(known.current.index, state_of(name, known), known.current.id);
-    if (known.next) info.next = known.next->id;
-    if (known.refused && !known.current_refused()) {
-      info.next = known.refused->id;
-      info.next_refused = true;
-    }
-    info.reason = reason_of(name, known);
-    reply.models.push_back(std::move(info));
-  }
+  for (const auto& [name, known] : versions_.named()) reply.models.push_back(describe(name, known));
   for (const LeavingVersion& leaving : versions_.leaving()) {
-    if (leaving.removed && versions_.find(leaving.name) == nullptr) {
-      reply.models.push_back(
-          describe(leaving.version.index, ModelState::leaving, leaving.version.id));
-    }
+    if (!leaving.removed || versions_.find(leaving.name) != nullptr) continue;
+    ModelInfo info = info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving);
+    info.version = leaving.version.id;
+    reply.models.push_back(std::move(info));
   }
   describe_applications(reply);
   return reply;
@@ -50,6 +71,7 @@ FrontendStatus FrontendCore::status(Time now) const {
   status.schedulable = plan_.schedulable();
   status.reorganisations = reorganisation_counters_;
   status.backends = fleet_.backends();
+  status.devices = device_status();
   for (const auto& [id, gpulet] : fleet_.gpulets()) {
     GpuletStatus one{
         id, gpulet, std::nullopt, dispatcher_.in_flight(id), 0, dispatcher_.statistics(id)};
@@ -72,6 +94,8 @@ FrontendStatus FrontendCore::status(Time now) const {
     one.counters = dispatcher_.counters(index);
     one.p50_ms = to_ms(latencies.percentile(0.5));
     one.p99_ms = to_ms(latencies.percentile(0.99));
+    one.statistics = dispatcher_.statistics(index);
+    one.number = known.number;
     const auto unserved =
         std::find_if(plan_.unserved.begin(), plan_.unserved.end(),
                      [&name = name](const auto& candidate) { return candidate.model == name; });
@@ -82,6 +106,37 @@ FrontendStatus FrontendCore::status(Time now) const {
   describe_applications(status, now);
   status.events = events_;
   return status;
+}
+
+std::vector<DeviceStatus> FrontendCore::device_status() const {
+  std::map<schedule::DeviceKey, DeviceStatus> devices;
+  for (const auto& [id, backend] : fleet_.backends()) {
+    for (const DeviceOffer& offer : backend.devices) {
+      DeviceStatus& one = devices[offer.device.key];
+      one.key = offer.device.key;
+      one.type = offer.device.type;
+      one.memory_mb = offer.device.memory_mb;
+    }
+  }
+  for (const auto& [id, gpulet] : fleet_.gpulets()) {
+    const auto device = devices.find(gpulet.device);
+    if (device == devices.end()) continue;
+    DeviceStatus& one = device->second;
+    if (serving_.contains(id)) {
+      one.used.percent += gpulet.size.percent;
+      if (const auto busy = busy_.find(id); busy != busy_.end())
+        one.busy += busy->second.fraction * gpulet.size.fraction();
+    }
+    const auto profile = profiles_->find(one.type);
+    if (profile == profiles_->end()) continue;
+    for (const schedule::LoadedModel& loaded : gpulet.models) {
+      const profile::ModelProfile* const measured = profile->second.find(loaded.name);
+      if (measured != nullptr) one.planned_memory_mb += measured->memory_mb.value_or(0);
+    }
+  }
+  std::vector<DeviceStatus> ordered;
+  for (auto& [key, one] : devices) ordered.push_back(std::move(one));
+  return ordered;
 }
 
 }  // namespace gpulet::serve

@@ -31,12 +31,16 @@ inline constexpr int kBadInput = 2;
 [[nodiscard]] int run_failed(const Status& status);
 [[nodiscard]] int bad_input(const Status& status);
 
+// `app` must live until the chosen run is over, and be complete by then.
+void add_completion_command(CLI::App& app, Run& chosen);
 void add_config_command(CLI::App& app, Run& chosen);
+void add_infer_command(CLI::App& app, Run& chosen);
 void add_load_command(CLI::App& app, Run& chosen);
 void add_models_command(CLI::App& app, Run& chosen);
 void add_profile_command(CLI::App& app, Run& chosen);
 void add_schedule_command(CLI::App& app, Run& chosen);
 void add_simulate_command(CLI::App& app, Run& chosen);
 void add_status_command(CLI::App& app, Run& chosen);
+void add_top_command(CLI::App& app, Run& chosen);
 
 }  // namespace gpulet::tools

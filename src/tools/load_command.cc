@@ -3,7 +3,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <csignal>
-#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "gpulet/load/client.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
+#include "tools/signal_watch.h"
 #include "tools/table.h"
 #include "tools/terminal.h"
 
@@ -42,28 +42,13 @@ struct LoadArguments {
 // program.
 class InterruptWatch {
  public:
-  InterruptWatch() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
-  }
-  ~InterruptWatch() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  InterruptWatch(const InterruptWatch&) = delete;
-  InterruptWatch& operator=(const InterruptWatch&) = delete;
-
   [[nodiscard]] bool interrupted() {
-    if (interrupted_) return true;
-    const timespec no_wait{};
-    interrupted_ = sigtimedwait(&signals_, nullptr, &no_wait) > 0;
-    if (interrupted_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    return interrupted_;
+    if (watch_ && watch_->take()) watch_.reset();
+    return !watch_;
   }
 
  private:
-  sigset_t signals_{};
-  sigset_t before_{};
-  bool interrupted_ = false;
+  std::optional<SignalWatch> watch_{std::in_place, std::initializer_list<int>{SIGINT, SIGTERM}};
 };
 
 // One line that is written over every second; nothing where standard error is not a terminal.

@@ -17,13 +17,16 @@ int main(int argc, char** argv) {
     app.footer("`gpulet COMMAND --help` tells a command's options.");
 
     gpulet::tools::Run chosen;
+    gpulet::tools::add_completion_command(app, chosen);
     gpulet::tools::add_config_command(app, chosen);
+    gpulet::tools::add_infer_command(app, chosen);
     gpulet::tools::add_load_command(app, chosen);
     gpulet::tools::add_models_command(app, chosen);
     gpulet::tools::add_profile_command(app, chosen);
     gpulet::tools::add_schedule_command(app, chosen);
     gpulet::tools::add_simulate_command(app, chosen);
     gpulet::tools::add_status_command(app, chosen);
+    gpulet::tools::add_top_command(app, chosen);
 
     try {
       app.parse(argc, argv);

@@ -40,7 +40,8 @@ TEST(Endpoint, RefusesEverythingElse) {
 
 TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
-      R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","models":"models.json","profiles":"../profiles",
+      R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",
+          "shared_memory":"on","models":"models.json","profiles":"../profiles",
           "policy":"sbp","margin":1.2,"interference":"linear",
           "headroom":"none","period_s":0.5,"drain_timeout_s":3,
           "limits":{"max_queue":1,"max_connections":2,"max_payload_bytes":3}})",
@@ -48,6 +49,10 @@ TEST(FrontendConfig, ReadsEveryMember) {
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config.value().listen, (Endpoint{"0.0.0.0", 1}));
   EXPECT_EQ(config.value().backend_listen, (Endpoint{"::", 2}));
+  EXPECT_EQ(config.value().http, (Endpoint{"a", 3}));
+  EXPECT_EQ(config.value().grpc, std::nullopt);
+  EXPECT_EQ(config.value().metrics, (Endpoint{"a", 5}));
+  EXPECT_TRUE(config.value().shared_memory);
   EXPECT_EQ(config.value().models, "/etc/gpulet/models.json");
   EXPECT_EQ(config.value().profiles, "/etc/profiles");
   EXPECT_EQ(config.value().policy, "sbp");
@@ -68,8 +73,10 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
           {frontend(R"(,"listen":"7000")"),
            R"(/listen: "7000" is not an endpoint; write host:port, for example 127.0.0.1:7000 or [::1]:7000)"},
           {frontend(R"(,"listen":"a:1","backend_listen":"a:1")"),
-           "(top level): clients and backends share the endpoint a:1; "
-           R"(give "listen" and "backend_listen" different ports)"},
+           R"((top level): "listen" and "backend_listen" share the endpoint a:1; )"
+           "give them different ports"},
+          {frontend(R"(,"listen":"a:1","grpc":"a:1")"),
+           R"((top level): "listen" and "grpc" share the endpoint a:1; give them different ports)"},
           {frontend(R"(,"interference":"lerned")"),
            R"(/interference: "lerned" is not known here; write "learned" )"
            "(known here: linear, learned, measured, none)"},

@@ -26,7 +26,7 @@ serve::FrontendStatus serving_status() {
                    {},           false};
   gpulet.planned =
       schedule::PlannedGpulet{{"n0", 0}, Share{40}, 12.5, {{"lenet", 100, 5, 6.1, 1, 50}}};
-  gpulet.statistics = {4, 10, {}};
+  gpulet.statistics = {4, 10, {}, 20};
   status.gpulets.push_back(gpulet);
   serve::ModelStatus model;
   model.name = "lenet";
@@ -53,9 +53,12 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_EQ(gpulet["size"], 40);
   EXPECT_EQ(gpulet["state"], "ready");
   EXPECT_DOUBLE_EQ(gpulet["mean_batch"], 2.5);
+  EXPECT_DOUBLE_EQ(gpulet["batch_fill"], 0.5);
   EXPECT_EQ(gpulet["models"][0]["name"], "lenet");
   EXPECT_EQ(gpulet["models"][0]["batch"], 5);
   EXPECT_EQ(told["models"][0]["late"], 3);
+  EXPECT_EQ(told["models"][0]["kind"], "model");
+  EXPECT_EQ(told["models"][0]["violations"], 5);
   EXPECT_DOUBLE_EQ(told["events"][0]["at_s"], 2);
 }
 

@@ -76,10 +76,11 @@ class Files {
       "max_batch":16,"inputs":[{"name":"x","type":"UINT8","shape":[1]}],
       "outputs":[{"name":"y","type":"UINT8","shape":[1]}]}]})");
     const std::string backends = "\"127.0.0.1:" + std::to_string(free_port()) + "\"";
-    frontend_ =
-        folder_.write("frontend.json", R"({"listen":"127.0.0.1:)" + std::to_string(client_port_) +
-                                           R"(","backend_listen":)" + backends +
-                                           R"(,"models":"models.json","profiles":"profiles"})");
+    frontend_ = folder_.write(
+        "frontend.json",
+        R"({"listen":"127.0.0.1:)" + std::to_string(client_port_) + R"(","backend_listen":)" +
+            backends +
+            R"(,"http":"off","grpc":"off","metrics":"off","models":"models.json","profiles":"profiles"})");
     backend_ = folder_.write("backend.json", R"({"node":"n0","frontend":)" + backends +
                                                  R"(,"model_store":"store","profiles":"profiles",
       "warm_proxies":1,"devices":[{"type":"card","count":1,"partitioning":"simulated"}]})");

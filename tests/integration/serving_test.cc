@@ -1,6 +1,9 @@
 // The path of a request through real sockets and processes.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "gpulet/load/call.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
@@ -37,6 +40,24 @@ TEST(ServingTest, EachAnswerGoesToItsAskerAcrossClientsAndModels) {
     }
   }
   EXPECT_GT(served, 20U);
+}
+
+TEST(ServingTest, DevicesOfDifferentTypesServeOneModel) {
+  Cluster cluster({{"a", 4, 100, 450}});  // one card alone serves about 400/s
+  cluster.add_backend("n0", 1, "card");
+  cluster.add_backend("n1", 1, "slow_card");
+  cluster.wait_until_serving();
+  std::set<std::string> nodes;
+  for (const serve::GpuletStatus& gpulet : cluster.status().gpulets)
+    nodes.insert(gpulet.gpulet.device.node);
+  EXPECT_EQ(nodes, (std::set<std::string>{"n0", "n1"}));
+  StreamClient client(cluster.client_port());
+  constexpr std::uint64_t kRequests = 40;
+  for (std::uint64_t tag = 1; tag <= kRequests; ++tag) {
+    client.send(byte_request("a", tag));
+    ASSERT_TRUE(client.run_until([&] { return client.replies().size() == tag; }, seconds(20)));
+    EXPECT_TRUE(client.replies().at(tag).front().status.ok());
+  }
 }
 
 TEST(ServingTest, FrontendTellsItsModelsAndItsStatus) {

@@ -137,5 +137,24 @@ TEST(Elastic, LeavesTheOthersAloneWhenAModelComesAndGoes) {
   EXPECT_EQ(count_moves(together, after), (Moves{alone.gpulets.size(), 0, 1}));
 }
 
+TEST(Elastic, DividesOneDeviceAnewAndLeavesTheOthers) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}, {"d", 1, 1}});
+  testing::add_devices(worked, "n0", "gpu", 3);
+  // a and b fill a device each; c takes 40 % of the third and d 60 %, and neither has time to
+  // share.
+  worked.input.demands = {
+      {"a", 880, 20, 32}, {"b", 880, 20, 32}, {"c", 290, 20, 32}, {"d", 490, 20, 32}};
+  const Plan before = policy("elastic")->plan(worked.input);
+  ASSERT_TRUE(before.schedulable());
+  worked.input.demands = {
+      {"a", 880, 20, 32}, {"b", 880, 20, 32}, {"c", 490, 20, 32}, {"d", 290, 20, 32}};
+  worked.input.current = &before;
+  const Plan after = policy("elastic")->plan(worked.input);
+  EXPECT_EQ(violations(after, worked.input), "");
+  EXPECT_TRUE(after.schedulable());
+  EXPECT_EQ(count_moves(before, after), (Moves{2, 2, 2}));
+}
+
 }  // namespace
 }  // namespace gpulet::schedule

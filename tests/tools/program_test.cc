@@ -1,8 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/program_run.h"
@@ -103,7 +106,9 @@ TEST_F(Program, ARunWithoutAFrontendFailsWithOneAndSaysWhere) {
   for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
            {"load", "--target", kNobody, "--workload", workload, "--seconds", "1", "--json"},
            {"status", "--target", kNobody},
-           {"models", "list", "--target", kNobody}}) {
+           {"models", "list", "--target", kNobody},
+           {"top", "--target", kNobody},
+           {"infer", "--target", kNobody, "--model", "lenet", "--input", workload}}) {
     const ProgramResult result = run_gpulet(arguments);
     EXPECT_EQ(result.exit_code, 1) << arguments[0];
     EXPECT_THAT(result.output, IsEmpty());
@@ -124,6 +129,31 @@ TEST_F(Program, ChecksAConfigurationFile) {
   EXPECT_THAT(refused.errors, HasSubstr(bad));
   EXPECT_THAT(refused.errors, HasSubstr("slo"));
   EXPECT_EQ(run_gpulet({"config", "check", (folder_ / "missing.json").string()}).exit_code, 2);
+}
+
+// What bash would offer behind these words, of which the last is being typed.
+std::string completions(const std::string& script, const std::string& words) {
+  const std::string command =
+      ". " + script + "; COMP_WORDS=(" + words +
+      "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _gpulet; echo \"${COMPREPLY[*]}\"";
+  const std::unique_ptr<FILE, int (*)(FILE*)> shell(
+      popen(("bash -c '" + command + "'").c_str(), "r"), pclose);
+  std::array<char, 4096> line{};
+  if (!shell || fgets(line.data(), line.size(), shell.get()) == nullptr) return "";
+  return std::string(line.data());
+}
+
+TEST_F(Program, BashCompletesCommandsOptionsAndChoices) {
+  const ProgramResult printed = run_gpulet({"completion", "bash"});
+  ASSERT_EQ(printed.exit_code, 0) << printed.errors;
+  const std::string script = write("completion.bash", printed.output);
+  EXPECT_EQ(completions(script, "gpulet mo"), "models\n");
+  EXPECT_EQ(completions(script, "gpulet models l"), "list load\n");
+  EXPECT_EQ(completions(script, "gpulet models load --t"), "--target --timeout\n");
+  EXPECT_EQ(completions(script, "gpulet completion \"\""), "bash zsh fish\n");
+  // Files: bash's own.
+  EXPECT_EQ(completions(script, "gpulet infer --input mo"), "\n");
+  EXPECT_EQ(run_gpulet({"completion", "tcsh"}).exit_code, 2);
 }
 
 }  // namespace

@@ -139,6 +139,7 @@ Site::Site(SiteOptions options)
   const auto first = static_cast<std::uint16_t>(12000 + ::getpid() % 19000);
   client_port_ = free_port(first);
   backend_port_ = free_port(client_port_ + 1);
+  http_port_ = free_port(backend_port_ + 1);
   write_files();
   start_frontend();
 }
@@ -208,12 +209,17 @@ void Site::write_files() const {
   const Status written = profile::write_profile(profile_of(options_), directory_ / "profiles");
   if (!written.ok()) throw std::runtime_error(written.to_string());
   const std::string host = "127.0.0.1:";
-  write(directory_ / "frontend.json", Json{{"listen", host + std::to_string(client_port_)},
-                                           {"backend_listen", host + std::to_string(backend_port_)},
-                                           {"models", "models.json"},
-                                           {"profiles", "profiles"},
-                                           {"period_s", options_.period_s}}
-                                          .dump(1));
+  write(directory_ / "frontend.json",
+        Json{{"listen", host + std::to_string(client_port_)},
+             {"backend_listen", host + std::to_string(backend_port_)},
+             {"http", options_.http ? host + std::to_string(http_port_) : std::string("off")},
+             {"grpc", "off"},
+             {"metrics", "off"},
+             {"models", "models.json"},
+             {"profiles", "profiles"},
+             {"limits", {{"max_connections", options_.max_connections}}},
+             {"period_s", options_.period_s}}
+            .dump(1));
   for (const config::NodeConfig& node : nodes_of(options_)) write_backend(node);
 }
 

@@ -47,8 +47,10 @@ struct SiteOptions {
   // in that directory.
   std::filesystem::path measured{};
   double period_s = 20;
-  std::filesystem::path programs{};  // directory of gpulet-frontend and the others
-  std::filesystem::path keep{};      // a new directory that stays, instead of a temporary one
+  bool http = false;                     // the frontend has that endpoint, too
+  std::uint32_t max_connections = 4096;  // of the frontend
+  std::filesystem::path programs{};      // directory of gpulet-frontend and the others
+  std::filesystem::path keep{};          // a new directory that stays, instead of a temporary one
 };
 
 // What the site's frontend plans with: the profile of its devices ("card" where they are simulated,
@@ -76,6 +78,7 @@ class Site {
 
   [[nodiscard]] config::Endpoint target() const { return {"127.0.0.1", client_port_}; }
   [[nodiscard]] std::uint16_t backend_port() const { return backend_port_; }
+  [[nodiscard]] std::uint16_t http_port() const { return http_port_; }
   [[nodiscard]] DaemonProcess& frontend() { return *frontend_; }
   [[nodiscard]] DaemonProcess& backend(std::size_t index) { return *backends_.at(index); }
   [[nodiscard]] std::size_t backends() const { return backends_.size(); }
@@ -104,6 +107,7 @@ class Site {
   std::string mark_;
   std::uint16_t client_port_ = 0;
   std::uint16_t backend_port_ = 0;
+  std::uint16_t http_port_ = 0;
   std::unique_ptr<DaemonProcess> frontend_;
   std::vector<std::unique_ptr<DaemonProcess>> backends_;
 };

@@ -1,9 +1,11 @@
 // frontend.json and backend.json: how the two daemons run.
 //
-// frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","models":"models.json",
+// frontend: {"listen":"127.0.0.1:7000","backend_listen":"127.0.0.1:7001","http":"127.0.0.1:8000",
+//            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
-//            "idle_after_s":300,"wake_within_s":10,
+//            "idle_after_s":300,"wake_within_s":10,"shared_memory":"off",
+//            "trace_every":0,
 //            "limits":{"max_queue":4096,"max_connections":4096,"max_payload_bytes":67108864}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
@@ -12,10 +14,11 @@
 // Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
 // required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one
 // that is partitioned by cpu_quota stands beside others (alone it has all cores there are). Paths
-// are relative to the JSON file. `interference` is what plans believe of gpulets that share a
-// device: "linear", "learned", "measured" or "none"; without it, learned where the profiles hold a
-// fit. `headroom` is "poisson" (room for what chance adds to the mean rates) or "none". Errors as
-// in model_config.h. Plain values; blocking file I/O.
+// are relative to the JSON file. `http`, `grpc` (the Open Inference Protocol) and `metrics` may be
+// "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
+// is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";
+// without it, learned where the profiles hold a fit. `headroom` is "poisson" (room for what chance
+// adds to the mean rates) or "none". Errors as in model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +47,12 @@ struct Endpoint {
 struct FrontendConfig {
   Endpoint listen{"127.0.0.1", 7000};          // clients
   Endpoint backend_listen{"127.0.0.1", 7001};  // backends
+  // The Open Inference Protocol, and metrics. Nothing: off.
+  std::optional<Endpoint> http = Endpoint{"127.0.0.1", 8000};
+  std::optional<Endpoint> grpc = Endpoint{"127.0.0.1", 8001};
+  std::optional<Endpoint> metrics = Endpoint{"127.0.0.1", 8002};
+  bool shared_memory = false;     // clients may register shared memory of this machine
+  std::uint32_t trace_every = 0;  // every so manieth request is traced; 0: none of itself
   std::filesystem::path models;
   std::filesystem::path profiles;
   std::string policy = "elastic";

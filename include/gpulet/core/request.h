@@ -22,11 +22,13 @@ struct RequestTrace {
   Time arrived{};                // frontend: the request was read
   Time dispatched{};             // frontend: its batch was sent
   Time completed{};              // frontend: its batch's result arrived
+  Time answered{};               // frontend: its answer was given
   Duration queued_at_backend{};  // backend and proxy: from the batch's arrival to the start of its
                                  // execution
   Duration executed{};           // proxy: execution of the whole batch
   std::uint32_t batch_size = 0;
   GpuletId gpulet;
+  BatchId batch;  // the last one it was in
 
   friend bool operator==(const RequestTrace&, const RequestTrace&) = default;
 };
@@ -43,6 +45,9 @@ struct Request {
   std::uint32_t attempts = 0;  // batches it was part of that died under it
   Bytes input;
   RequestTrace trace;
+
+  // An answer behind it is late.
+  [[nodiscard]] Time due() const { return deadline < late_after ? deadline : late_after; }
 };
 
 // A batch for one gpulet. Clocks of two machines are not compared: windows travel as time left.

@@ -26,7 +26,7 @@ using CoreObserver =
 
 class FrontendDaemon {
  public:
-  // Binds both ports and starts. Fails with unavailable or invalid, naming the address.
+  // Binds its ports and starts. Fails with unavailable or invalid, naming the address.
   [[nodiscard]] static Result<std::unique_ptr<FrontendDaemon>> start(net::asio::io_context& io,
                                                                      Setup setup,
                                                                      CoreObserver observer = {});
@@ -38,6 +38,10 @@ class FrontendDaemon {
   [[nodiscard]] std::string backend_address() const;
   [[nodiscard]] std::uint16_t client_port() const;
   [[nodiscard]] std::uint16_t backend_port() const;
+  // The Open Inference Protocol and metrics; 0: off.
+  [[nodiscard]] std::uint16_t http_port() const;
+  [[nodiscard]] std::uint16_t grpc_port() const;
+  [[nodiscard]] std::uint16_t metrics_port() const;
   [[nodiscard]] serve::FrontendStatus status() const;
   // The time the core was made with; a replay starts with it.
   [[nodiscard]] Time started_at() const;

@@ -24,11 +24,13 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/observe/histogram.h"
+#include "gpulet/observe/trace.h"
 #include "gpulet/serve/application.h"
 #include "gpulet/serve/application_steps.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/rate_monitor.h"
+#include "gpulet/serve/statistics.h"
 
 namespace gpulet::serve {
 
@@ -53,6 +55,7 @@ struct CallWithdrawn {
 struct ApplicationAnswer {
   ClientId client;
   InferReply reply;
+  observe::RequestTraceRecord record;
 };
 
 struct ApplicationOutput {
@@ -78,11 +81,13 @@ class Applications {
     Time deadline{};    // of all calls
     Time late_after{};  // an answer behind it counts as late; at most the deadline
     Bytes payload;
+    RequestId id{};
   };
   // REQUIRES (both): find(name) is one, the payload has the size of its inputs.
   void start(const std::string& name, Asked asked, Time now, ApplicationOutput& out);
   // Answers at once with that status, counted as the application's.
-  void refuse(const std::string& name, const Asked& asked, Status status, ApplicationOutput& out);
+  void refuse(const std::string& name, const Asked& asked, Status status, Time now,
+              ApplicationOutput& out);
 
   struct Called {
     Status status;
@@ -108,6 +113,7 @@ class Applications {
     std::size_t runs = 0;
     ModelCounters counters;
     observe::Histogram latencies;  // of the whole, of those that were answered
+    ModelStatistics statistics;
   };
   // By name.
   [[nodiscard]] std::vector<Row> rows(Time now) const;
@@ -117,6 +123,7 @@ class Applications {
     std::shared_ptr<const Application> application;  // nullptr: replaced, with runs that go on
     RateMonitor rate{0, std::chrono::seconds(2)};
     ModelCounters counters;
+    ModelStatistics statistics;
     observe::RecentHistogram latency{std::chrono::seconds(10)};
     std::size_t runs = 0;
   };
@@ -128,6 +135,7 @@ class Applications {
   };
   struct Run {
     std::shared_ptr<const Application> application;
+    RequestId id;
     ClientId client;
     std::uint64_t tag = 0;
     Time arrived{};
@@ -150,13 +158,19 @@ class Applications {
   // Ends a node: starts those that waited for it alone, and answers where it was the last.
   void complete(const Place& place, std::vector<Tensor> outputs, Duration executed, Time now,
                 ApplicationOutput& out);
-  void fail(const Place& place, const Status& why, ApplicationOutput& out);
+  void fail(const Place& place, const Status& why, Time now, ApplicationOutput& out);
   void succeed(std::uint64_t run_id, Time now, ApplicationOutput& out);
   // Forgets the run and withdraws its calls.
   void end(std::uint64_t run_id, ApplicationOutput& out);
   // The place that the id stands for, taken out of what is under way; its run's, too.
   [[nodiscard]] bool take(std::uint64_t id, Place& place);
-  static void count(ModelCounters& counters, const Status& failure);
+  static void count(Served& served, const Status& failure, Duration after);
+  // One that has not begun.
+  [[nodiscard]] static Run run_of(std::shared_ptr<const Application> application,
+                                  const Asked& asked, Time now);
+  // Of a run that is answered now.
+  [[nodiscard]] static observe::RequestTraceRecord record_of(const Run& run, StatusCode outcome,
+                                                             Time now);
 
   std::size_t max_runs_;
   std::map<std::string, Served, std::less<>> served_;

@@ -27,6 +27,7 @@
 #include "gpulet/core/request.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/serve/served_model.h"
+#include "gpulet/serve/statistics.h"
 
 namespace gpulet::serve {
 
@@ -70,14 +71,6 @@ struct DispatchOutput {
   std::vector<Answer> answers;
 };
 
-struct ModelCounters {
-  std::uint64_t offered = 0;
-  std::uint64_t served = 0;   // answered with a result
-  std::uint64_t late = 0;     // of these, after the deadline
-  std::uint64_t dropped = 0;  // too_late, overloaded
-  std::uint64_t failed = 0;   // every other error
-};
-
 class Dispatcher {
  public:
   Dispatcher(const Dispatcher&) = delete;
@@ -95,9 +88,9 @@ class Dispatcher {
   void change(ModelIndex model, ServedModel changed);
   // `heir` is a new version of it: takes its counters, and what waits for it where both have the
   // same tensors. Otherwise that is answered, and so is what comes back later.
-  void succeed(ModelIndex model, ModelIndex heir, DispatchOutput& out);
+  void succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOutput& out);
   // No gpulet will serve it any more: what waits is answered with `why`, as is what comes back.
-  void close(ModelIndex model, const Status& why, DispatchOutput& out);
+  void close(ModelIndex model, const Status& why, Time now, DispatchOutput& out);
   // Sends what waits to its gpulets at once, as far as they have room.
   void flush(ModelIndex model, Time now, DispatchOutput& out);
   // No gpulet has a lane for it, nothing waits and nothing is in flight.
@@ -135,7 +128,7 @@ class Dispatcher {
   // Forgets one request, if it still waits for the model.
   void withdraw(ModelIndex model, ClientId client, std::uint64_t tag);
   // Answers everything that waits for the model with that status.
-  void refuse_waiting(ModelIndex model, const Status& status, DispatchOutput& out);
+  void refuse_waiting(ModelIndex model, const Status& status, Time now, DispatchOutput& out);
 
   // Lets every batch go that should go by now and drops what cannot be served in time. Call it
   // after a run of events and when next_wake() has come.
@@ -153,6 +146,10 @@ class Dispatcher {
   [[nodiscard]] const ModelCounters& counters(ModelIndex model) const {
     return queues_[model].counters;
   }
+  // The same.
+  [[nodiscard]] const ModelStatistics& statistics(ModelIndex model) const {
+    return queues_[model].statistics;
+  }
   [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
   // Nothing waits and nothing is in flight.
   [[nodiscard]] bool idle() const;
@@ -161,6 +158,12 @@ class Dispatcher {
     std::uint64_t batches = 0;
     std::uint64_t requests = 0;
     Duration executed{};
+    std::uint64_t planned = 0;  // requests that the plan had room for in these batches
+
+    // How full they were, of what was planned; 0 without any.
+    [[nodiscard]] double batch_fill() const {
+      return planned == 0 ? 0 : static_cast<double>(requests) / static_cast<double>(planned);
+    }
   };
   [[nodiscard]] GpuletStatistics statistics(GpuletId gpulet) const;
 
@@ -181,6 +184,7 @@ class Dispatcher {
     std::optional<ModelIndex> heir;  // takes what comes back
     Status closed;                   // why nobody does; ok: its own gpulets may
     ModelCounters counters;
+    ModelStatistics statistics;
     observe::RecentHistogram latency{kLatencyWindow};
     bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
   };
@@ -205,6 +209,7 @@ class Dispatcher {
     ModelIndex model = 0;
     Duration expected{};
     Time predicted_end{};
+    std::size_t planned = 0;  // the largest batch that its lane was for
     std::vector<Request> requests;
   };
   using Wake = std::pair<Time, ModelIndex>;

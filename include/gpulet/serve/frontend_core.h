@@ -24,6 +24,8 @@
 #include "gpulet/core/ids.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/observe/bucket_histogram.h"
+#include "gpulet/observe/trace.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
@@ -36,6 +38,8 @@
 #include "gpulet/serve/model_versions.h"
 #include "gpulet/serve/rollout.h"
 #include "gpulet/serve/served_model.h"
+#include "gpulet/serve/statistics.h"
+#include "gpulet/serve/trace_choice.h"
 
 namespace gpulet::serve {
 
@@ -62,6 +66,7 @@ struct FrontendOptions {
   std::uint32_t max_queue_per_model = 4096;
   // A request without a timeout of its own waits so long for a model that sleeps, whatever its SLO.
   Duration wake_within = std::chrono::seconds(10);
+  std::uint32_t trace_every = 0;  // every so manieth request is Traced; 0: none
   DemandOptions demands;
 };
 
@@ -102,11 +107,15 @@ struct StepDone {  // answers a StepToRun
 struct CatalogueRefused {
   Status why;
 };
+struct TraceUntil {  // every request that comes from now on and before that time is Traced
+  Time time{};
+};
 struct Settle {};  // a run of events is over, or next_wake() has come
 struct Drain {};   // take nothing new, answer what is here, then say Drained
 
-using FrontendEvent = std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, PlanMade,
-                                   CatalogueChanged, CatalogueRefused, StepDone, Settle, Drain>;
+using FrontendEvent =
+    std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, PlanMade, CatalogueChanged,
+                 CatalogueRefused, StepDone, TraceUntil, Settle, Drain>;
 
 // ---- effects
 
@@ -143,10 +152,13 @@ struct Note {  // for the log and the status
   bool warning = false;
   std::string text;
 };
+struct Traced {  // a request was answered, and is one of those to be traced
+  observe::RequestTraceRecord record;
+};
 struct Drained {};
 
 using FrontendEffect = std::variant<ReplyToClient, TellBackend, SendModelFile, DropBackend,
-                                    MakePlan, StepToRun, Note, Drained>;
+                                    MakePlan, StepToRun, Note, Traced, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
 
 // ---- what is going on
@@ -164,6 +176,10 @@ struct ModelStatus {
   ModelCounters counters;
   double p50_ms = 0;
   double p99_ms = 0;
+  ModelStatistics statistics;
+  // What serves, counted among the versions under that name since the frontend's start.
+  std::uint32_t number = 1;
+  bool application = false;
 };
 struct GpuletStatus {
   GpuletId id;
@@ -173,6 +189,14 @@ struct GpuletStatus {
   double busy = 0;  // of the last tick
   Dispatcher::GpuletStatistics statistics;
 };
+struct DeviceStatus {
+  schedule::DeviceKey key;
+  std::string type;
+  Share used;                    // of the gpulets of the plan in force, together
+  double busy = 0;               // these gpulets' busy fractions, by their shares
+  double memory_mb = 0;          // 0: not limited
+  double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
+};
 // Since the frontend's start.
 struct ReorganisationCounters {
   std::uint64_t plans = 0;  // that came into force
@@ -181,6 +205,7 @@ struct ReorganisationCounters {
   std::uint64_t unschedulable = 0;  // plans that leave some rate without a place
   Duration last_took{};             // from the decision to serving
   Duration longest_took{};
+  observe::BucketHistogram took{};
 };
 struct FrontendStatus {
   std::string state;
@@ -190,6 +215,7 @@ struct FrontendStatus {
   bool schedulable = true;
   ReorganisationCounters reorganisations;
   std::map<BackendId, FleetBackend> backends;
+  std::vector<DeviceStatus> devices;  // by key
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
   std::deque<std::pair<Time, std::string>> events;  // the last ones
@@ -204,11 +230,15 @@ class FrontendCore {
   // When the next Settle is due without any other event. Never kNever: the monitor ticks.
   [[nodiscard]] Time next_wake() const;
 
+  // Takes requests: a plan is in force, and it does not drain.
+  [[nodiscard]] bool serving() const { return epoch_.value > 0 && !draining_; }
   // The plan in force; 0 before the first.
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
   [[nodiscard]] FrontendStatus status(Time now) const;
   [[nodiscard]] ModelsReply models() const;
+  // One of them, or an application; nothing where the name is not served.
+  [[nodiscard]] std::optional<ModelInfo> model(std::string_view name) const;
   // Places for versions of models, in use or not: bounded however often models change.
   [[nodiscard]] std::size_t model_slots() const { return dispatcher_.models().size(); }
   // Some version that serves, or is to serve, is of that file.
@@ -223,6 +253,7 @@ class FrontendCore {
   void on_event(CatalogueChanged event, Time now, FrontendEffects& effects);
   void on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects);
   void on_event(StepDone event, Time now, FrontendEffects& effects);
+  void on_event(TraceUntil event, Time now, FrontendEffects& effects);
   void on_event(Settle event, Time now, FrontendEffects& effects);
   void on_event(Drain event, Time now, FrontendEffects& effects);
 
@@ -254,10 +285,12 @@ class FrontendCore {
   void hold_back(const std::vector<schedule::LoadedModel>& models, Time now);
   void retry_refused(Time now, FrontendEffects& effects);
   // Requests that wait for a model to wake, in vain: it has no place.
-  void refuse_wakers(FrontendEffects& effects);
+  void refuse_wakers(Time now, FrontendEffects& effects);
   void proven(const std::vector<schedule::LoadedModel>& models);
   // Forgets the versions that nothing holds any more.
-  void sweep_versions(DispatchOutput& output);
+  void sweep_versions(Time now, DispatchOutput& output);
+  [[nodiscard]] ModelInfo describe(const std::string& name, const NamedModel& known) const;
+  [[nodiscard]] ModelInfo describe(const Application& application) const;
   [[nodiscard]] bool withheld(const std::string& name) const;
   [[nodiscard]] bool has_ready_lane(const std::string& name) const;
   // As the fleet says, but what holds a model that nobody wants can serve nothing as it is: it must
@@ -294,6 +327,7 @@ class FrontendCore {
   void settle_calls(Time now, FrontendEffects& effects);
   void describe_applications(ModelsReply& reply) const;
   void describe_applications(FrontendStatus& status, Time now) const;
+  [[nodiscard]] std::vector<DeviceStatus> device_status() const;
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
   void tick(Time now, FrontendEffects& effects);
   void lose_backend(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
@@ -330,6 +364,7 @@ class FrontendCore {
                                                    const schedule::Assignment& assignment) const;
   [[nodiscard]] Route route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   void emit(DispatchOutput&& output, FrontendEffects& effects);
+  [[nodiscard]] observe::RequestTraceRecord record_of(const Answer& answer) const;
   void note(bool warning, std::string text, Time now, FrontendEffects& effects);
 
   FrontendOptions options_;
@@ -340,6 +375,7 @@ class FrontendCore {
   Fleet fleet_;
   Demands demands_;
   Applications applications_;
+  TraceChoice trace_choice_;
   std::deque<Answer> called_;  // answers to their calls, not handed to them yet
 
   // The plan in force, and which gpulet serves which part of it.

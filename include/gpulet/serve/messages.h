@@ -65,6 +65,8 @@ struct ModelInfo {
   std::string next{};     // another version that is being warmed, or was refused; empty: none
   std::string reason{};   // why unavailable, or what becomes of `next`
   bool next_refused = false;
+  // Which version of that name serves, counted since the frontend's start. Not on the wire.
+  std::uint32_t number = 1;
 };
 struct ModelsReply {
   std::vector<ModelInfo> models;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ struct NamedModel {
   std::optional<ModelVersion> next;
   std::optional<RefusedVersion> refused;  // the current one, or one that was to take over
   std::size_t demand = 0;                 // index into Demands
+  std::uint32_t number = 1;               // of the current one, counted since the frontend's start
   bool waking = false;                    // a request came while it slept; no gpulet is ready yet
 
   // What gpulets should have.

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <future>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "gpulet/profile/store.h"
@@ -63,12 +64,20 @@ void write_models(const std::filesystem::path& file, const std::vector<config::M
 
 frontend::Setup write_and_load(const std::filesystem::path& directory,
                                const std::vector<config::ModelConfig>& models,
-                               const profile::Profile& profile, const std::string& applications) {
+                               const std::vector<profile::Profile>& profiles,
+                               const std::string& applications) {
   write_models(directory / "models.json", models, applications);
-  must(profile::write_profile(profile, directory / "profiles"));
+  for (const profile::Profile& profile : profiles)
+    must(profile::write_profile(profile, directory / "profiles"));
   config::FrontendConfig config;
   config.listen = {"127.0.0.1", 0};
   config.backend_listen = {"127.0.0.1", 0};
+  config.http = config::Endpoint{"127.0.0.1", 0};
+  // gRPC's library is not built under ThreadSanitizer, which then sees half of what happens.
+  config.grpc = std::nullopt;
+  if (std::string_view(GPULET_SANITIZERS) != "thread")
+    config.grpc = config::Endpoint{"127.0.0.1", 0};
+  config.metrics = config::Endpoint{"127.0.0.1", 0};
   config.models = directory / "models.json";
   config.profiles = directory / "profiles";
   Result<frontend::Setup> setup = frontend::make_setup(config, 7);
@@ -95,10 +104,16 @@ std::vector<config::ModelConfig> byte_models(const std::filesystem::path& direct
   return made;
 }
 
-profile::Profile profile_of(const std::vector<ClusterModel>& models) {
+std::vector<profile::Profile> profiles_of(const std::vector<ClusterModel>& models) {
   std::map<std::string, double> base_ms;
-  for (const ClusterModel& model : models) base_ms[model.name] = model.base_ms;
-  return serve::testing::card_profile(base_ms);
+  std::map<std::string, double> slow_ms;
+  for (const ClusterModel& model : models) {
+    base_ms[model.name] = model.base_ms;
+    slow_ms[model.name] = 2 * model.base_ms;
+  }
+  profile::Profile slow = serve::testing::card_profile(slow_ms);
+  slow.name = "slow_card";
+  return {serve::testing::card_profile(base_ms), std::move(slow)};
 }
 
 }  // namespace
@@ -108,17 +123,18 @@ Cluster::Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver
 
 Cluster::Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
                  frontend::CoreObserver observer)
-    : Cluster(directory, byte_models(directory, models), profile_of(models), std::move(observer)) {}
+    : Cluster(directory, byte_models(directory, models), profiles_of(models), std::move(observer)) {
+}
 
 Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
                  frontend::CoreObserver observer, const std::string& applications)
-    : Cluster(make_directory(), models, profile, std::move(observer), applications) {}
+    : Cluster(make_directory(), models, std::vector{profile}, std::move(observer), applications) {}
 
 Cluster::Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
-                 const profile::Profile& profile, frontend::CoreObserver observer,
+                 const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
                  const std::string& applications)
     : directory_(std::move(directory)),
-      setup_(write_and_load(directory_, models, profile, applications)) {
+      setup_(write_and_load(directory_, models, profiles, applications)) {
   spdlog::set_level(spdlog::level::warn);
   auto started = frontend::FrontendDaemon::start(io_, setup_, std::move(observer));
   must(started.status());
@@ -168,14 +184,15 @@ std::filesystem::path Cluster::write_backend_config(const std::string& node,
 }
 
 std::filesystem::path Cluster::write_simulated_config(const std::string& node,
-                                                      std::uint32_t devices) const {
-  return write_backend_config(
-      node, "gpulet-proxy-simulated",
-      R"({"type":"card","count":)" + std::to_string(devices) + R"(,"partitioning":"simulated"})");
+                                                      std::uint32_t devices,
+                                                      const std::string& type) const {
+  return write_backend_config(node, "gpulet-proxy-simulated",
+                              R"({"type":")" + type + R"(","count":)" + std::to_string(devices) +
+                                  R"(,"partitioning":"simulated"})");
 }
 
-void Cluster::add_backend(const std::string& node, std::uint32_t devices) {
-  start_backend(node, write_simulated_config(node, devices));
+void Cluster::add_backend(const std::string& node, std::uint32_t devices, const std::string& type) {
+  start_backend(node, write_simulated_config(node, devices, type));
 }
 
 void Cluster::add_real_backend(const std::string& node) {
@@ -200,7 +217,7 @@ void Cluster::start_backend(const std::string& node, const std::filesystem::path
 }
 
 pid_t Cluster::spawn_backend(const std::string& node, std::uint32_t devices) {
-  const std::string file = write_simulated_config(node, devices).string();
+  const std::string file = write_simulated_config(node, devices, "card").string();
   const std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-backend";
   std::vector<std::string> words{program, "--config", file};
   std::vector<char*> arguments;

@@ -39,8 +39,10 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // A node with that many simulated devices, inside this process.
-  void add_backend(const std::string& node, std::uint32_t devices = 1);
+  // A node with that many simulated devices, inside this process: "card", or "slow_card", which
+  // takes twice as long for everything (where the models are ClusterModels).
+  void add_backend(const std::string& node, std::uint32_t devices = 1,
+                   const std::string& type = "card");
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
   // The same as a process of its own; its process id.
@@ -54,6 +56,9 @@ class Cluster {
   [[nodiscard]] std::vector<pid_t> proxies(const std::string& node);
   [[nodiscard]] std::uint16_t client_port() const { return client_port_; }
   [[nodiscard]] std::uint16_t backend_port() const { return backend_port_; }
+  [[nodiscard]] std::uint16_t http_port() const { return frontend_->http_port(); }
+  [[nodiscard]] std::uint16_t grpc_port() const { return frontend_->grpc_port(); }
+  [[nodiscard]] std::uint16_t metrics_port() const { return frontend_->metrics_port(); }
   [[nodiscard]] const frontend::Setup& setup() const { return setup_; }
   [[nodiscard]] Time started_at() const { return started_at_; }
   // Stops the frontend as SIGTERM does, and waits.
@@ -64,13 +69,14 @@ class Cluster {
   Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
           frontend::CoreObserver observer);
   Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
-          const profile::Profile& profile, frontend::CoreObserver observer,
+          const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
           const std::string& applications = "[]");
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
                                                            const std::string& proxy,
                                                            const std::string& devices) const;
   [[nodiscard]] std::filesystem::path write_simulated_config(const std::string& node,
-                                                             std::uint32_t devices) const;
+                                                             std::uint32_t devices,
+                                                             const std::string& type) const;
   void start_backend(const std::string& node, const std::filesystem::path& config_file);
 
   std::filesystem::path directory_;

@@ -31,6 +31,9 @@ std::string told(const MakePlan& effect) {
 }
 std::string told(const StepToRun& effect) { return "step " + std::to_string(effect.id); }
 std::string told(const Note& effect) { return "note " + effect.text; }
+std::string told(const Traced& effect) {
+  return "traced " + std::to_string(effect.record.id.value) + " " + effect.record.model;
+}
 std::string told(const Drained&) { return "drained"; }
 
 }  // namespace

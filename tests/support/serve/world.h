@@ -42,6 +42,7 @@ class World {
   void set_load_failure(const std::string& model, Status why) {
     world_.set_load_failure(model, std::move(why));
   }
+  void observe(simulate::FrontendObserver observer) { world_.observe(std::move(observer)); }
   void run_until(Time time) { world_.run_until(time); }
 
   struct Answered {

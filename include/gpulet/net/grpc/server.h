@@ -1,0 +1,56 @@
+// GrpcServer: the Open Inference Protocol over gRPC (proto/kserve.proto), and the standard health
+// check. gRPC's own threads read, write and compress; whatever asks the server behind happens on
+// the io_context's thread.
+//
+// A call whose client goes away is cancelled. Streams take a bounded number of calls at a time, and
+// read on as these are answered; errors of a stream's calls travel in its messages, and it goes on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/kserve/host.h"
+#include "gpulet/net/kserve/shared_memory.h"
+
+namespace gpulet::net::grpc_api {
+
+struct GrpcServerOptions {
+  std::string version;  // of this server, for its metadata
+  std::size_t max_message_bytes = 64U << 20U;
+  std::size_t max_calls_of_stream = 64;  // under way at once
+};
+
+class GrpcServer {
+ public:
+  // Binds and serves. Port 0: any free one. Fails with unavailable, naming the address. The host
+  // and the shared memory outlive the server; both are asked on the executor's thread alone, which
+  // is the one that calls this class.
+  [[nodiscard]] static Result<std::unique_ptr<GrpcServer>> listen(
+      const asio::io_context::executor_type& executor, const std::string& host, std::uint16_t port,
+      const GrpcServerOptions& options, kserve::ProtocolHost& protocol_host,
+      kserve::SharedMemory& regions);
+
+  [[nodiscard]] std::uint16_t port() const;
+
+  // Takes no new calls; those under way are answered within `patience`, then cancelled.
+  // Destroying the server before that is over waits for it.
+  void drain(Duration patience);
+
+  // Calls under way fail with UNAVAILABLE.
+  ~GrpcServer();
+  GrpcServer(const GrpcServer&) = delete;
+  GrpcServer& operator=(const GrpcServer&) = delete;
+
+ private:
+  class Impl;
+  explicit GrpcServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gpulet::net::grpc_api

@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""Holds an installation and the files to deploy it against the programs and their defaults.
+
+  scripts/check_packaging.py --build DIR    install what is built there into an empty folder and look at it
+  scripts/check_packaging.py --self-test    show that the checks find what they are for
+
+An installation: every program is there and runs, units start what was installed, the configuration is one that the
+programs take, every command has its manual page, completions are there. The files: they are YAML that holds together,
+ports and probes are those of config/frontend.json, and, where kubectl is there, Kubernetes' own types have every field.
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy-simulated"]
+COMPLETIONS = ["bash-completion/completions/gpulet", "zsh/vendor-completions/_gpulet",
+               "fish/vendor_completions.d/gpulet.fish"]
+PORT_NAMES = {"listen": "clients", "backend_listen": "backends", "http": "http", "grpc": "grpc", "metrics": "metrics"}
+PROBES = {"startupProbe": "/v2/health/live", "livenessProbe": "/v2/health/live", "readinessProbe": "/v2/health/ready"}
+SKIPPED = 77
+
+
+def default_ports():
+    """{name: port} of the file that the documentation works with."""
+    config = json.loads((ROOT / "config/frontend.json").read_text(encoding="utf-8"))
+    return {name: int(config[key].rsplit(":", 1)[1]) for key, name in PORT_NAMES.items()}
+
+
+# ---- what is installed
+
+def run(words, **more):
+    return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False, **more)
+
+
+def unit_problems(text, root):
+    """What a unit starts must be below `root`."""
+    command = re.search(r"^ExecStart=(.*)$", text, re.M)
+    if not command:
+        yield "has no ExecStart"
+        return
+    for word in command.group(1).split():
+        if word.startswith("/") and not (root / word[1:]).is_file():
+            yield f"starts with {word}, which is not installed"
+    if re.search(r"@\w+@", text):
+        yield "holds a place that was not filled in"
+
+
+def configuration_problems(root):
+    """The installed files, as the programs read them once what they name is there."""
+    program = root / "usr/bin/gpulet"
+    for folder in ("models", "profiles", "store"):
+        (root / "var/lib/gpulet" / folder).mkdir(parents=True, exist_ok=True)
+    for model in json.loads((root / "etc/gpulet/models.json").read_text(encoding="utf-8"))["models"]:
+        (root / model["file"][1:]).touch()
+    for file in sorted((root / "etc/gpulet").glob("*.json")):
+        moved = root / "etc" / file.name
+        moved.write_text(file.read_text(encoding="utf-8").replace("/var/lib/gpulet", str(root / "var/lib/gpulet")),
+                         encoding="utf-8")
+    for name in ("models.json", "frontend.json", "backend.json"):
+        checked = run([program, "config", "check", root / "etc" / name])
+        if checked.returncode != 0:
+            yield f"etc/gpulet/{name}: {checked.stdout.strip()}"
+
+
+def installed_problems(build, root):
+    installed = run(["cmake", "--install", build, "--prefix", "/usr"], env={**os.environ, "DESTDIR": str(root)})
+    if installed.returncode != 0:
+        yield "cmake --install: " + installed.stdout[-2000:]
+        return
+    programs = PROGRAMS + (["gpulet-proxy"] if (build / "bin/gpulet-proxy").exists() else [])
+    for name in programs:
+        if not os.access(root / "usr/bin" / name, os.X_OK):
+            yield f"usr/bin/{name}: not installed, or no program"
+    for name in PROGRAMS[:3]:
+        if run([root / "usr/bin" / name, "--help"]).returncode != 0:
+            yield f"usr/bin/{name} --help fails"
+    for name in ("gpulet-frontend", "gpulet-backend"):
+        unit = root / f"lib/systemd/system/{name}.service"
+        if not unit.is_file():
+            yield f"{unit.name}: not installed"
+            continue
+        for problem in unit_problems(unit.read_text(encoding="utf-8"), root):
+            yield f"{unit.name}: {problem}"
+        if not (root / f"usr/share/man/man8/{name}.8").is_file():
+            yield f"{name}: has no manual page"
+    help_text = run([root / "usr/bin/gpulet", "--help"]).stdout
+    for command in re.findall(r"^  ([a-z]+) {3,}", help_text.partition("Subcommands:")[2], re.M):
+        if not (root / f"usr/share/man/man1/gpulet-{command}.1").is_file():
+            yield f"gpulet {command}: has no manual page"
+    for name in COMPLETIONS:
+        if not (root / "usr/share" / name).is_file():
+            yield f"usr/share/{name}: not installed"
+    yield from configuration_problems(root)
+    for package in ("gpulet", "gpulet-backend"):
+        for name in (ROOT / f"packaging/debian/{package}/conffiles").read_text(encoding="utf-8").split():
+            if not (root / name[1:]).is_file():
+                yield f"{package}: the conffile {name} is not installed"
+
+
+# ---- the files to deploy it
+
+def json_ports(file):
+    config = json.loads(file.read_text(encoding="utf-8"))
+    return {name: int(config[key].rsplit(":", 1)[1]) for key, name in PORT_NAMES.items()}
+
+
+def port_problems(where, found, wanted):
+    for name in wanted:
+        if found.get(name) != wanted[name]:
+            yield f"{where}: {name} is at {found.get(name)}, and at {wanted[name]} in config/frontend.json"
+
+
+def deployment_problems(documents, ports):
+    """Of a frontend's and a backend's manifests together: containers, probes, services."""
+    by_kind = {}
+    for document in documents:
+        by_kind.setdefault(document["kind"], {})[document["metadata"]["name"]] = document
+    container = by_kind["Deployment"]["gpulet-frontend"]["spec"]["template"]["spec"]["containers"][0]
+    yield from port_problems("Deployment", {port["name"]: port["containerPort"] for port in container["ports"]}, ports)
+    for probe, path in PROBES.items():
+        asked = container.get(probe, {}).get("httpGet", {})
+        if (asked.get("path"), asked.get("port")) != (path, "http"):
+            yield f"Deployment: {probe} asks {asked.get('path')} at {asked.get('port')}, not {path} at http"
+    services = by_kind["Service"]
+    served = {port["name"]: port["port"] for service in services.values() for port in service["spec"]["ports"]}
+    yield from port_problems("Services", served, ports)
+    for service in services.values():
+        for port in service["spec"]["ports"]:
+            if port["targetPort"] not in ports:
+                yield f"Service {service['metadata']['name']}: no container has the port {port['targetPort']}"
+    labels = by_kind["Deployment"]["gpulet-frontend"]["spec"]["template"]["metadata"]["labels"]
+    for service in services.values():
+        if not service["spec"]["selector"].items() <= labels.items():
+            yield f"Service {service['metadata']['name']}: selects no pod of the frontend"
+
+
+def missing_fields(ours, theirs, place=""):
+    """The fields of `ours` that `theirs` lacks: what Kubernetes' types do not know is lost on the way through them."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key, value in ours.items():
+            if key not in theirs:
+                yield f"{place}/{key}"
+            else:
+                yield from missing_fields(value, theirs[key], f"{place}/{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        if len(ours) > len(theirs):
+            yield f"{place}: {len(ours) - len(theirs)} entries"
+        for index, (value, other) in enumerate(zip(ours, theirs)):
+            yield from missing_fields(value, other, f"{place}/{index}")
+
+
+def kubectl_problems(yaml):
+    """Every overlay as kustomize builds it; the workloads once through Kubernetes' own types."""
+    for overlay in ("base", "gpu", "monitoring"):
+        built = run(["kubectl", "kustomize", ROOT / "packaging/kubernetes" / overlay])
+        if built.returncode != 0:
+            yield f"kubernetes/{overlay}: {built.stdout.strip()}"
+            continue
+        for document in yaml.safe_load_all(built.stdout):
+            if document["kind"] not in ("Deployment", "DaemonSet"):
+                continue
+            typed = subprocess.run(["kubectl", "set", "image", "--local", "-f", "-", "-o", "json", "*=checked"],
+                                   input=json.dumps(document), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   check=False)
+            where = f"kubernetes/{overlay}, {document['kind']}"
+            if typed.returncode != 0:
+                yield f"{where}: {typed.stdout.strip()}"
+                continue
+            for field in missing_fields(document, json.loads(typed.stdout)):
+                yield f"{where}: Kubernetes knows no {field}"
+
+
+def compose_problems(compose, ports):
+    services = compose["services"]
+    published = {int(port.rsplit(":", 1)[1]): int(port.split(":")[-2]) for port in services["frontend"]["ports"]}
+    if published != {port: port for port in ports.values()}:
+        yield f"compose.yml: the frontend's ports are {sorted(published)}, not {sorted(ports.values())}"
+    backends = [name for name in services if name.startswith("backend")]
+    if len(backends) != 2:
+        yield f"compose.yml: has {len(backends)} backends, not 2"
+    for name, service in services.items():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if not source.startswith("."):
+                if source not in compose["volumes"]:
+                    yield f"compose.yml: {name} mounts the volume {source}, which is not declared"
+            elif source != "../profiles/local" and not (ROOT / "docker" / source).exists():
+                yield f"compose.yml: {name} mounts {source}, which is not there"
+
+
+def files_problems(yaml):
+    ports = default_ports()
+    documents = {}
+    for file in sorted([*(ROOT / "packaging/kubernetes").rglob("*.yaml"), *(ROOT / "docker").rglob("*.yml")]):
+        try:
+            documents[file.relative_to(ROOT).as_posix()] = list(yaml.safe_load_all(file.read_text(encoding="utf-8")))
+        except yaml.YAMLError as error:
+            yield f"{file}: {error}"
+            return
+    base = "packaging/kubernetes/base"
+    yield from deployment_problems([one for name in ("frontend", "backend") for one in documents[f"{base}/{name}.yaml"]],
+                                   ports)
+    for name in (f"{base}/frontend.json", "docker/compose/frontend.json", "packaging/etc/frontend.json"):
+        yield from port_problems(name, json_ports(ROOT / name), ports)
+    yield from compose_problems(documents["docker/compose.yml"][0], ports)
+    exposed = re.search(r"^EXPOSE (.*)$", (ROOT / "docker/Dockerfile").read_text(encoding="utf-8"), re.M)
+    if not exposed or sorted(map(int, exposed.group(1).split())) != sorted(ports.values()):
+        yield f"docker/Dockerfile: exposes {exposed and exposed.group(1)}, not {sorted(ports.values())}"
+    if shutil.which("kubectl"):
+        yield from kubectl_problems(yaml)
+
+
+class SelfTest(unittest.TestCase):
+    def test_a_unit_that_starts_what_is_not_there_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "usr/bin").mkdir(parents=True)
+            (root / "usr/bin/a").touch()
+            self.assertEqual(list(unit_problems("ExecStart=/usr/bin/a --config x\n", root)), [])
+            self.assertEqual(len(list(unit_problems("ExecStart=/usr/bin/a --config /etc/b\n", root))), 1)
+            self.assertEqual(len(list(unit_problems("User=x\n", root))), 1)
+            self.assertEqual(len(list(unit_problems("ExecStart=@bindir@/a\n", root))), 1)
+
+    def test_another_port_is_found(self):
+        self.assertEqual(list(port_problems("x", {"http": 8000}, {"http": 8000})), [])
+        self.assertEqual(len(list(port_problems("x", {"http": 80}, {"http": 8000, "grpc": 8001}))), 2)
+
+    def test_fields_that_no_type_knows_are_found(self):
+        ours = {"spec": {"replica": 1, "containers": [{"name": "a"}]}}
+        self.assertEqual(list(missing_fields(ours, {"spec": {"containers": [{"name": "a", "x": 1}]}})), ["/spec/replica"])
+
+    def test_a_compose_file_that_publishes_other_ports_is_found(self):
+        compose = {"services": {"frontend": {"ports": ["127.0.0.1:7000:7000"]}, "backend-a": {}, "backend-b": {}}}
+        self.assertEqual(list(compose_problems(compose, {"clients": 7000})), [])
+        self.assertEqual(len(list(compose_problems(compose, {"clients": 7000, "http": 8000}))), 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path)
+    parser.add_argument("--self-test", action="store_true")
+    options = parser.parse_args()
+    if options.self_test:
+        return 0 if unittest.main(argv=[sys.argv[0]], exit=False).result.wasSuccessful() else 1
+    try:
+        import yaml
+    except ImportError:
+        print("check_packaging: no PyYAML; skipped (Debian: python3-yaml)")
+        return SKIPPED
+    problems = list(files_problems(yaml))
+    if options.build:
+        with tempfile.TemporaryDirectory() as folder:
+            problems += installed_problems(options.build.resolve(), Path(folder))
+    for problem in problems:
+        print(problem)
+    print(f"check_packaging: {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+#include "core_host.h"
+
+#include <string>
+#include <utility>
+
+namespace gpulet::frontend {
+namespace {
+
+std::uint64_t milliseconds_since_epoch(const observe::WallClock& wall, Time time) {
+  const Duration since = wall.since_epoch + (time - wall.engine);
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
+}
+
+net::kserve::Model as_protocol_has_it(serve::ModelInfo&& info) {
+  net::kserve::Model model;
+  model.name = std::move(info.name);
+  model.version = std::to_string(info.number);
+  model.inputs = std::move(info.inputs);
+  model.outputs = std::move(info.outputs);
+  model.max_batch = info.max_batch;
+  model.state = info.state;
+  model.reason = std::move(info.reason);
+  model.slo_ms = info.slo_ms;
+  return model;
+}
+
+using net::kserve::DurationCount;
+
+DurationCount of(const observe::DurationSum& sum) { return {sum.count(), sum.nanoseconds()}; }
+
+DurationCount half_of(const observe::DurationSum& sum) {
+  return {sum.count(), sum.nanoseconds() / 2};
+}
+
+// Only the sum of both ways is known of what moving tensors takes: each gets half.
+net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
+                                                const observe::WallClock& wall) {
+  const serve::ModelStatistics& from = model.statistics;
+  net::kserve::ModelStatistics to;
+  to.name = model.name;
+  to.version = std::to_string(model.number);
+  if (from.last_success != Time())
+    to.last_inference_ms = milliseconds_since_epoch(wall, from.last_success);
+  to.inference_count = from.successes();
+  to.execution_count = from.executions;
+  to.success = of(from.latency.sum());
+  to.fail = of(from.failed_after);
+  to.queue = of(from.queued.sum());
+  to.compute_input = half_of(from.transferred);
+  to.compute_infer = of(from.executed.sum());
+  to.compute_output = half_of(from.transferred);
+  for (std::size_t i = 0; i < from.batches.size(); ++i) {
+    const auto& batch = from.batches[i];
+    if (batch.executed.count() == 0) continue;
+    to.batches.push_back({.batch_size = static_cast<std::uint32_t>(i + 1),
+                          .compute_input = half_of(batch.transferred),
+                          .compute_infer = of(batch.executed),
+                          .compute_output = half_of(batch.transferred)});
+  }
+  return to;
+}
+
+}  // namespace
+
+const net::kserve::Model* CoreHost::model(std::string_view name) {
+  std::optional<serve::ModelInfo> info = core_.model(name);
+  if (!info) return nullptr;
+  asked_ = as_protocol_has_it(*std::move(info));
+  return &asked_;
+}
+
+std::vector<net::kserve::Model> CoreHost::models() {
+  std::vector<net::kserve::Model> models;
+  for (serve::ModelInfo& info : core_.models().models)
+    models.push_back(as_protocol_has_it(std::move(info)));
+  return models;
+}
+
+std::vector<net::kserve::ModelStatistics> CoreHost::statistics(std::string_view name) {
+  const serve::FrontendStatus status = daemon_.status();
+  const observe::WallClock wall = daemon_.wall_clock();
+  std::vector<net::kserve::ModelStatistics> all;
+  for (const serve::ModelStatus& model : status.models) {
+    if (name.empty() || name == model.name) all.push_back(as_protocol_has_it(model, wall));
+  }
+  return all;
+}
+
+bool CoreHost::ready() const { return core_.serving(); }
+
+ClientId CoreHost::infer(std::vector<serve::InferRequest> rows, OnReplies done) {
+  const ClientId id = daemon_.new_client();
+  Call& call = calls_[id];
+  call.replies.resize(rows.size());
+  call.missing = rows.size();
+  call.done = std::move(done);
+  std::uint64_t row = 0;
+  for (serve::InferRequest& request : rows) {
+    request.tag = row++;
+    daemon_.deliver(serve::ClientSaid{id, std::move(request)});
+  }
+  return id;
+}
+
+void CoreHost::cancel(ClientId id) {
+  if (calls_.erase(id) > 0) daemon_.deliver(serve::ClientGone{id});
+}
+
+void CoreHost::change_models(serve::ModelsChange change, OnChanged done) {
+  daemon_.change_models(std::move(change), std::move(done));
+}
+
+bool CoreHost::answer(ClientId id, serve::InferReply& reply) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return false;
+  Call& call = found->second;
+  call.replies.at(reply.tag) = std::move(reply);
+  // In a turn of its own: the core may answer before infer() has returned.
+  if (--call.missing == 0) net::asio::post(io_, [this, id] { finish(id); });
+  return true;
+}
+
+void CoreHost::finish(ClientId id) {
+  const auto found = calls_.find(id);
+  if (found == calls_.end()) return;  // cancelled
+  Call call = std::move(found->second);
+  calls_.erase(found);
+  call.done(std::move(call.replies));
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,60 @@
+// CoreHost: what the endpoints of the standard protocol ask, put to the core. Each of their calls
+// is a client of its own to the core, so that one can be cancelled without the others. One thread:
+// the one that runs the io_context, which must not run any more when this goes.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string_view>
+#include <vector>
+
+#include "gpulet/core/ids.h"
+#include "gpulet/core/time.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/kserve/host.h"
+#include "gpulet/observe/trace.h"
+#include "gpulet/serve/frontend_core.h"
+
+namespace gpulet::frontend {
+
+class CoreHost final : public net::kserve::ProtocolHost {
+ public:
+  struct Daemon {
+    std::function<void(serve::FrontendEvent)> deliver;
+    std::function<ClientId()> new_client;  // one that nobody has or had
+    std::function<serve::FrontendStatus()> status;
+    std::function<observe::WallClock()> wall_clock;
+    std::function<void(serve::ModelsChange, OnChanged)> change_models;
+  };
+
+  CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, Daemon daemon)
+      : io_(io), core_(core), daemon_(std::move(daemon)) {}
+
+  [[nodiscard]] const net::kserve::Model* model(std::string_view name) override;
+  [[nodiscard]] std::vector<net::kserve::Model> models() override;
+  [[nodiscard]] std::vector<net::kserve::ModelStatistics> statistics(
+      std::string_view name) override;
+  [[nodiscard]] bool ready() const override;
+  [[nodiscard]] ClientId infer(std::vector<serve::InferRequest> rows, OnReplies done) override;
+  void cancel(ClientId id) override;
+  void change_models(serve::ModelsChange change, OnChanged done) override;
+
+  // A reply of the core. Returns whether it was for one of these calls.
+  bool answer(ClientId id, serve::InferReply& reply);
+
+ private:
+  struct Call {
+    std::vector<serve::InferReply> replies;  // by row
+    std::size_t missing = 0;
+    OnReplies done;
+  };
+  void finish(ClientId id);
+
+  net::asio::io_context& io_;
+  const serve::FrontendCore& core_;
+  Daemon daemon_;
+  std::map<ClientId, Call> calls_;
+  net::kserve::Model asked_;  // what model() gave last
+};
+
+}  // namespace gpulet::frontend

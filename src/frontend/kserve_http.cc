@@ -1,0 +1,215 @@
+#include "kserve_http.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "gpulet/config/model_config.h"
+
+namespace gpulet::frontend {
+namespace {
+
+namespace http = net::http;
+namespace kserve = net::kserve;
+using kserve::Endpoint;
+
+constexpr unsigned kMethodNotAllowed = 405;
+constexpr unsigned kUnsupportedMediaType = 415;
+constexpr unsigned kNotImplemented = 501;
+
+// A HEAD is answered as its GET; the server leaves the body away.
+std::string_view method_of(const http::HttpRequest& request) {
+  return request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
+}
+
+http::HttpResponse done() { return http::text_response(200, "application/json", ""); }
+
+http::HttpResponse done_or_error(const Status& status) {
+  return status.ok() ? done() : kserve::error(status);
+}
+
+// A models file that a client sends may speak only of the model that its target names.
+Status check_config(const std::string& text, const std::string& file, const std::string& model) {
+  const auto models = config::parse_models(text, file);
+  if (!models.ok()) return models.status();
+  const bool only_it =
+      std::all_of(models.value().begin(), models.value().end(),
+                  [&model](const config::ModelConfig& entry) { return entry.name == model; });
+  if (only_it && !models.value().empty()) return {};
+  return {StatusCode::invalid,
+          "the parameter config must be a models file with one entry, that of '" + model + "'"};
+}
+
+Result<serve::ModelsChange> change_of(const kserve::Route& route,
+                                      const http::HttpRequest& request) {
+  serve::ModelsChange change;
+  change.name = route.model;
+  if (route.endpoint == Endpoint::repository_unload) {
+    change.kind = serve::ModelsChange::Kind::unload;
+    return change;
+  }
+  change.kind = serve::ModelsChange::Kind::load;
+  Result<std::string> text = kserve::read_repository_load(request.body);
+  if (!text.ok()) return text.status();
+  if (text.value().empty()) return change;
+  change.name.clear();
+  change.file = "config";
+  if (const Status sound = check_config(text.value(), change.file, route.model); !sound.ok())
+    return sound;
+  change.text = http::bytes_of(std::move(text).value());
+  return change;
+}
+
+}  // namespace
+
+// Held by the host's callback and, while it may be cancelled, by its exchange's.
+struct KserveHttp::Inference {
+  kserve::InferCall call;
+  kserve::Model model;  // as it was asked: it may change meanwhile
+  std::unique_ptr<http::Exchange> exchange;
+  ClientId id;
+};
+
+KserveHttp::KserveHttp(kserve::ProtocolHost& host, kserve::SharedMemory& regions,
+                       KserveHttpOptions options)
+    : host_(host), regions_(regions), options_(std::move(options)) {}
+
+std::optional<http::HttpResponse> KserveHttp::refuse(const http::HttpRequest& head) {
+  std::string allow;
+  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, &allow);
+  if (route.ok()) return std::nullopt;
+  if (allow.empty()) return kserve::error(route.status());
+  http::HttpResponse refusal = error(kMethodNotAllowed, route.status().message());
+  if (allow == "GET") allow += ", HEAD";
+  refusal.headers.push_back({"Allow", std::move(allow)});
+  return refusal;
+}
+
+void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exchange> exchange) {
+  const Result<kserve::Route> found =
+      kserve::find_route(method_of(request), request.target, nullptr);
+  if (!found.ok()) return exchange->answer(kserve::error(found.status()));
+  const kserve::Route& route = found.value();
+  switch (route.endpoint) {
+    case Endpoint::infer: {
+      const kserve::Model* const model = host_.model(route.model);
+      if (const Status known = kserve::check_model(model, route); !known.ok())
+        return exchange->answer(kserve::error(known));
+      return infer(*model, request, std::move(exchange));
+    }
+    case Endpoint::repository_load:
+    case Endpoint::repository_unload:
+      return change_models(route, request, std::move(exchange));
+    default:
+      return exchange->answer(answer(route, request));
+  }
+}
+
+// Clients of this protocol know an unknown Content-Encoding as something that is not implemented.
+http::HttpResponse KserveHttp::error(unsigned status, const std::string& message) {
+  return kserve::error(status == kUnsupportedMediaType ? kNotImplemented : status, message);
+}
+
+void KserveHttp::infer(const kserve::Model& model, const http::HttpRequest& request,
+                       std::unique_ptr<http::Exchange> exchange) {
+  Result<kserve::InferCall> call =
+      kserve::read_infer(request.headers, request.body, model, regions_);
+  if (!call.ok()) return exchange->answer(kserve::error(call.status()));
+  const auto inference = std::make_shared<Inference>();
+  inference->call = std::move(call).value();
+  inference->model = model;
+  inference->exchange = std::move(exchange);
+  const std::weak_ptr<const bool> here = here_;
+  inference->id = host_.infer(
+      std::exchange(inference->call.requests, {}),
+      [this, here, inference](const std::vector<serve::InferReply>& replies) {
+        const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
+        if (here.expired() || !answered) return;
+        answered->answer(kserve::write_infer(inference->call, inference->model, replies, regions_));
+      });
+  inference->exchange->on_gone([this, here, inference] {
+    const std::unique_ptr<http::Exchange> unanswered = std::move(inference->exchange);
+    if (!here.expired() && unanswered) host_.cancel(inference->id);
+  });
+}
+
+void KserveHttp::change_models(const kserve::Route& route, const http::HttpRequest& request,
+                               std::unique_ptr<http::Exchange> exchange) {
+  Result<serve::ModelsChange> change = change_of(route, request);
+  if (!change.ok()) return exchange->answer(kserve::error(change.status()));
+  host_.change_models(std::move(change).value(), [asker = std::shared_ptr(std::move(exchange))](
+                                                     const serve::ModelsChanged& changed) {
+    asker->answer(done_or_error(changed.status));
+  });
+}
+
+http::HttpResponse KserveHttp::answer(const kserve::Route& route,
+                                      const http::HttpRequest& request) {
+  switch (route.endpoint) {
+    case Endpoint::server_metadata:
+      return kserve::server_metadata(options_.version, regions_.enabled());
+    case Endpoint::server_live:
+      return kserve::ready(true, "");
+    case Endpoint::server_ready:
+      return kserve::ready(host_.ready(), "");
+    case Endpoint::model_statistics:
+      return statistics(route);
+    case Endpoint::repository_index:
+      return index(request);
+    case Endpoint::shared_memory_status:
+    case Endpoint::shared_memory_register:
+    case Endpoint::shared_memory_unregister:
+      return about_region(route, request);
+    default:
+      return about_model(route);
+  }
+}
+
+http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {
+  const kserve::Model* const model = host_.model(route.model);
+  if (const Status known = kserve::check_model(model, route); !known.ok())
+    return kserve::error(known);
+  if (route.endpoint == Endpoint::model_metadata) return kserve::model_metadata(*model);
+  if (route.endpoint == Endpoint::model_config) return kserve::model_config(*model);
+  return kserve::ready(kserve::takes_requests(model->state),
+                       model->reason.empty() ? "Model version not ready" : model->reason);
+}
+
+http::HttpResponse KserveHttp::statistics(const kserve::Route& route) {
+  if (!route.model.empty()) {
+    if (const Status known = kserve::check_model(host_.model(route.model), route); !known.ok())
+      return kserve::error(known);
+  }
+  return kserve::statistics(host_.statistics(route.model));
+}
+
+http::HttpResponse KserveHttp::index(const http::HttpRequest& request) {
+  const Result<bool> only_ready = kserve::read_repository_index(request.body);
+  if (!only_ready.ok()) return kserve::error(only_ready.status());
+  return kserve::repository_index(host_.models(), only_ready.value());
+}
+
+http::HttpResponse KserveHttp::about_region(const kserve::Route& route,
+                                            const http::HttpRequest& request) {
+  if (route.endpoint == Endpoint::shared_memory_register) {
+    const Result<kserve::RegionToRegister> region =
+        kserve::read_register(route.region, request.body);
+    return done_or_error(region.ok() ? regions_.add(region.value()) : region.status());
+  }
+  if (route.endpoint == Endpoint::shared_memory_unregister) {
+    regions_.remove(route.region);
+    return done();
+  }
+  std::vector<kserve::RegionInfo> regions = regions_.regions();
+  if (!route.region.empty()) {
+    std::erase_if(regions, [&route](const auto& region) { return region.name != route.region; });
+    if (regions.empty()) {
+      return kserve::error(
+          Status(StatusCode::not_found,
+                 "Unable to find system shared memory region: '" + route.region + "'"));
+    }
+  }
+  return kserve::shared_memory_status(regions);
+}
+
+}  // namespace gpulet::frontend

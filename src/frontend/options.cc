@@ -1,0 +1,40 @@
+#include "options.h"
+
+#include "gpulet/frontend/daemon.h"
+
+namespace gpulet::frontend {
+
+net::ConnectionOptions client_options(const config::FrontendConfig& config) {
+  net::ConnectionOptions options;
+  options.limits.max_message_bytes = 64U << 10U;
+  options.limits.max_payload_bytes = config.max_payload_bytes;
+  return options;
+}
+
+net::ConnectionOptions backend_options() {
+  net::ConnectionOptions options;
+  options.max_queued_bytes = 1024U << 20U;
+  return options;
+}
+
+net::ListenerOptions listener_options(std::size_t max_connections) {
+  net::ListenerOptions options;
+  options.max_connections = max_connections;
+  return options;
+}
+
+serve::FrontendOptions core_options(const Setup& setup) {
+  serve::FrontendOptions options;
+  options.run = setup.run;
+  options.policy = setup.config.policy;
+  options.margin = setup.config.margin;
+  options.headroom = setup.headroom;
+  options.period = setup.config.period;
+  options.max_queue_per_model = setup.config.max_queue;
+  options.demands.idle_after = setup.config.idle_after;
+  options.wake_within = setup.config.wake_within;
+  options.trace_every = setup.config.trace_every;
+  return options;
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,16 @@
+// How the frontend's connections behave; core_options() is in gpulet/frontend/daemon.h.
+#pragma once
+
+#include <cstddef>
+
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/net/listener.h"
+
+namespace gpulet::frontend {
+
+[[nodiscard]] net::ConnectionOptions client_options(const config::FrontendConfig& config);
+[[nodiscard]] net::ConnectionOptions backend_options();
+[[nodiscard]] net::ListenerOptions listener_options(std::size_t max_connections);
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,58 @@
+// HostReactor: a call with one request and one answer that the host behind gives, on the executor's
+// thread. gRPC holds it from its creation to OnDone.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "site.h"
+
+namespace gpulet::net::grpc_api {
+
+// Hears the answer's status, once; the response is filled before.
+using OnAnswered = std::function<void(const Status&)>;
+
+template <typename Request, typename Response>
+class HostReactor final : public ::grpc::ServerUnaryReactor {
+ public:
+  // Sees a site that is open; answers now or later.
+  using Work = void (*)(Site&, const Request&, Response&, const OnAnswered&);
+
+  static ::grpc::ServerUnaryReactor* start(const SitePointer& site, const Request& request,
+                                           Response& response, Work work) {
+    auto reactor = std::make_shared<HostReactor>(response);
+    reactor->self_ = reactor;
+    asio::post(site->executor, [reactor, site, asked = request, work] {
+      if (!site->open) return reactor->finish(stopping(), {});
+      // Filled here and moved at the end: gRPC's own is gone once the call is cancelled.
+      const auto answer = std::make_shared<Response>();
+      work(*site, asked, *answer, [reactor, answer](const Status& status) {
+        reactor->finish(status, std::move(*answer));
+      });
+    });
+    return reactor.get();
+  }
+
+  explicit HostReactor(Response& response) : response_(response) {}
+  void OnCancel() override {
+    if (!finished_.exchange(true)) Finish(::grpc::Status::CANCELLED);
+  }
+  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
+
+ private:
+  void finish(const Status& status, Response answer) {
+    if (finished_.exchange(true)) return;
+    response_ = std::move(answer);
+    Finish(grpc_status(status));
+  }
+
+  Response& response_;                  // gRPC's, there until Finish
+  std::atomic<bool> finished_ = false;  // whoever sets it answers
+  std::shared_ptr<HostReactor> self_;
+};
+
+}  // namespace gpulet::net::grpc_api

@@ -1,0 +1,185 @@
+#include "infer_reactors.h"
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "inference.h"
+
+namespace gpulet::net::grpc_api {
+namespace {
+
+class InferReactor final : public ::grpc::ServerUnaryReactor {
+ public:
+  InferReactor(SitePointer site, inference::ModelInferResponse& response)
+      : site_(std::move(site)), response_(response) {}
+
+  static ::grpc::ServerUnaryReactor* start(const SitePointer& site,
+                                           const inference::ModelInferRequest& request,
+                                           inference::ModelInferResponse& response) {
+    auto reactor = std::make_shared<InferReactor>(site, response);
+    reactor->self_ = reactor;
+    asio::post(site->executor, [reactor, asked = request]() mutable {
+      if (reactor->finished_) return;
+      reactor->inference_ =
+          Inference::begin(reactor->site_, std::move(asked),
+                           [reactor](const Status& status, inference::ModelInferResponse answer) {
+                             if (reactor->finished_.exchange(true)) return;
+                             reactor->response_ = std::move(answer);
+                             reactor->Finish(grpc_status(status));
+                           });
+    });
+    return reactor.get();
+  }
+
+  // Answered here and not where the inference is cancelled: a server that shuts down waits for it,
+  // on the very thread that cancels.
+  void OnCancel() override {
+    asio::post(site_->executor, [reactor = self_] {
+      if (reactor->inference_) reactor->inference_->cancel();
+    });
+    if (!finished_.exchange(true)) Finish(::grpc::Status::CANCELLED);
+  }
+  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
+
+ private:
+  SitePointer site_;
+  inference::ModelInferResponse& response_;  // gRPC's, there until Finish
+  std::atomic<bool> finished_ = false;       // whoever sets it answers
+  std::shared_ptr<Inference> inference_;     // the executor's thread's
+  std::shared_ptr<InferReactor> self_;
+};
+
+using Answer = inference::ModelStreamInferResponse;
+
+class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>,
+                            public std::enable_shared_from_this<StreamReactor> {
+ public:
+  explicit StreamReactor(SitePointer site) : site_(std::move(site)) {}
+
+  static ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>* start(
+      const SitePointer& site) {
+    auto reactor = std::make_shared<StreamReactor>(site);
+    reactor->self_ = reactor;
+    reactor->StartRead(&reactor->asked_);
+    return reactor.get();
+  }
+
+  void OnReadDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    reading_ = false;
+    if (finished_) return;
+    if (!ok) {
+      no_more_ = true;
+      finish_if_over();
+      return;
+    }
+    ++under_way_;
+    asio::post(site_->executor,
+               [reactor = self_, number = next_++, asked = std::move(asked_)]() mutable {
+                 reactor->ask(number, std::move(asked));
+               });
+    read_if_room();
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    if (finished_) return;
+    answers_.pop_front();
+    if (!ok) return;  // the client is gone: OnCancel follows
+    if (!answers_.empty()) StartWrite(&answers_.front());
+    read_if_room();
+    finish_if_over();
+  }
+
+  void OnCancel() override {
+    asio::post(site_->executor, [reactor = self_] {
+      reactor->cancelled_ = true;
+      for (const auto& [number, inference] : reactor->inferences_) inference->cancel();
+      reactor->inferences_.clear();
+    });
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(finished_, true)) Finish(::grpc::Status::CANCELLED);
+  }
+  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
+
+ private:
+  // ---- the executor's thread
+
+  void ask(std::uint64_t number, inference::ModelInferRequest request) {
+    if (cancelled_) return;
+    const std::string id = request.id();
+    auto inference =
+        Inference::begin(site_, std::move(request),
+                         [self = shared_from_this(), number, id](
+                             const Status& status, inference::ModelInferResponse response) {
+                           self->inferences_.erase(number);
+                           Answer answer;
+                           if (!status.ok()) {
+                             answer.set_error_message(status.message());
+                             answer.mutable_infer_response()->set_id(id);
+                           } else {
+                             *answer.mutable_infer_response() = std::move(response);
+                           }
+                           self->answered(std::move(answer));
+                         });
+    if (inference->under_way()) inferences_.emplace(number, std::move(inference));
+  }
+
+  // ---- any thread
+
+  void answered(Answer answer) {
+    const std::lock_guard lock(mutex_);
+    --under_way_;
+    if (finished_) return;
+    answers_.push_back(std::move(answer));
+    if (answers_.size() == 1) StartWrite(&answers_.front());
+    read_if_room();
+  }
+
+  void read_if_room() {
+    if (reading_ || no_more_) return;
+    if (under_way_ + answers_.size() >= site_->options.max_calls_of_stream) return;
+    reading_ = true;
+    StartRead(&asked_);
+  }
+
+  void finish_if_over() {
+    if (!no_more_ || under_way_ > 0 || !answers_.empty()) return;
+    finished_ = true;
+    Finish(::grpc::Status::OK);
+  }
+
+  SitePointer site_;
+  // The executor's thread's.
+  std::map<std::uint64_t, std::shared_ptr<Inference>> inferences_;
+  bool cancelled_ = false;
+
+  std::mutex mutex_;  // gRPC's threads read and write, the executor's answers
+  inference::ModelInferRequest asked_;
+  std::deque<Answer> answers_;  // the first one is being written
+  std::size_t under_way_ = 0;
+  std::uint64_t next_ = 0;
+  bool reading_ = true;
+  bool no_more_ = false;
+  bool finished_ = false;
+  std::shared_ptr<StreamReactor> self_;
+};
+
+}  // namespace
+
+::grpc::ServerUnaryReactor* start_infer(const SitePointer& site,
+                                        const inference::ModelInferRequest& request,
+                                        inference::ModelInferResponse& response) {
+  return InferReactor::start(site, request, response);
+}
+
+::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>* start_stream(
+    const SitePointer& site) {
+  return StreamReactor::start(site);
+}
+
+}  // namespace gpulet::net::grpc_api

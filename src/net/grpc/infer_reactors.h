@@ -1,0 +1,20 @@
+// The two forms of calling for inferences: one request and its answer, and streams of them.
+// gRPC holds a reactor from its creation to OnDone, and calls it on its own threads.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "kserve.pb.h"
+#include "site.h"
+
+namespace gpulet::net::grpc_api {
+
+[[nodiscard]] ::grpc::ServerUnaryReactor* start_infer(const SitePointer& site,
+                                                      const inference::ModelInferRequest& request,
+                                                      inference::ModelInferResponse& response);
+
+[[nodiscard]] ::grpc::ServerBidiReactor<inference::ModelInferRequest,
+                                        inference::ModelStreamInferResponse>*
+start_stream(const SitePointer& site);
+
+}  // namespace gpulet::net::grpc_api

@@ -1,0 +1,36 @@
+// Inference: one call for an inference under way, whatever the call's form. Executor's thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "infer_messages.h"
+#include "site.h"
+
+namespace gpulet::net::grpc_api {
+
+class Inference : public std::enable_shared_from_this<Inference> {
+ public:
+  using OnDone = std::function<void(const Status&, inference::ModelInferResponse)>;
+
+  // `done` is called once, perhaps from within; not after cancel().
+  [[nodiscard]] static std::shared_ptr<Inference> begin(const SitePointer& site,
+                                                        inference::ModelInferRequest request,
+                                                        OnDone done);
+  void cancel();
+  [[nodiscard]] bool under_way() const { return done_ != nullptr; }
+
+ private:
+  Inference(SitePointer site, OnDone done) : site_(std::move(site)), done_(std::move(done)) {}
+  [[nodiscard]] Status ask(inference::ModelInferRequest&& request);
+  void answered(const std::vector<serve::InferReply>& replies);
+  void finish(const Status& status, inference::ModelInferResponse response);
+
+  SitePointer site_;
+  OnDone done_;
+  kserve::InferCall call_;
+  kserve::Model model_;  // as it was when the call came
+  ClientId id_;
+};
+
+}  // namespace gpulet::net::grpc_api

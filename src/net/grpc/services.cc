@@ -1,0 +1,235 @@
+#include "services.h"
+
+#include "gpulet/net/kserve/names.h"
+#include "host_reactor.h"
+#include "infer_reactors.h"
+#include "model_messages.h"
+
+namespace gpulet::net::grpc_api {
+namespace {
+
+using ::grpc::health::v1::HealthCheckRequest;
+using ::grpc::health::v1::HealthCheckResponse;
+using Reactor = ::grpc::ServerUnaryReactor;
+
+// `work` answers on the executor's thread.
+template <typename Request, typename Response>
+Reactor* ask_host(const SitePointer& site, const Request* request, Response* response,
+                  typename HostReactor<Request, Response>::Work work) {
+  return HostReactor<Request, Response>::start(site, *request, *response, work);
+}
+
+// The same for what is answered at once and is about one model, named in `name` and `version`.
+template <typename Request, typename Response, void (*Write)(const kserve::Model&, Response&)>
+void about_model(Site& site, const Request& request, Response& response,
+                 const OnAnswered& answered) {
+  const auto model = find_model(site.host, request.name(), request.version());
+  if (model.ok()) Write(*model.value(), response);
+  answered(model.status());
+}
+
+void write_ready(const kserve::Model& model, inference::ModelReadyResponse& response) {
+  response.set_ready(kserve::takes_requests(model.state));
+}
+
+void load_model(Site& site, const inference::RepositoryModelLoadRequest& request,
+                inference::RepositoryModelLoadResponse& /*response*/, const OnAnswered& answered) {
+  serve::ModelsChange change;
+  change.kind = serve::ModelsChange::Kind::load;
+  change.name = request.model_name();
+  for (const auto& [name, parameter] : request.parameters()) {
+    if (name != "config") {
+      return answered({StatusCode::invalid, "loading takes no parameter '" + name +
+                                                "'; a model's file must be on the server"});
+    }
+    const std::string& text = parameter.string_param();
+    const auto bytes = std::as_bytes(std::span(text));
+    change.file = "config";
+    change.text = Bytes::own({bytes.begin(), bytes.end()});
+  }
+  site.host.change_models(std::move(change), [answered](const serve::ModelsChanged& changed) {
+    answered(changed.status);
+  });
+}
+
+void unload_model(Site& site, const inference::RepositoryModelUnloadRequest& request,
+                  inference::RepositoryModelUnloadResponse& /*response*/,
+                  const OnAnswered& answered) {
+  serve::ModelsChange change;
+  change.kind = serve::ModelsChange::Kind::unload;
+  change.name = request.model_name();
+  site.host.change_models(std::move(change), [answered](const serve::ModelsChanged& changed) {
+    answered(changed.status);
+  });
+}
+
+}  // namespace
+
+Reactor* InferenceService::ServerLive(Context* /*context*/,
+                                      const inference::ServerLiveRequest* request,
+                                      inference::ServerLiveResponse* response) {
+  return ask_host<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+      site_, request, response, [](Site&, const auto&, auto& answer, const OnAnswered& answered) {
+        answer.set_live(true);
+        answered({});
+      });
+}
+
+Reactor* InferenceService::ServerReady(Context* /*context*/,
+                                       const inference::ServerReadyRequest* request,
+                                       inference::ServerReadyResponse* response) {
+  return ask_host<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+      site_, request, response,
+      [](Site& site, const auto&, auto& answer, const OnAnswered& answered) {
+        answer.set_ready(site.host.ready());
+        answered({});
+      });
+}
+
+Reactor* InferenceService::ModelReady(Context* /*context*/,
+                                      const inference::ModelReadyRequest* request,
+                                      inference::ModelReadyResponse* response) {
+  return ask_host(
+      site_, request, response,
+      about_model<inference::ModelReadyRequest, inference::ModelReadyResponse, write_ready>);
+}
+
+Reactor* InferenceService::ServerMetadata(Context* /*context*/,
+                                          const inference::ServerMetadataRequest* request,
+                                          inference::ServerMetadataResponse* response) {
+  return ask_host<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      site_, request, response,
+      [](Site& site, const auto&, auto& answer, const OnAnswered& answered) {
+        answer.set_name(kserve::kServerName);
+        answer.set_version(site.options.version);
+        for (std::string& name : kserve::extensions(site.regions.enabled()))
+          answer.add_extensions(std::move(name));
+        answered({});
+      });
+}
+
+Reactor* InferenceService::ModelMetadata(Context* /*context*/,
+                                         const inference::ModelMetadataRequest* request,
+                                         inference::ModelMetadataResponse* response) {
+  return ask_host(site_, request, response,
+                  about_model<inference::ModelMetadataRequest, inference::ModelMetadataResponse,
+                              write_metadata>);
+}
+
+Reactor* InferenceService::ModelInfer(Context* /*context*/,
+                                      const inference::ModelInferRequest* request,
+                                      inference::ModelInferResponse* response) {
+  return start_infer(site_, *request, *response);
+}
+
+::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
+InferenceService::ModelStreamInfer(Context* /*context*/) {
+  return start_stream(site_);
+}
+
+Reactor* InferenceService::ModelConfig(Context* /*context*/,
+                                       const inference::ModelConfigRequest* request,
+                                       inference::ModelConfigResponse* response) {
+  return ask_host(
+      site_, request, response,
+      about_model<inference::ModelConfigRequest, inference::ModelConfigResponse, write_config>);
+}
+
+Reactor* InferenceService::ModelStatistics(Context* /*context*/,
+                                           const inference::ModelStatisticsRequest* request,
+                                           inference::ModelStatisticsResponse* response) {
+  return ask_host<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      site_, request, response,
+      [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
+        if (!asked.name().empty()) {
+          const auto model = find_model(site.host, asked.name(), asked.version());
+          if (!model.ok()) return answered(model.status());
+        }
+        write_statistics(site.host.statistics(asked.name()), answer);
+        answered({});
+      });
+}
+
+Reactor* InferenceService::RepositoryIndex(Context* /*context*/,
+                                           const inference::RepositoryIndexRequest* request,
+                                           inference::RepositoryIndexResponse* response) {
+  return ask_host<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      site_, request, response,
+      [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
+        write_index(site.host.models(), asked.ready(), answer);
+        answered({});
+      });
+}
+
+Reactor* InferenceService::RepositoryModelLoad(Context* /*context*/,
+                                               const inference::RepositoryModelLoadRequest* request,
+                                               inference::RepositoryModelLoadResponse* response) {
+  return ask_host(site_, request, response, load_model);
+}
+
+Reactor* InferenceService::RepositoryModelUnload(
+    Context* /*context*/, const inference::RepositoryModelUnloadRequest* request,
+    inference::RepositoryModelUnloadResponse* response) {
+  return ask_host(site_, request, response, unload_model);
+}
+
+Reactor* InferenceService::SystemSharedMemoryStatus(
+    Context* /*context*/, const inference::SystemSharedMemoryStatusRequest* request,
+    inference::SystemSharedMemoryStatusResponse* response) {
+  return ask_host<inference::SystemSharedMemoryStatusRequest,
+                  inference::SystemSharedMemoryStatusResponse>(
+      site_, request, response,
+      [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
+        for (const kserve::RegionInfo& region : site.regions.regions()) {
+          if (asked.name().empty() || asked.name() == region.name) write_region(region, answer);
+        }
+        if (!asked.name().empty() && answer.regions().empty()) {
+          return answered({StatusCode::not_found,
+                           "Unable to find system shared memory region: '" + asked.name() + "'"});
+        }
+        answered({});
+      });
+}
+
+Reactor* InferenceService::SystemSharedMemoryRegister(
+    Context* /*context*/, const inference::SystemSharedMemoryRegisterRequest* request,
+    inference::SystemSharedMemoryRegisterResponse* response) {
+  return ask_host<inference::SystemSharedMemoryRegisterRequest,
+                  inference::SystemSharedMemoryRegisterResponse>(
+      site_, request, response,
+      [](Site& site, const auto& asked, auto&, const OnAnswered& answered) {
+        answered(site.regions.add({.name = asked.name(),
+                                   .key = asked.key(),
+                                   .offset = asked.offset(),
+                                   .bytes = asked.byte_size()}));
+      });
+}
+
+Reactor* InferenceService::SystemSharedMemoryUnregister(
+    Context* /*context*/, const inference::SystemSharedMemoryUnregisterRequest* request,
+    inference::SystemSharedMemoryUnregisterResponse* response) {
+  return ask_host<inference::SystemSharedMemoryUnregisterRequest,
+                  inference::SystemSharedMemoryUnregisterResponse>(
+      site_, request, response,
+      [](Site& site, const auto& asked, auto&, const OnAnswered& answered) {
+        site.regions.remove(asked.name());
+        answered({});
+      });
+}
+
+Reactor* HealthService::Check(::grpc::CallbackServerContext* /*context*/,
+                              const HealthCheckRequest* request, HealthCheckResponse* response) {
+  return ask_host<HealthCheckRequest, HealthCheckResponse>(
+      site_, request, response,
+      [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
+        if (!asked.service().empty() &&
+            asked.service() != inference::GRPCInferenceService::service_full_name()) {
+          return answered({StatusCode::not_found, "no service " + asked.service()});
+        }
+        answer.set_status(site.host.ready() ? HealthCheckResponse::SERVING
+                                            : HealthCheckResponse::NOT_SERVING);
+        answered({});
+      });
+}
+
+}  // namespace gpulet::net::grpc_api

@@ -1,0 +1,230 @@
+#include "net/http/request_reader.h"
+
+#include <algorithm>
+#include <boost/beast/http/basic_parser.hpp>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "net/http/growing_memory.h"
+
+namespace gpulet::net::http {
+namespace {
+
+namespace beast_http = boost::beast::http;
+using boost::beast::string_view;
+using boost::system::error_code;
+
+constexpr unsigned kBadRequest = 400;
+constexpr unsigned kTooLarge = 413;
+constexpr unsigned kHeadTooLarge = 431;
+constexpr unsigned kNotImplemented = 501;
+constexpr unsigned kOverloaded = 503;
+constexpr int kHttp11 = 11;
+
+// An empty line before a request is left over from a careless client's last one.
+std::size_t empty_lines(std::span<const std::byte> bytes) {
+  const auto is_line_end = [](std::byte byte) {
+    return byte == std::byte{'\r'} || byte == std::byte{'\n'};
+  };
+  return static_cast<std::size_t>(std::find_if_not(bytes.begin(), bytes.end(), is_line_end) -
+                                  bytes.begin());
+}
+
+unsigned status_of(const error_code& error) {
+  if (error == beast_http::error::header_limit) return kHeadTooLarge;
+  if (error == beast_http::error::body_limit) return kTooLarge;
+  return kBadRequest;
+}
+
+}  // namespace
+
+class RequestReader::Parser final : public beast_http::basic_parser<true> {
+ public:
+  Parser(const RequestLimits& limits, BufferPool& buffers)
+      : chunks_(buffers, limits.max_body_bytes) {
+    header_limit(static_cast<std::uint32_t>(
+        std::min<std::size_t>(limits.max_header_bytes, std::numeric_limits<std::uint32_t>::max())));
+    body_limit(limits.max_body_bytes);
+  }
+
+  HttpRequest& request() { return request_; }
+  [[nodiscard]] const HttpRequest& request() const { return request_; }
+  [[nodiscard]] int version() const { return version_; }
+  GrowingMemory& chunks() { return chunks_; }
+  void drop_chunks() { drops_chunks_ = true; }
+  [[nodiscard]] const Status& no_memory() const { return no_memory_; }
+
+ private:
+  void on_request_impl(beast_http::verb, string_view method, string_view target, int version,
+                       error_code&) override {
+    request_.method.assign(method.data(), method.size());
+    request_.target.assign(target.data(), target.size());
+    version_ = version;
+  }
+  void on_response_impl(int, string_view, int, error_code&) override {}
+  void on_field_impl(beast_http::field, string_view name, string_view value, error_code&) override {
+    if (is_header_done()) return;  // a trailer
+    request_.headers.push_back(
+        {std::string(name.data(), name.size()), std::string(value.data(), value.size())});
+  }
+  void on_header_impl(error_code&) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>&, error_code&) override {}
+  // A body of known length does not pass through the parser.
+  std::size_t on_body_impl(string_view body, error_code&) override { return body.size(); }
+  void on_chunk_header_impl(std::uint64_t, string_view, error_code&) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t, string_view body, error_code& error) override {
+    if (drops_chunks_) return body.size();
+    no_memory_ = chunks_.append(std::as_bytes(std::span(body.data(), body.size())));
+    if (!no_memory_.ok()) error = beast_http::error::buffer_overflow;
+    return body.size();
+  }
+  void on_finish_impl(error_code&) override {}
+
+  HttpRequest request_;
+  int version_ = kHttp11;
+  GrowingMemory chunks_;
+  bool drops_chunks_ = false;
+  Status no_memory_;
+};
+
+RequestReader::RequestReader(const RequestLimits& limits, BufferPool& buffers)
+    : limits_(limits), buffers_(buffers) {}
+RequestReader::~RequestReader() = default;
+
+const HttpRequest& RequestReader::head() const { return parser_->request(); }
+bool RequestReader::keep_alive() const { return parser_->keep_alive(); }
+bool RequestReader::http_1_1() const { return parser_->version() >= kHttp11; }
+
+std::optional<std::uint64_t> RequestReader::body_bytes() const {
+  if (parser_->chunked()) return std::nullopt;
+  return parser_->content_length().value_or(0);
+}
+
+RequestReader::Step RequestReader::read(std::span<const std::byte> bytes) {
+  if (failure_.status != 0) return {Event::failed, 0};
+  switch (stage_) {
+    case Stage::head:
+      return read_head(bytes);
+    case Stage::undecided:
+      return {Event::head, 0};
+    case Stage::taking:
+    case Stage::dropping:
+      return read_sized(bytes);
+    case Stage::chunks:
+      break;
+  }
+  return read_chunks(bytes);
+}
+
+RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
+  std::size_t taken = 0;
+  if (!parser_) {
+    taken = empty_lines(bytes);
+    if (taken == bytes.size()) return {Event::need_more, taken};
+    parser_ = std::make_unique<Parser>(limits_, buffers_);
+    head_bytes_ = 0;
+  }
+  const std::span<const std::byte> rest = bytes.subspan(taken);
+  error_code error;
+  const std::size_t parsed =
+      parser_->put(boost::asio::const_buffer(rest.data(), rest.size()), error);
+  taken += parsed;
+  head_bytes_ += parsed;
+  const std::size_t seen = error ? head_bytes_ + (bytes.size() - taken) : head_bytes_;
+  if (error == beast_http::error::need_more && seen < limits_.max_header_bytes)
+    return {Event::need_more, taken};
+  if (error == beast_http::error::header_limit || seen > limits_.max_header_bytes ||
+      error == beast_http::error::need_more) {
+    return fail(kHeadTooLarge,
+                "the head of a request may have " + std::to_string(limits_.max_header_bytes) +
+                    " bytes; this one has more",
+                taken);
+  }
+  if (error == beast_http::error::body_limit) {
+    return fail(kTooLarge,
+                "a body may have " + std::to_string(limits_.max_body_bytes) +
+                    " bytes; this request announces " +
+                    std::string(find_header(head().headers, "Content-Length")),
+                taken);
+  }
+  if (error) return fail(status_of(error), "malformed request: " + error.message(), taken);
+  const std::string_view coding = find_header(head().headers, "Transfer-Encoding");
+  if (!coding.empty() && !boost::beast::iequals({coding.data(), coding.size()}, "chunked")) {
+    return fail(
+        kNotImplemented,
+        "Transfer-Encoding \"" + std::string(coding) + "\" is not known here; send it \"chunked\"",
+        taken);
+  }
+  stage_ = Stage::undecided;
+  return {Event::head, taken};
+}
+
+Status RequestReader::take_body() {
+  const std::optional<std::uint64_t> bytes = body_bytes();
+  filled_ = 0;
+  stage_ = bytes ? Stage::taking : Stage::chunks;
+  if (!bytes || *bytes == 0) return {};
+  Result<MutableBytes> memory = buffers_.take(static_cast<std::size_t>(*bytes));
+  if (!memory.ok()) return memory.status();
+  body_ = std::move(memory).value();
+  return {};
+}
+
+void RequestReader::drop_body() {
+  filled_ = 0;
+  body_ = {};
+  stage_ = body_bytes() ? Stage::dropping : Stage::chunks;
+  parser_->drop_chunks();
+}
+
+std::span<std::byte> RequestReader::body_space() const {
+  if (stage_ != Stage::taking) return {};
+  return body_.view().subspan(filled_);
+}
+
+RequestReader::Step RequestReader::read_sized(std::span<const std::byte> bytes) {
+  const auto length = static_cast<std::size_t>(*body_bytes());
+  const std::size_t count = std::min(bytes.size(), length - filled_);
+  if (stage_ == Stage::taking && count > 0)
+    std::memcpy(body_.view().data() + filled_, bytes.data(), count);
+  filled_ += count;
+  return {filled_ == length ? Event::whole : Event::need_more, count};
+}
+
+RequestReader::Step RequestReader::read_chunks(std::span<const std::byte> bytes) {
+  if (parser_->is_done()) return {Event::whole, 0};
+  error_code error;
+  parser_->eager(true);
+  const std::size_t taken =
+      parser_->put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
+  if (error == beast_http::error::need_more) return {Event::need_more, taken};
+  if (const Status& no_memory = parser_->no_memory(); !no_memory.ok()) {
+    return fail(no_memory.code() == StatusCode::overloaded ? kOverloaded : kTooLarge,
+                no_memory.message(), taken);
+  }
+  if (error == beast_http::error::body_limit) {
+    return fail(kTooLarge,
+                "a body may have " + std::to_string(limits_.max_body_bytes) +
+                    " bytes; the chunks of this one hold more",
+                taken);
+  }
+  if (error) return fail(status_of(error), "malformed request: " + error.message(), taken);
+  return {parser_->is_done() ? Event::whole : Event::need_more, taken};
+}
+
+RequestReader::Step RequestReader::fail(unsigned status, std::string message, std::size_t taken) {
+  failure_ = {status, std::move(message)};
+  return {Event::failed, taken};
+}
+
+HttpRequest RequestReader::take() {
+  HttpRequest request = std::move(parser_->request());
+  request.body = stage_ == Stage::chunks ? parser_->chunks().take() : body_.freeze();
+  body_ = {};
+  parser_.reset();
+  stage_ = Stage::head;
+  return request;
+}
+
+}  // namespace gpulet::net::http

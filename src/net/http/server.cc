@@ -1,0 +1,144 @@
+#include "gpulet/net/http/server.h"
+
+#include <algorithm>
+#include <list>
+#include <utility>
+
+#include "net/http/session.h"
+
+namespace gpulet::net::http {
+namespace {
+
+// Beyond the limit so many more at once are told that there are too many; others are just closed.
+constexpr std::size_t kTurnedAwayAtOnce = 64;
+
+constexpr Duration kFinestSweep = std::chrono::milliseconds(5);
+constexpr Duration kCoarsestSweep = std::chrono::seconds(1);
+constexpr int kSweepsPerTimeout = 8;
+
+Duration sweep_period(const HttpServerOptions& options) {
+  const Duration shortest =
+      std::min({options.header_timeout, options.progress_timeout, options.idle_timeout});
+  return std::clamp(shortest / kSweepsPerTimeout, kFinestSweep, kCoarsestSweep);
+}
+
+}  // namespace
+
+// Deadlines of all sessions are looked at together, now and then: a timer of its own would cost
+// every request more than its deadlines are worth.
+class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
+ public:
+  Impl(const asio::any_io_executor& executor, const HttpServerOptions& options, BufferPool& buffers,
+       RequestHandler& handler)
+      : context_(std::make_shared<SessionContext>(SessionContext{options, buffers, handler})),
+        sweep_timer_(executor),
+        sweep_period_(sweep_period(options)) {}
+
+  [[nodiscard]] Status listen(const asio::any_io_executor& executor, const std::string& host,
+                              std::uint16_t port);
+  void drain();
+  void close();
+
+  [[nodiscard]] const Listener& listener() const { return *listener_; }
+  [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
+
+ private:
+  void on_socket(StreamSocket socket, ConnectionSlot slot);
+  void sweep_later();
+  void sweep();
+  // REQUIRES: `act` ends no session but the one that it is given.
+  template <typename Act>
+  void for_each_session(Act act);
+
+  const std::shared_ptr<SessionContext> context_;
+  std::unique_ptr<Listener> listener_;
+  std::list<std::shared_ptr<Session>> sessions_;
+  asio::steady_timer sweep_timer_;
+  const Duration sweep_period_;
+  bool sweeps_ = false;
+};
+
+Status HttpServer::Impl::listen(const asio::any_io_executor& executor, const std::string& host,
+                                std::uint16_t port) {
+  ListenerOptions options;
+  options.max_connections = context_->options.max_connections + kTurnedAwayAtOnce;
+  auto listener = Listener::listen(executor, host, port, options,
+                                   [this](StreamSocket socket, ConnectionSlot slot) {
+                                     on_socket(std::move(socket), std::move(slot));
+                                   });
+  if (!listener.ok()) return listener.status();
+  listener_ = std::move(listener).value();
+  return {};
+}
+
+void HttpServer::Impl::on_socket(StreamSocket socket, ConnectionSlot slot) {
+  const bool too_many = sessions_.size() >= context_->options.max_connections;
+  const auto place = sessions_.emplace(sessions_.end());
+  *place = std::make_shared<Session>(std::move(socket), std::move(slot), context_,
+                                     [this, place] { sessions_.erase(place); });
+  const std::shared_ptr<Session> session = *place;  // it may end at once
+  if (too_many) {
+    session->turn_away();
+  } else {
+    session->start();
+  }
+  if (!sweeps_) sweep_later();
+}
+
+void HttpServer::Impl::sweep_later() {
+  sweeps_ = true;
+  sweep_timer_.expires_after(sweep_period_);
+  sweep_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (!error) self->sweep();
+  });
+}
+
+void HttpServer::Impl::sweep() {
+  const Session::Clock::time_point now = Session::Clock::now();
+  for_each_session([now](Session& session) { session.check_deadlines(now); });
+  sweeps_ = false;
+  if (!sessions_.empty()) sweep_later();
+}
+
+template <typename Act>
+void HttpServer::Impl::for_each_session(Act act) {
+  for (auto place = sessions_.begin(); place != sessions_.end();) {
+    const std::shared_ptr<Session> session = *place;
+    ++place;
+    act(*session);
+  }
+}
+
+void HttpServer::Impl::drain() {
+  context_->draining = true;
+  listener_->close();
+  for_each_session([](Session& session) { session.drain(); });
+}
+
+void HttpServer::Impl::close() {
+  listener_->close();
+  sweep_timer_.cancel();
+  sweeps_ = true;  // for good
+  for_each_session([](Session& session) { session.abandon(); });
+  sessions_.clear();
+}
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(const asio::any_io_executor& executor,
+                                                       const std::string& host, std::uint16_t port,
+                                                       const HttpServerOptions& options,
+                                                       BufferPool& buffers,
+                                                       RequestHandler& handler) {
+  auto impl = std::make_shared<Impl>(executor, options, buffers, handler);
+  if (const Status status = impl->listen(executor, host, port); !status.ok()) return status;
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+HttpServer::HttpServer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() { impl_->close(); }
+
+std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
+std::string HttpServer::local_address() const { return impl_->listener().local_address(); }
+std::size_t HttpServer::connections() const { return impl_->connections(); }
+void HttpServer::drain() { impl_->drain(); }
+
+}  // namespace gpulet::net::http

@@ -1,0 +1,19 @@
+// The classification extension: the highest values of a tensor and where they stand. Pure; any
+// thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpulet/core/tensor.h"
+
+namespace gpulet::net::kserve {
+
+// Appends "value:index" of the `most` highest elements of one row, or of all where it has fewer:
+// the highest first, equal ones in their order, what is no number last.
+void append_highest(std::vector<std::string>& labels, DataType type, std::span<const std::byte> row,
+                    std::size_t most);
+
+}  // namespace gpulet::net::kserve

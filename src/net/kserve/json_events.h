@@ -1,0 +1,55 @@
+// A JSON document as a row of events, so that what a stranger sends is never kept as a tree: its
+// reader takes what it knows, bounds it, and lets the rest pass. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "gpulet/core/bytes.h"
+#include "gpulet/core/status.h"
+
+namespace gpulet::net::kserve {
+
+// null, true and false, negative integers, other integers, other numbers, text. An integer that no
+// 64 bits hold is another number. Text lives as long as the event.
+using Scalar =
+    std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string_view>;
+// As JSON, long text cut.
+[[nodiscard]] std::string shown(const Scalar& value);
+
+class JsonReader {
+ public:
+  virtual ~JsonReader() = default;
+
+  // Each returns whether to go on; it does not after refuse(). Opens and closes match.
+  [[nodiscard]] virtual bool scalar(const Scalar& value) = 0;
+  [[nodiscard]] virtual bool key(std::string_view name) = 0;
+  [[nodiscard]] virtual bool open(bool array) = 0;  // else an object
+  [[nodiscard]] virtual bool close() = 0;
+
+  [[nodiscard]] const Status& refusal() const { return refusal_; }
+
+ protected:
+  bool refuse(Status why) {
+    refusal_ = std::move(why);
+    return false;
+  }
+  bool refuse(std::string why) { return refuse(Status(StatusCode::invalid, std::move(why))); }
+  // False where `status` is a refusal.
+  bool accept(Status status) { return status.ok() || refuse(std::move(status)); }
+
+ private:
+  Status refusal_;
+};
+
+// Fails (invalid) where the text is not one JSON document, is nested too deeply, or the reader
+// refuses it.
+[[nodiscard]] Status read_json(std::string_view text, JsonReader& reader);
+
+[[nodiscard]] inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace gpulet::net::kserve

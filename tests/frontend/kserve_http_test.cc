@@ -1,0 +1,276 @@
+// The Open Inference Protocol over HTTP as its clients see it: real requests over loopback, a fake
+// host behind. What bodies may hold is tested in tests/net/kserve.
+#include "frontend/kserve_http.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/net/http/http_client.h"
+#include "tests/support/protocol_host.h"
+
+namespace gpulet::frontend {
+namespace {
+
+using gpulet::testing::FakeHost;
+using net::http::testing::Answer;
+using net::http::testing::Client;
+using Json = nlohmann::json;
+
+std::string raw(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+class KserveHttpTest : public ::testing::Test {
+ protected:
+  KserveHttpTest() { serve(true); }
+
+  void serve(bool shared_memory) {
+    server_.reset();
+    regions_.emplace(shared_memory);
+    handler_ = std::make_unique<KserveHttp>(host_, *regions_, KserveHttpOptions{"1.2.3"});
+    server_ =
+        net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, *handler_)
+            .value();
+    client_ = std::make_unique<Client>(loop_, server_->port());
+  }
+
+  // One connection for all of them.
+  Answer ask(const std::string& method, const std::string& target, const std::string& body = "",
+             const std::string& headers = "") {
+    client_->send(request(method, target, body, headers));
+    std::optional<Answer> answer = client_->answer(method == "HEAD");
+    return answer ? *std::move(answer) : Answer{};
+  }
+  static std::string request(const std::string& method, const std::string& target,
+                             const std::string& body, const std::string& headers = "") {
+    return method + " " + target +
+           " HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" +
+           headers + "\r\n" + body;
+  }
+  Json get(const std::string& target) {
+    const Answer answer = ask("GET", target);
+    EXPECT_EQ(answer.status, 200U) << answer.body;
+    EXPECT_EQ(answer.header("Content-Type"), "application/json");
+    return Json::parse(answer.body);
+  }
+  // A failure in the protocol's shape: its words.
+  std::string error(unsigned status, const Answer& answer) {
+    EXPECT_EQ(answer.status, status) << answer.body;
+    EXPECT_EQ(answer.header("Content-Type"), "application/json");
+    return Json::parse(answer.body).at("error");
+  }
+
+  net::testing::Loop loop_;
+  net::BufferPool buffers_{net::BufferPoolOptions{}};
+  FakeHost host_{loop_.context()};
+  std::optional<net::kserve::SharedMemory> regions_;
+  std::unique_ptr<KserveHttp> handler_;
+  std::unique_ptr<net::http::HttpServer> server_;
+  std::unique_ptr<Client> client_;
+};
+
+const char* const kTwoRows =
+    R"({"id":"mine","inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4]}]})";
+
+TEST_F(KserveHttpTest, TellsWhetherItLivesAndIsReady) {
+  EXPECT_EQ(ask("GET", "/v2/health/live").status, 200U);
+  EXPECT_EQ(ask("HEAD", "/v2/health/live").status, 200U);
+  const Answer ready = ask("GET", "/v2/health/ready");
+  EXPECT_EQ(ready.status, 200U);
+  EXPECT_EQ(ready.body, "");
+  EXPECT_EQ(ready.header("Content-Length"), "0");
+  host_.is_ready = false;
+  EXPECT_EQ(ask("GET", "/v2/health/live").status, 200U);
+  EXPECT_EQ(ask("GET", "/v2/health/ready").status, 400U);
+}
+
+TEST_F(KserveHttpTest, TellsWhatItIs) {
+  const Json server = get("/v2");
+  EXPECT_EQ(server.at("name"), "gpulet");
+  EXPECT_EQ(server.at("version"), "1.2.3");
+  const Json& extensions = server.at("extensions");
+  EXPECT_NE(std::find(extensions.begin(), extensions.end(), "system_shared_memory"),
+            extensions.end());
+}
+
+TEST_F(KserveHttpTest, TellsOfItsModels) {
+  const Json metadata = get("/v2/models/echo");
+  EXPECT_EQ(metadata.at("versions"), Json({"3"}));
+  EXPECT_EQ(metadata.at("inputs").at(0).at("shape"), Json({-1, 2}));
+  EXPECT_EQ(get("/v2/models/echo/versions/3/config").at("max_batch_size"), 4);
+  EXPECT_EQ(ask("GET", "/v2/models/echo/ready").status, 200U);
+  EXPECT_EQ(error(400, ask("GET", "/v2/models/gone/ready")), "its file cannot be loaded");
+  EXPECT_EQ(get("/v2/models/stats").at("model_stats").size(), 3U);
+  const Json stats = get("/v2/models/echo/stats").at("model_stats");
+  ASSERT_EQ(stats.size(), 1U);
+  EXPECT_EQ(stats.at(0).at("inference_count"), 7);
+  for (const std::string target :
+       {"/v2/models/none", "/v2/models/none/config", "/v2/models/none/ready",
+        "/v2/models/none/stats", "/v2/models/echo/versions/2"}) {
+    EXPECT_NE(error(404, ask("GET", target)).find("unknown model"), std::string::npos) << target;
+  }
+}
+
+TEST_F(KserveHttpTest, RefusesOtherTargetsAndMethodsInTheProtocolsShape) {
+  EXPECT_EQ(error(404, ask("GET", "/v3")), "Not Found");
+  const Answer wrong = ask("GET", "/v2/models/echo/infer");
+  EXPECT_EQ(error(405, wrong), "Method Not Allowed");
+  EXPECT_EQ(wrong.header("Allow"), "POST");
+  EXPECT_EQ(ask("POST", "/v2", "body").header("Allow"), "GET, HEAD");
+  EXPECT_NE(error(501, ask("POST", "/v2/models/echo/infer", "x", "Content-Encoding: br\r\n")), "");
+}
+
+TEST_F(KserveHttpTest, AnswersAnInferenceInJson) {
+  const Answer answer = ask("POST", "/v2/models/echo/infer", kTwoRows);
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  const Json json = Json::parse(answer.body);
+  EXPECT_EQ(json.at("id"), "mine");
+  EXPECT_EQ(json.at("model_version"), "3");
+  const Json& output = json.at("outputs").at(0);
+  EXPECT_EQ(output.at("name"), "y");
+  EXPECT_EQ(output.at("shape"), Json({2, 2}));
+  EXPECT_EQ(output.at("data"), Json({1.0, 2.0, 3.0, 4.0}));
+}
+
+TEST_F(KserveHttpTest, AnswersAnInferenceWithBinaryTensors) {
+  const std::string json =
+      R"({"inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","parameters":{"binary_data_size":16}}],)"
+      R"("parameters":{"binary_data_output":true,"timeout":5000}})";
+  const std::string tensor = raw({1, 2, 3, 4});
+  const Answer answer =
+      ask("POST", "/v2/models/echo/versions/3/infer", json + tensor,
+          "inference-header-content-length: " + std::to_string(json.size()) + "\r\n");
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  const std::size_t head =
+      std::stoul(std::string(answer.header("Inference-Header-Content-Length")));
+  EXPECT_EQ(Json::parse(answer.body.substr(0, head)).at("model_name"), "echo");
+  EXPECT_EQ(answer.body.substr(head), tensor);
+  EXPECT_EQ(host_.timeouts, std::vector<Duration>{std::chrono::milliseconds(5)});
+}
+
+TEST_F(KserveHttpTest, TellsWhyAnInferenceFailed) {
+  EXPECT_NE(error(404, ask("POST", "/v2/models/none/infer", kTwoRows)), "");
+  EXPECT_NE(error(400, ask("POST", "/v2/models/echo/infer", "{")), "");
+  host_.refuse = Status(StatusCode::overloaded, "the queue is full");
+  EXPECT_NE(error(503, ask("POST", "/v2/models/echo/infer", kTwoRows)).find("the queue is full"),
+            std::string::npos);
+  host_.refuse = Status(StatusCode::internal, "a bug");
+  EXPECT_NE(error(500, ask("POST", "/v2/models/echo/infer", kTwoRows)), "");
+}
+
+TEST_F(KserveHttpTest, TakesAnInferenceBackWhoseClientHungUp) {
+  host_.holding = true;
+  client_->send(request("POST", "/v2/models/echo/infer", kTwoRows));
+  Client stays(loop_, server_->port());
+  stays.send(request("POST", "/v2/models/echo/infer", kTwoRows));
+  ASSERT_TRUE(loop_.run_until([&] { return host_.held() == 2; }));
+  client_.reset();
+  ASSERT_TRUE(loop_.run_until([&] { return host_.cancelled == 1; }));
+  host_.release();
+  EXPECT_EQ(stays.answer()->status, 200U);
+}
+
+TEST_F(KserveHttpTest, LetsItsHostAnswerAfterItIsGone) {
+  host_.holding = true;
+  client_->send(request("POST", "/v2/models/echo/infer", kTwoRows));
+  ASSERT_TRUE(loop_.run_until([&] { return host_.held() == 1; }));
+  server_.reset();
+  handler_.reset();
+  regions_.reset();
+  host_.release();
+  loop_.run_ready();
+  EXPECT_TRUE(client_->is_closed());
+}
+
+TEST_F(KserveHttpTest, ListsLoadsAndUnloads) {
+  const auto names = [](const Json& index) {
+    std::vector<std::string> all;
+    for (const Json& model : index) all.push_back(model.at("name"));
+    return all;
+  };
+  EXPECT_EQ(names(Json::parse(ask("POST", "/v2/repository/index").body)),
+            (std::vector<std::string>{"echo", "gone", "idle"}));
+  EXPECT_EQ(names(Json::parse(ask("POST", "/v2/repository/index", R"({"ready":true})").body)),
+            (std::vector<std::string>{"echo", "idle"}));
+  EXPECT_EQ(ask("POST", "/v2/repository/models/echo/load").status, 200U);
+  EXPECT_EQ(ask("POST", "/v2/repository/models/idle/unload").status, 200U);
+  EXPECT_EQ(error(400, ask("POST", "/v2/repository/models/broken/load")), "its file is broken");
+  ASSERT_EQ(host_.changes.size(), 3U);
+  EXPECT_EQ(host_.changes[0].kind, serve::ModelsChange::Kind::load);
+  EXPECT_EQ(host_.changes[0].name, "echo");
+  EXPECT_TRUE(host_.changes[0].text.empty());
+  EXPECT_EQ(host_.changes[1].kind, serve::ModelsChange::Kind::unload);
+  EXPECT_EQ(host_.changes[1].name, "idle");
+}
+
+TEST_F(KserveHttpTest, LoadsAConfigurationOfTheNamedModelAlone) {
+  const std::string config = R"({"models":[{"name":"new","file":"new.pt","slo_ms":10,)"
+                             R"("inputs":[{"name":"x","type":"FP32","shape":[2]}],)"
+                             R"("outputs":[{"name":"y","type":"FP32","shape":[2]}]}]})";
+  const std::string body = Json{{"parameters", {{"config", config}}}}.dump();
+  EXPECT_EQ(ask("POST", "/v2/repository/models/new/load", body).status, 200U);
+  ASSERT_EQ(host_.changes.size(), 1U);
+  EXPECT_EQ(host_.changes[0].name, "");
+  EXPECT_EQ(net::http::testing::text_of(host_.changes[0].text), config);
+  EXPECT_NE(error(400, ask("POST", "/v2/repository/models/other/load", body)).find("'other'"),
+            std::string::npos);
+  EXPECT_EQ(host_.changes.size(), 1U);
+}
+
+// A region of shared memory for as long as it lives.
+class Region {
+ public:
+  explicit Region(const std::vector<float>& values)
+      : key_("/gpulet_http_test_" + std::to_string(getpid())) {
+    const int file = shm_open(key_.c_str(), O_CREAT | O_RDWR, 0600);
+    const std::string bytes = raw(values);
+    if (write(file, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+      throw std::runtime_error("shm_open or write failed");
+    close(file);
+  }
+  ~Region() { shm_unlink(key_.c_str()); }
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+  [[nodiscard]] const std::string& key() const { return key_; }
+
+ private:
+  std::string key_;
+};
+
+TEST_F(KserveHttpTest, TakesInputsFromSharedMemory) {
+  const Region region({5, 6});
+  const std::string where = "/v2/systemsharedmemory";
+  const Json named = {{"key", region.key()}, {"offset", 0}, {"byte_size", 8}};
+  ASSERT_EQ(ask("POST", where + "/region/mine/register", named.dump()).status, 200U);
+  EXPECT_EQ(get(where + "/region/mine/status").at(0).at("key"), region.key());
+  EXPECT_EQ(get(where + "/status").size(), 1U);
+  const std::string inference =
+      R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32",)"
+      R"("parameters":{"shared_memory_region":"mine","shared_memory_byte_size":8}}]})";
+  const Answer answer = ask("POST", "/v2/models/echo/infer", inference);
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  EXPECT_EQ(Json::parse(answer.body).at("outputs").at(0).at("data"), Json({5.0, 6.0}));
+  EXPECT_EQ(ask("POST", where + "/unregister").status, 200U);
+  EXPECT_EQ(error(404, ask("GET", where + "/region/mine/status")),
+            "Unable to find system shared memory region: 'mine'");
+}
+
+TEST_F(KserveHttpTest, TakesNoSharedMemoryUnlessItMay) {
+  serve(false);
+  const std::string register_it = R"({"key":"/x","offset":0,"byte_size":8})";
+  EXPECT_NE(error(503, ask("POST", "/v2/systemsharedmemory/region/mine/register", register_it)),
+            "");
+  EXPECT_EQ(ask("POST", "/v2/systemsharedmemory/unregister").status, 200U);
+}
+
+}  // namespace
+}  // namespace gpulet::frontend

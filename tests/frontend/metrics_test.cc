@@ -1,0 +1,282 @@
+// What the metrics endpoint tells, and that what reads it asks for nothing else.
+#include "frontend/metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "tests/support/serve/traffic.h"
+
+namespace gpulet::frontend {
+namespace {
+
+using serve::testing::at_s;
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+constexpr MetricsMoment kMoment{at_s(0), at_s(12), 1'700'000'012, 3};
+
+// Two models on one device, one of them part of an application, as a real core tells of them.
+serve::FrontendStatus served_for_a_while() {
+  using serve::testing::byte_model;
+  profile::Profile profile = serve::testing::card_profile({{"a", 4}, {"b", 2}});
+  profile.models.at("a").memory_mb = 100;
+  const std::vector<serve::ServedModel> models = {byte_model("a", 100, 40),
+                                                  byte_model("b", 100, 10)};
+  serve::testing::World world({}, models, profile);
+  config::ApplicationConfig graph;
+  graph.name = "whole";
+  graph.inputs = {{"x", DataType::uint8, {1}}};
+  graph.slo_ms = 100;
+  graph.nodes = {{"first", config::ModelCall{"b"}, {{{}, 0, {}}}, {{"y", DataType::uint8, {1}}}}};
+  graph.answered = {{0, 0, {}}};
+  graph.outputs = {{"y", DataType::uint8, {1}}};
+  world.change_models_at(at_s(0.1), models, {}, {graph});
+  world.add_backend("n0", 1, 1000);
+  const std::uint64_t next = serve::testing::load(world, "a", 40, 2, 10, 1, 7);
+  serve::testing::load(world, "whole", 10, 2, 10, next, 8);
+  world.request_at(at_s(5), "a", 100'000, milliseconds(1));  // too late as it comes
+  world.run_until(at_s(12));
+  return world.status();
+}
+
+struct Family {
+  std::string type;
+  std::set<std::string> labels;
+  std::map<std::string, double> samples;  // by name and labels
+};
+
+// The names under which a family's samples come.
+std::set<std::string> names_of(const std::string& name, const std::string& type) {
+  if (type != "histogram") return {name};
+  return {name + "_bucket", name + "_sum", name + "_count"};
+}
+
+// The text format: a help and a type line for each family, once, and its samples right behind.
+std::map<std::string, Family> parse(const std::string& text) {
+  static const std::regex kSample(R"(([a-z0-9_]+)(?:\{(.*)\})? (\S+))");
+  static const std::regex kLabel(R"re(([a-z_]+)="((?:[^"\\]|\\.)*)")re");
+  std::map<std::string, Family> families;
+  std::istringstream lines(text);
+  std::string line;
+  std::string current;
+  std::string helped;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string hash;
+    std::string kind;
+    std::string name;
+    words >> hash >> kind >> name;
+    if (hash == "#" && kind == "HELP") {
+      helped = name;
+      continue;
+    }
+    if (hash == "#") {
+      EXPECT_EQ(kind, "TYPE") << line;
+      EXPECT_EQ(helped, name) << line;
+      EXPECT_FALSE(families.contains(name)) << name << " comes twice";
+      current = name;
+      words >> families[current].type;
+      continue;
+    }
+    std::smatch match;
+    if (!std::regex_match(line, match, kSample)) {
+      ADD_FAILURE() << "no sample: " << line;
+      continue;
+    }
+    Family& family = families[current];
+    EXPECT_TRUE(names_of(current, family.type).contains(match[1])) << line;
+    const std::string labels = match[2];
+    for (std::sregex_iterator one(labels.begin(), labels.end(), kLabel), end; one != end; ++one)
+      family.labels.insert((*one)[1]);
+    const double value = std::stod(match[3]);
+    EXPECT_TRUE(family.samples.emplace(match[1].str() + "{" + labels + "}", value).second) << line;
+  }
+  return families;
+}
+
+double sample(const std::map<std::string, Family>& families, const std::string& family,
+              const std::string& name_and_labels) {
+  const auto& samples = families.at(family).samples;
+  const auto found = samples.find(name_and_labels);
+  EXPECT_NE(found, samples.end()) << name_and_labels;
+  return found == samples.end() ? -1 : found->second;
+}
+
+TEST(MetricsTest, TellOfARunningCoreInTheTextFormat) {
+  const serve::FrontendStatus status = served_for_a_while();
+  const auto families = parse(metrics_text(status, kMoment));
+  for (const auto& [name, family] : families) {
+    const bool ours = name.starts_with("gpulet_");
+    EXPECT_TRUE(ours || name.starts_with("nv_")) << name;
+    const bool counts = family.type == "counter";
+    EXPECT_TRUE(!ours || counts == name.ends_with("_total")) << name;
+  }
+  for (const serve::ModelStatus& model : status.models) {
+    const std::string labels = "model=\"" + model.name + "\",kind=\"" +
+                               (model.application ? "application" : "model") + "\"";
+    const auto served = static_cast<double>(model.counters.served);
+    EXPECT_GT(served, 0);
+    EXPECT_EQ(sample(families, "gpulet_requests_succeeded_total",
+                     "gpulet_requests_succeeded_total{" + labels + "}"),
+              served);
+    const std::string latency = "gpulet_request_latency_seconds";
+    EXPECT_EQ(sample(families, latency, latency + "_count{" + labels + "}"), served);
+    EXPECT_EQ(sample(families, latency, latency + "_bucket{" + labels + ",le=\"+Inf\"}"), served);
+    EXPECT_LE(sample(families, latency, latency + "_bucket{" + labels + ",le=\"0.001\"}"), served);
+  }
+  EXPECT_EQ(sample(families, "gpulet_requests_failed_total",
+                   R"(gpulet_requests_failed_total{model="a",kind="model",reason="too_late"})"),
+            1);
+  EXPECT_EQ(sample(families, "gpulet_device_memory_bytes",
+                   R"(gpulet_device_memory_bytes{node="n0",device="0",type="card"})"),
+            1000.0 * 1024 * 1024);
+  EXPECT_EQ(sample(families, "gpulet_start_time_seconds", "gpulet_start_time_seconds{}"),
+            1'700'000'000);
+}
+
+TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
+  serve::FrontendStatus status;
+  serve::ModelStatus model;
+  model.name = "lenet";
+  model.number = 2;
+  model.queued = 4;
+  model.counters.served = 2;
+  model.statistics.add_batch(2, milliseconds(1), milliseconds(3), milliseconds(2));
+  for (int i = 0; i < 2; ++i) {
+    model.statistics.add_success(
+        {milliseconds(10), milliseconds(5), milliseconds(3), milliseconds(2)}, at_s(1));
+  }
+  model.statistics.add_failure(StatusCode::too_late, {});
+  model.statistics.add_failure(StatusCode::overloaded, {});
+  model.statistics.add_failure(StatusCode::internal, {});
+  model.statistics.add_failure(StatusCode::invalid, {});
+  model.statistics.add_cancelled(3);
+  status.models.push_back(model);
+  const std::string text = metrics_text(status, kMoment);
+  const std::string of_model = R"({model="lenet",version="2"} )";
+  for (const char* const line :
+       {"nv_inference_request_success@2\n", "nv_inference_count@2\n", "nv_inference_exec_count@1\n",
+        "nv_inference_pending_request_count@4\n", "nv_inference_request_duration_us@20000\n",
+        "nv_inference_queue_duration_us@10000\n", "nv_inference_compute_input_duration_us@2000\n",
+        "nv_inference_compute_infer_duration_us@6000\n",
+        "nv_inference_compute_output_duration_us@2000\n",
+        "nv_inference_first_response_histogram_ms_sum@20\n"}) {
+    std::string expected = line;
+    expected.replace(expected.find('@'), 1, of_model);
+    EXPECT_THAT(text, HasSubstr(expected));
+  }
+  const std::string failure = R"(nv_inference_request_failure{model="lenet",version="2",reason=)";
+  EXPECT_THAT(text, HasSubstr(failure + "\"REJECTED\"} 2\n"));
+  EXPECT_THAT(text, HasSubstr(failure + "\"CANCELED\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr(failure + "\"BACKEND\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr(failure + "\"OTHER\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="1"} 0)"));
+  EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="2"} 1)"));
+  EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_sum{model="lenet",kind="model"} 2)"));
+}
+
+TEST(MetricsTest, AFrontendWithNothingTellsOfItselfAlone) {
+  const auto families = parse(metrics_text({}, kMoment));
+  EXPECT_TRUE(families.contains("gpulet_devices"));
+  EXPECT_FALSE(families.contains("gpulet_requests_total"));
+}
+
+// ---- what reads them
+
+std::string content(const std::string& file) {
+  std::ifstream stream(std::filesystem::path(GPULET_SOURCE_DIR) / file);
+  EXPECT_TRUE(stream.good()) << file;
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::set<std::string> matches(const std::string& text, const std::regex& pattern) {
+  std::set<std::string> found;
+  for (std::sregex_iterator one(text.begin(), text.end(), pattern), end; one != end; ++one)
+    found.insert((*one)[1]);
+  return found;
+}
+
+// Every metric that the queries name is told of, with the labels that they group or speak by.
+// Returns how many it found.
+std::size_t check_queries(const std::string& queries, const std::set<std::string>& labels,
+                          const std::map<std::string, std::set<std::string>>& told) {
+  static const std::regex kMetric(R"(\b((?:gpulet|nv)_[a-z0-9_]+))");
+  const std::set<std::string> metrics = matches(queries, kMetric);
+  for (const std::string& metric : metrics) {
+    const auto found = told.find(metric);
+    if (found == told.end()) {
+      ADD_FAILURE() << metric << " is asked for and not told, in: " << queries;
+      continue;
+    }
+    for (const std::string& label : labels)
+      EXPECT_TRUE(found->second.contains(label)) << metric << " has no label " << label;
+  }
+  return metrics.size();
+}
+
+std::set<std::string> grouping_labels(const std::string& query) {
+  std::set<std::string> labels;
+  for (const std::string& group : matches(query, std::regex(R"(\bby \(([^)]*)\))"))) {
+    const std::set<std::string> some = matches(group, std::regex(R"(\b([a-z_]+)\b)"));
+    labels.insert(some.begin(), some.end());
+  }
+  return labels;
+}
+
+std::map<std::string, std::set<std::string>> told_names() {
+  std::map<std::string, std::set<std::string>> told;
+  for (const auto& [name, family] : parse(metrics_text(served_for_a_while(), kMoment))) {
+    for (const std::string& sample : names_of(name, family.type)) told[sample] = family.labels;
+  }
+  return told;
+}
+
+TEST(MetricsTest, TheDashboardAsksForWhatIsTold) {
+  const auto told = told_names();
+  const auto board = nlohmann::json::parse(content("docker/grafana/gpulet.json"));
+  std::size_t found = 0;
+  std::set<int> ids;
+  for (const auto& panel : board["panels"]) {
+    EXPECT_TRUE(ids.insert(panel["id"].get<int>()).second);
+    for (const auto& target : panel.value("targets", nlohmann::json::array())) {
+      const std::string query = target["expr"];
+      std::set<std::string> labels = grouping_labels(query);
+      labels.merge(matches(target["legendFormat"], std::regex(R"(\{\{([a-z_]+)\}\})")));
+      const std::size_t metrics = check_queries(query, labels, told);
+      EXPECT_GT(metrics, 0U) << query;
+      found += metrics;
+    }
+  }
+  EXPECT_GT(found, 20U);
+  const auto& variables = board["templating"]["list"];
+  EXPECT_EQ(variables[0]["type"], "datasource");
+  EXPECT_GT(check_queries(variables[1]["definition"], {"model"}, told), 0U);
+  EXPECT_GT(check_queries(board["annotations"]["list"][0]["expr"], {}, told), 0U);
+}
+
+TEST(MetricsTest, TheConfigurationOfPrometheusAsksForWhatIsTold) {
+  const auto told = told_names();
+  EXPECT_THAT(content("docker/prometheus.yml"), HasSubstr("- gpulet-rules.yml"));
+  const std::string rules = content("docker/gpulet-rules.yml");
+  EXPECT_GT(check_queries(rules, {}, told), 3U);
+  EXPECT_EQ(check_queries(content("docker/prometheus.yml"), {}, told), 0U);
+  std::size_t grouped = 0;
+  static const std::regex kSum(R"(sum by \(([a-z_, ]+)\) \((?:rate\()?([a-z_]+))");
+  for (std::sregex_iterator one(rules.begin(), rules.end(), kSum), end; one != end; ++one) {
+    const std::string query = one->str();
+    grouped += check_queries(query, grouping_labels(query), told);
+  }
+  EXPECT_GT(grouped, 3U);
+}
+
+}  // namespace
+}  // namespace gpulet::frontend

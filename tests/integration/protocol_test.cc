@@ -1,0 +1,106 @@
+// The Open Inference Protocol over HTTP through real daemons: what an endpoint is asked comes back
+// from a proxy, and shows in statistics, metrics and traces.
+#include <gtest/gtest.h>
+
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "tests/support/cluster/cluster.h"
+
+namespace gpulet::testing {
+namespace {
+
+using net::asio::ip::tcp;
+
+// One connection that says what it is told to.
+class HttpClient {
+ public:
+  explicit HttpClient(std::uint16_t port) : socket_(io_) {
+    socket_.connect({net::asio::ip::make_address("127.0.0.1"), port});
+  }
+  void send(const std::string& method, const std::string& target, const std::string& body = "") {
+    const std::string text = method + " " + target + " HTTP/1.1\r\nHost: test\r\nContent-Length: " +
+                             std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
+    net::asio::write(socket_, net::asio::buffer(text));
+  }
+  // Headers and body, until the server closes.
+  std::string receive() {
+    std::string text;
+    boost::system::error_code error;
+    net::asio::read(socket_, net::asio::dynamic_buffer(text), error);
+    return text;
+  }
+
+ private:
+  net::asio::io_context io_;
+  tcp::socket socket_;
+};
+
+std::string ask(std::uint16_t port, const std::string& method, const std::string& target,
+                const std::string& body = "") {
+  HttpClient client(port);
+  client.send(method, target, body);
+  return client.receive();
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(ProtocolTest, HttpIsAnsweredByTheProxies) {
+  Cluster cluster({{"a", 2, 500, 50, 3}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  const std::uint16_t port = cluster.http_port();
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/ready"), "200 OK"));
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a"), R"("shape":[-1,3])"));
+  const std::string answer = ask(
+      port, "POST", "/v2/models/a/infer",
+      R"({"id":"7","inputs":[{"name":"x","datatype":"UINT8","shape":[2,3],"data":[1,2,3,4,5,6]}]})");
+  EXPECT_TRUE(holds(answer, R"("id":"7")")) << answer;
+  EXPECT_TRUE(holds(answer, R"("data":[1,2,3,4,5,6])")) << answer;
+  EXPECT_TRUE(holds(ask(port, "POST", "/v2/models/b/infer", "{}"), "404 Not Found"));
+  const std::string statistics = ask(port, "GET", "/v2/models/a/stats");
+  EXPECT_TRUE(holds(statistics, R"("inference_count":2)")) << statistics;
+  EXPECT_TRUE(holds(ask(cluster.metrics_port(), "GET", "/metrics"),
+                    "gpulet_requests_total{model=\"a\",kind=\"model\"} 2"));
+}
+
+TEST(ProtocolTest, AClientThatHangsUpHasItsCallTakenBack) {
+  Cluster cluster({{"a", 2, 500, 50, 1}});  // nobody serves yet: the call waits
+  {
+    HttpClient client(cluster.http_port());
+    client.send("POST", "/v2/models/a/infer",
+                R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,1],"data":[1]}],)"
+                R"("parameters":{"timeout":60000000}})");
+    while (cluster.status().models[0].queued == 0) std::this_thread::yield();
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (cluster.status().models[0].queued > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  EXPECT_EQ(cluster.status().models[0].queued, 0U);
+}
+
+TEST(ProtocolTest, TracesWhatComesWhileItIsAsked) {
+  Cluster cluster({{"a", 2, 500, 50, 1}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  const std::uint16_t port = cluster.http_port();
+  HttpClient trace(port);
+  trace.send("GET", "/gpulet/trace?seconds=1");
+  std::string traced;
+  std::jthread reader([&] { traced = trace.receive(); });
+  EXPECT_TRUE(holds(ask(port, "POST", "/v2/models/a/infer",
+                        R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,1],"data":[1]}]})"),
+                    "200 OK"));
+  reader.join();
+  EXPECT_TRUE(holds(traced, "traceEvents")) << traced;
+  EXPECT_TRUE(holds(traced, R"("outcome":"ok")")) << traced;
+  EXPECT_TRUE(holds(ask(port, "GET", "/gpulet/trace?seconds=x"), "400 Bad Request"));
+}
+
+}  // namespace
+}  // namespace gpulet::testing

@@ -1,0 +1,417 @@
+// What an inference asks, in JSON and in binary, and how it is answered.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/net/kserve/kserve_case.h"
+
+namespace gpulet::net::kserve {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+std::string floats(const std::vector<float>& values) { return text_of(bytes_of(values)); }
+
+// ---- reading
+
+TEST(InferRequest, JsonMayBeNestedOrFlat) {
+  for (const char* const data : {"[1,2,3,4]", "[[[1,2],[3,4]]]", "[1.0,2e0,[3],[[4]]]"}) {
+    const auto call =
+        read(small_model(), std::string(R"({"inputs":[{"name":"x","shape":[1,2,2],)") +
+                                R"("datatype":"FP32","data":)" + data + "}]}");
+    ASSERT_TRUE(call.ok()) << call.status().to_string();
+    ASSERT_EQ(call.value().requests.size(), 1U);
+    const serve::InferRequest& request = call.value().requests[0];
+    EXPECT_EQ(request.model, "small");
+    EXPECT_EQ(request.tag, 0U);
+    EXPECT_EQ(request.timeout, Duration::zero());
+    EXPECT_EQ(request.inputs, small_model().inputs);
+    EXPECT_EQ(text_of(request.payload), floats({1, 2, 3, 4}));
+  }
+}
+
+TEST(InferRequest, TheOrderOfMembersDoesNotMatterAndUnknownOnesAreLeftAlone) {
+  const auto call =
+      read(small_model(), R"({"outputs":[{"parameters":{"binary_data":true,"a":1},"name":"y"}],
+      "more":{"inputs":[1,{"name":[]}]},
+      "inputs":[{"data":[1,2,3,4],"extra":[{"shape":2}],"parameters":null,"datatype":"FP32",
+                 "shape":[1,2,2],"name":"x"}],
+      "parameters":{"priority":2,"timeout":1500,"custom":"a","other":1.5,"triton_x":false},
+      "id":"seven"})");
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call.value().id, "seven");
+  EXPECT_EQ(call.value().requests[0].timeout, 1500us);
+  EXPECT_TRUE(call.value().outputs[0].binary);
+}
+
+TEST(InferRequest, RowsBecomeRequestsThatShareTheirMemory) {
+  const std::string json =
+      R"({"inputs":[{"name":"x","shape":[2,2,2],"datatype":"FP32","parameters":{"binary_data_size":32}}]})";
+  const Bytes body = http::bytes_of(json + floats({1, 2, 3, 4, 5, 6, 7, 8}));
+  const auto call = read_infer(json_length(json.size()), body, small_model(), SharedMemory(false));
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(call.value().rows, 2U);
+  ASSERT_EQ(call.value().requests.size(), 2U);
+  EXPECT_EQ(call.value().requests[1].tag, 1U);
+  EXPECT_EQ(text_of(call.value().requests[1].payload), floats({5, 6, 7, 8}));
+  EXPECT_EQ(call.value().requests[0].payload.view().data(), body.view().data() + json.size());
+}
+
+TEST(InferRequest, BinaryAndJsonInputsMixAndComeInAnyOrder) {
+  const auto call = read(wide_model(),
+                         R"({"inputs":[
+      {"name":"mask","shape":[2,3],"datatype":"BOOL","data":[true,false,1,[0,false,true]]},
+      {"name":"x","shape":[2,2],"datatype":"FP32","parameters":{"binary_data_size":16}}],
+      "outputs":[{"name":"y"}]})",
+                         floats({1, 2, 3, 4}));
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  using namespace std::string_literals;
+  EXPECT_EQ(text_of(call.value().requests[0].payload), floats({1, 2}) + "\1\0\1"s);
+  EXPECT_EQ(text_of(call.value().requests[1].payload), floats({3, 4}) + "\0\0\1"s);
+}
+
+TEST(InferRequest, ARawBodyIsOneRowOfTheOnlyInput) {
+  const auto call =
+      read_infer(json_length(0), bytes_of<float>({1, 2, 3, 4}), small_model(), SharedMemory(false));
+  ASSERT_TRUE(call.ok()) << call.status().to_string();
+  EXPECT_EQ(text_of(call.value().requests[0].payload), floats({1, 2, 3, 4}));
+  EXPECT_TRUE(call.value().outputs[0].binary);
+
+  const SharedMemory none(false);
+  EXPECT_THAT(
+      read_infer(json_length(0), bytes_of<float>({1}), small_model(), none).status().message(),
+      HasSubstr("expected 16, got 4"));
+  EXPECT_THAT(read_infer(json_length(0), {}, wide_model(), none).status().message(),
+              HasSubstr("fits models of one input"));
+}
+
+TEST(InferRequest, TheHeaderMustFitTheBody) {
+  const Bytes body = http::bytes_of("{}");
+  for (const char* const value : {"3", "-1", "1e1", "0x1", "99999999999999999999", " 1", "1 "}) {
+    const auto call = read_infer({{"Inference-Header-Content-Length", value}}, body, small_model(),
+                                 SharedMemory(false));
+    EXPECT_EQ(call.status().code(), StatusCode::invalid) << value;
+    EXPECT_THAT(call.status().message(), HasSubstr("from 0 to the 2 bytes")) << value;
+  }
+}
+
+TEST(InferRequest, OutputsAreAllOrThoseThatAreAskedFor) {
+  Model model = wide_model();
+  const std::string inputs =
+      R"("inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},
+                   {"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,1,1]}])";
+  EXPECT_THAT(read(model, "{" + inputs + "}").status().message(),
+              HasSubstr("output 'half': FP16 has no form in JSON"));
+  const auto all = read(model, "{" + inputs + R"(,"parameters":{"binary_data_output":true}})");
+  ASSERT_TRUE(all.ok()) << all.status().to_string();
+  ASSERT_EQ(all.value().outputs.size(), 3U);
+  EXPECT_TRUE(all.value().outputs[2].binary);
+  const auto some = read(model, "{" + inputs + R"(,"parameters":{"binary_data_output":true},
+      "outputs":[{"name":"half"},{"name":"y","parameters":{"binary_data":false,"classification":2}}]})");
+  ASSERT_TRUE(some.ok()) << some.status().to_string();
+  ASSERT_EQ(some.value().outputs.size(), 2U);
+  EXPECT_EQ(some.value().outputs[0].index, 2U);
+  EXPECT_TRUE(some.value().outputs[0].binary);
+  EXPECT_EQ(some.value().outputs[1].index, 0U);
+  EXPECT_FALSE(some.value().outputs[1].binary);
+  EXPECT_EQ(some.value().outputs[1].classification, 2U);
+}
+
+struct Refused {
+  std::string json;
+  std::string says;
+};
+
+void expect_refused(const Model& model, const std::vector<Refused>& cases) {
+  for (const Refused& one : cases) {
+    const auto call = read(model, one.json);
+    EXPECT_EQ(call.status().code(), StatusCode::invalid) << one.json.substr(0, 200);
+    EXPECT_THAT(call.status().message(), HasSubstr(one.says)) << one.json.substr(0, 200);
+  }
+}
+
+std::string with_input(const std::string& members) { return R"({"inputs":[{)" + members + "}]}"; }
+
+TEST(InferRequest, RefusesWhatIsNotARequest) {
+  expect_refused(
+      small_model(),
+      {{"", "cannot be read"},
+       {"nonsense", "cannot be read"},
+       {"{}x", "cannot be read"},
+       {"{\"a\":\"\xff\"}", "cannot be read"},
+       {"[]", "must be an object"},
+       {"3", "must be an object; was 3"},
+       {"{}", "expected 1 inputs but got 0 inputs for model 'small'"},
+       {R"({"id":7})", "'id' must be a string; was 7"},
+       {R"({"id":")" + std::string(2000, 'a') + "\"}", "at most 1024 bytes"},
+       {R"({"inputs":{}})", "'inputs' must be an array"},
+       {R"({"inputs":3})", "'inputs' must be an array"},
+       {R"({"inputs":[3]})", "must be an object"},
+       {R"({"inputs":[[]]})", "must be an object"},
+       {R"({"inputs":[{},{}]})", "expected 1 inputs but got more for model 'small'"},
+       {R"({"outputs":[{"name":"y"},{}]})", "more outputs"},
+       {R"({"a":)" + std::string(100, '['), "nested deeper than 100"},
+       {std::string(100'000, '['), "must be an object"},
+       {R"({"inputs":[{"data":)" + std::string(100'000, '['), "nested deeper than 100"}});
+}
+
+TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
+  const std::string shape = R"("name":"x","datatype":"FP32","shape":)";
+  const std::string fits = shape + R"([1,2,2],"data":)";
+  expect_refused(
+      small_model(),
+      {{with_input(""), "must have a 'name'"},
+       {with_input(R"("name":"x")"), "input 'x' must have a 'datatype'"},
+       {with_input(R"("name":"x","datatype":"FP32")"), "input 'x' must have a 'shape'"},
+       {with_input(R"("name":7)"), "input 0: 'name' must be a string"},
+       {with_input(R"("name":"x","datatype":[])"), "input 'x': 'datatype' must be a string"},
+       {with_input(R"("name":"x","datatype":"BYTES","shape":[1],"data":["a"])"),
+        "input 'x': 'data' must hold numbers"},
+       {with_input(R"("name":"x","datatype":"BYTES","shape":[1])"), "takes datatype 'BYTES'"},
+       {with_input(R"("name":"z","datatype":"FP32","shape":[1,2,2],"data":[1,2,3,4])"),
+        "unexpected inference input 'z' for model 'small'; it takes 'x'"},
+       {with_input(R"("name":"x","datatype":"INT32","shape":[1,2,2],"data":[1,2,3,4])"),
+        "input 'x' data-type is 'INT32', model 'small' expects 'FP32'"},
+       {with_input(shape + R"([2,2],"data":[1,2,3,4])"),
+        "unexpected shape for input 'x' for model 'small'; expected [-1,2,2]"},
+       {with_input(shape + R"([],"data":[])"), "unexpected shape"},
+       {with_input(shape + R"([0,2,2],"data":[])"), "batch-size must be 1 to 4"},
+       {with_input(shape + R"([5,2,2],"data":[1])"), "batch-size must be 1 to 4"},
+       {with_input(shape + R"([9223372036854775807,2,2],"data":[1])"), "batch-size"},
+       {with_input(shape + R"([-1,2,2],"data":[1])"), "an integer of at least 1; was -1"},
+       {with_input(shape + R"([1,2,18446744073709551615],"data":[1])"), "an integer of at least 1"},
+       {with_input(shape + R"([1,2,99999999999999999999],"data":[1])"), "an integer of at least 1"},
+       {with_input(shape + R"([1,2.5],"data":[1])"), "was 2.5"},
+       {with_input(shape + R"([[1]])"), "'shape' must hold integers only"},
+       {with_input(shape + "[" + std::string(130, '1') + "]"), "an integer of at least 1"},
+       {with_input(fits + "[1,2,3]"), "input 'x' for model 'small'; expected 16, got 12"},
+       {with_input(fits + "[1,2,3,4,5]"), "expected 16, got 20"},
+       {with_input(fits + "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
+        "more than the 16 values that model 'small' takes"},
+       {with_input(fits + "[1,2,3,null]"), "must hold numbers, true or false; holds null"},
+       {with_input(fits + "[1,2,3,{}]"), "'data' must hold no objects"},
+       {with_input(fits + "[1,2,3,true]"), "holds true, which is no FP32"},
+       {with_input(fits + "[1,2,3,1e39]"), "which is no FP32"},
+       {with_input(fits + "[1,2,3,1e999]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,NaN]"), "cannot be read"},
+       {with_input(fits + "4"), "'data' must be an array"},
+       {with_input(shape + "[1,2,2]"), "must have one of 'data'"},
+       {with_input(fits + R"([1],"parameters":{"binary_data_size":4})"), "must have one of 'data'"},
+       {with_input(shape + R"([1,2,2],"parameters":[])"), "'parameters' must be an object"},
+       {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":16})"),
+        "only 0 bytes of binary data are left"},
+       {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":-16})"),
+        "input 'x': parameter 'binary_data_size' must be an integer of at least 0; was -16"},
+       {with_input(shape + R"([1,2,2],"parameters":{"binary_data_size":18446744073709551615})"),
+        "only 0 bytes"},
+       {with_input(shape + R"([1,2,2],"parameters":{"x":[1]})"),
+        "parameter 'x' must be a string, a number, true or false"},
+       {with_input(shape + R"([1,2,2],"parameters":{"shared_memory_region":"r"})"),
+        "needs 'shared_memory_region' and 'shared_memory_byte_size'"}});
+}
+
+TEST(InferRequest, RefusesRowsAndInputsThatDoNotAgree) {
+  const std::string mask = R"({"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,0,1]})";
+  const auto x = [](const std::string& shape, const std::string& data) {
+    return R"({"name":"x","datatype":"FP32","shape":)" + shape + R"(,"data":)" + data + "}";
+  };
+  const auto inputs = [](const std::string& one, const std::string& other) {
+    return R"({"parameters":{"binary_data_output":true},"inputs":[)" + one + "," + other + "]}";
+  };
+  EXPECT_TRUE(read(wide_model(), inputs(mask, x("[1,2]", "[1,2]"))).ok());
+  expect_refused(wide_model(),
+                 {{inputs(mask, x("[2,2]", "[1,2,3,4]")), "'mask' batch size does not match"},
+                  {inputs(mask, mask), "input 'mask' is given twice"},
+                  {R"({"parameters":{"binary_data_output":true},"inputs":[)" + mask + "]}",
+                   "expected 2 inputs but got 1 inputs for model 'wide'; missing is 'x'"},
+                  {inputs(R"({"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,0,2]})",
+                          x("[1,2]", "[1,2]")),
+                   "input 'mask': 'data' holds 2, which is no BOOL"},
+                  {inputs(R"({"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,0,0.5]})",
+                          x("[1,2]", "[1,2]")),
+                   "which is no BOOL"}});
+  const std::string binary = inputs(
+      R"({"name":"mask","shape":[1,3],"datatype":"BOOL","parameters":{"binary_data_size":3}})",
+      x("[1,2]", "[1,2]"));
+  EXPECT_TRUE(read(wide_model(), binary, std::string("\1\0\1", 3)).ok());
+  EXPECT_THAT(read(wide_model(), binary, "\1\1\7").status().message(),
+              HasSubstr("input 'mask': a BOOL is 0 or 1; one was 7"));
+  EXPECT_THAT(read(wide_model(), binary, "\1\1").status().message(),
+              HasSubstr("'binary_data_size' is 3, but only 2 bytes"));
+  EXPECT_THAT(read(wide_model(), binary, "\1\1\1\1").status().message(),
+              HasSubstr("1 bytes of binary data more"));
+}
+
+TEST(InferRequest, RefusesParametersAndOutputsThatItCannotServe) {
+  const auto with = [](const std::string& members) {
+    return R"({"inputs":[{"name":"x","shape":[1,2,2],"datatype":"FP32","data":[1,2,3,4]}],)" +
+           members + "}";
+  };
+  const auto parameter = [&](const std::string& one) {
+    return with(R"("parameters":{)" + one + "}");
+  };
+  const auto output = [&](const std::string& one) { return with(R"("outputs":[{)" + one + "}]"); };
+  EXPECT_TRUE(read(small_model(), parameter(R"("priority":0,"timeout":0,"other":null)")).ok());
+  EXPECT_TRUE(read(small_model(), with(R"("id":null,"outputs":null,"parameters":null)")).ok());
+  EXPECT_TRUE(read(small_model(), with(R"("outputs":[])")).ok());
+  EXPECT_EQ(read(small_model(), parameter(R"("timeout":18446744073709551615)"))
+                .value()
+                .requests[0]
+                .timeout,
+            24h);
+  expect_refused(
+      small_model(),
+      {{parameter(R"("priority":-1)"),
+        "the request: parameter 'priority' must be an integer of at least 0; was -1"},
+       {parameter(R"("priority":"high")"), "was 'high'"},
+       {parameter(R"("timeout":1.5)"), "'timeout' must be an integer of at least 0; was 1.5"},
+       {parameter(R"("timeout":1e400)"), "cannot be read"},
+       {parameter(R"("binary_data_output":1)"), "must be true or false"},
+       {parameter(R"("sequence_id":7)"), "'sequence_id' is not supported"},
+       {parameter(R"("sequence_start":true)"), "'sequence_start' is not supported"},
+       {parameter(R"("sequence_end":true)"), "'sequence_end' is not supported"},
+       {parameter(R"("headers":{})"), "parameter 'headers' must be a string, a number"},
+       {with(R"("parameters":[])"), "'parameters' must be an object"},
+       {with(R"("outputs":{})"), "'outputs' must be an array"},
+       {with(R"("outputs":[3])"), "must be an object"},
+       {output(R"("name":"z")"), "unexpected inference output 'z' for model 'small'"},
+       {output(""), "unexpected inference output ''"},
+       {output(R"("name":"y","parameters":{"binary_data":"yes"})"),
+        "output 'y': parameter 'binary_data' must be true or false; was 'yes'"},
+       {output(R"("name":"y","parameters":{"classification":-1})"), "'classification' must be"},
+       {output(R"("name":"y","parameters":{"shared_memory_byte_size":4})"),
+        "output 'y': a tensor in shared memory needs"}});
+  Model two = small_model();
+  two.outputs.push_back({"z", DataType::fp32, {1}});
+  EXPECT_THAT(read(two, with(R"("outputs":[{"name":"y"},{"name":"y"}])")).status().message(),
+              HasSubstr("output 'y' is asked for twice"));
+}
+
+// ---- answering
+
+InferCall call_for(std::uint32_t rows, std::vector<AskedOutput> outputs) {
+  InferCall call;
+  call.model = "small";
+  call.rows = rows;
+  call.outputs = std::move(outputs);
+  return call;
+}
+
+TEST(InferAnswer, IsJsonWithTheRowsOneAfterAnother) {
+  InferCall call = call_for(2, {{.index = 0}});
+  call.id = "a \"7\"";
+  const auto response = write(call, small_model(),
+                              {reply(small_model(), {bytes_of<float>({1, -2.5F, 1e-7F})}),
+                               reply(small_model(), {bytes_of<float>({0.1F, 0, 3e38F})})});
+  EXPECT_EQ(response.status, 200U);
+  EXPECT_EQ(response.headers, (http::Headers{{"Content-Type", "application/json"}}));
+  EXPECT_EQ(text_of(response),
+            R"({"model_name":"small","model_version":"3","id":"a \"7\"","outputs":[)"
+            R"({"name":"y","datatype":"FP32","shape":[2,3],"data":[1,-2.5,1e-07,0.1,0,3e+38]}]})");
+}
+
+TEST(InferAnswer, BinaryOutputsFollowTheJsonInTheOrderTheyWereAskedFor) {
+  const Model model = wide_model();
+  const InferCall call =
+      call_for(1, {{.index = 2, .binary = true}, {.index = 1}, {.index = 0, .binary = true}});
+  const auto response = write(call, model,
+                              {reply(model, {bytes_of<float>({1, 2}), bytes_of<std::int64_t>({-5}),
+                                             bytes_of<std::uint16_t>({0x3c00, 0x4000})})});
+  EXPECT_EQ(http::find_header(response.headers, "Content-Type"), "application/octet-stream");
+  const std::string all = text_of(response);
+  const std::size_t length = std::stoul(
+      std::string(http::find_header(response.headers, "Inference-Header-Content-Length")));
+  EXPECT_EQ(Json::parse(all.substr(0, length)), Json::parse(R"({
+      "model_name":"wide","model_version":"3","outputs":[
+      {"name":"half","datatype":"FP16","shape":[1,2],"parameters":{"binary_data_size":4}},
+      {"name":"count","datatype":"INT64","shape":[1],"data":[-5]},
+      {"name":"y","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]})"));
+  EXPECT_EQ(all.substr(length),
+            text_of(bytes_of<std::uint16_t>({0x3c00, 0x4000})) + floats({1, 2}));
+}
+
+TEST(InferAnswer, ClassificationNamesTheHighestValuesOfEveryRow) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Model model = small_model();
+  const std::vector<serve::InferReply> replies{
+      reply(model, {bytes_of<float>({0.5F, 2, 2})}),
+      reply(model, {bytes_of<float>({nan, -1, std::numeric_limits<float>::infinity()})})};
+  EXPECT_EQ(json_of(write(call_for(2, {{.index = 0, .classification = 2}}), model, replies)),
+            Json::parse(R"({"model_name":"small","model_version":"3","outputs":[
+              {"name":"y","datatype":"BYTES","shape":[2,2],
+               "data":["2:1","2:2","inf:2","-1:1"]}]})"));
+  const auto most = write(call_for(2, {{.index = 0, .classification = 99}}), model, replies);
+  EXPECT_EQ(json_of(most)["outputs"][0]["shape"], Json({2, 3}));
+
+  const auto raw =
+      write(call_for(1, {{.index = 0, .binary = true, .classification = 1}}), model, {replies[0]});
+  EXPECT_EQ(text_of(raw.body.at(1)), std::string("\3\0\0\0"
+                                                 "2:1",
+                                                 7));
+  EXPECT_THAT(text_of(raw), HasSubstr(R"("binary_data_size":7)"));
+}
+
+TEST(InferAnswer, ClassificationKnowsEveryType) {
+  const auto highest = [](DataType type, Bytes row) {
+    Model model = small_model();
+    model.outputs = {{"y", type, {2}}};
+    const auto response = write(call_for(1, {{.index = 0, .classification = 1}}), model,
+                                {reply(model, {std::move(row)})});
+    return json_of(response)["outputs"][0]["data"][0].get<std::string>();
+  };
+  EXPECT_EQ(highest(DataType::boolean, bytes_of<std::uint8_t>({0, 1})), "1:1");
+  EXPECT_EQ(highest(DataType::uint8, bytes_of<std::uint8_t>({200, 100})), "200:0");
+  EXPECT_EQ(highest(DataType::int8, bytes_of<std::int8_t>({-100, 100})), "100:1");
+  EXPECT_EQ(highest(DataType::int16, bytes_of<std::int16_t>({-1, -2})), "-1:0");
+  EXPECT_EQ(highest(DataType::int32, bytes_of<std::int32_t>({1, 1 << 30})), "1073741824:1");
+  EXPECT_EQ(highest(DataType::int64, bytes_of<std::int64_t>({(1LL << 53) + 1, 1LL << 53})),
+            "9007199254740993:0");
+  EXPECT_EQ(highest(DataType::fp64, bytes_of<double>({0.1, -0.1})), "0.1:0");
+  EXPECT_EQ(highest(DataType::fp16, bytes_of<std::uint16_t>({0x3c00, 0x3e00})), "1.5:1");
+  EXPECT_EQ(highest(DataType::fp16, bytes_of<std::uint16_t>({0x8001, 0x0001})), "5.9604645e-08:1");
+  EXPECT_EQ(highest(DataType::fp16, bytes_of<std::uint16_t>({0x7c00, 0x7e00})), "inf:0");
+  EXPECT_EQ(highest(DataType::bf16, bytes_of<std::uint16_t>({0x3fc0, 0xc000})), "1.5:0");
+}
+
+TEST(InferAnswer, TheFirstRowThatFailedIsTheAnswer) {
+  serve::InferReply late;
+  late.status = {StatusCode::too_late, "late"};
+  serve::InferReply cancelled;
+  cancelled.status = {StatusCode::cancelled, "gone"};
+  const auto good = reply(small_model(), {bytes_of<float>({1, 2, 3})});
+  const auto response = write(call_for(3, {{.index = 0}}), small_model(), {good, late, cancelled});
+  EXPECT_EQ(response.status, 503U);
+  EXPECT_EQ(text_of(response), R"({"error":"late"})");
+}
+
+TEST(InferAnswer, RepliesThatCannotBeAreAnInternalError) {
+  const Model model = small_model();
+  const auto good = reply(model, {bytes_of<float>({1, 2, 3})});
+  const auto short_one = reply(model, {bytes_of<float>({1, 2})});
+  auto other = reply(model, {bytes_of<float>({1, 2})});
+  other.outputs[0].shape = {2};
+  auto without = good;
+  without.payload.clear();
+  const InferCall call = call_for(2, {{.index = 0}});
+  const std::vector<std::vector<serve::InferReply>> cases{
+      {good}, {}, {good, short_one}, {good, other}, {good, without}};
+  for (const auto& replies : cases) EXPECT_EQ(write(call, model, replies).status, 500U);
+}
+
+TEST(InferAnswer, WhatJsonCannotSayIsRefusedWithTheMend) {
+  for (const float value :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const auto replies = std::vector{reply(small_model(), {bytes_of<float>({1, value, 3})})};
+    const auto response = write(call_for(1, {{.index = 0}}), small_model(), replies);
+    EXPECT_EQ(response.status, 400U);
+    EXPECT_THAT(text_of(response), HasSubstr("output 'y' holds a value that JSON cannot say"));
+    EXPECT_EQ(write(call_for(1, {{.index = 0, .binary = true}}), small_model(), replies).status,
+              200U);
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::net::kserve

@@ -1,0 +1,169 @@
+// Any tensors, written in any form, are read back as they were.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "tests/net/kserve/kserve_case.h"
+
+namespace gpulet::net::kserve {
+namespace {
+
+using namespace testing;
+
+struct Tensors {
+  Model model;
+  std::uint32_t rows = 1;
+  std::vector<std::string> data;  // of each input, all rows
+};
+
+std::size_t elements_of(const TensorSpec& spec) {
+  return std::accumulate(
+      spec.shape.begin(), spec.shape.end(), std::size_t{1},
+      [](std::size_t a, std::int64_t b) { return a * static_cast<std::size_t>(b); });
+}
+
+// Elements that are numbers; half precision is any bits.
+std::string any_element(DataType type) {
+  if (type == DataType::boolean) return std::string(1, *rc::gen::arbitrary<bool>() ? '\1' : '\0');
+  for (;;) {
+    const auto bits = *rc::gen::arbitrary<std::uint64_t>();
+    std::string bytes(byte_size(type), '\0');
+    std::memcpy(bytes.data(), &bits, bytes.size());
+    if (type == DataType::fp32) {
+      float value = 0;
+      std::memcpy(&value, bytes.data(), sizeof value);
+      if (!std::isfinite(value)) continue;
+    } else if (type == DataType::fp64) {
+      double value = 0;
+      std::memcpy(&value, bytes.data(), sizeof value);
+      if (!std::isfinite(value)) continue;
+    }
+    return bytes;
+  }
+}
+
+Tensors any_tensors(bool json) {
+  Tensors tensors;
+  Model& model = tensors.model;
+  model.name = "any";
+  model.max_batch = 4;
+  tensors.rows = *rc::gen::inRange<std::uint32_t>(1, 5);
+  const int inputs = *rc::gen::inRange(1, 4);
+  for (int i = 0; i < inputs; ++i) {
+    TensorSpec spec;
+    spec.name = "in\"put" + std::to_string(i);
+    do {
+      spec.type = static_cast<DataType>(*rc::gen::inRange(1, 11));
+    } while (json && (spec.type == DataType::fp16 || spec.type == DataType::bf16));
+    const int rank = *rc::gen::inRange(0, 4);
+    for (int r = 0; r < rank; ++r) spec.shape.push_back(*rc::gen::inRange(1, 4));
+    std::string data;
+    for (std::size_t e = 0; e < elements_of(spec) * tensors.rows; ++e)
+      data += any_element(spec.type);
+    model.inputs.push_back(spec);
+    tensors.data.push_back(std::move(data));
+  }
+  model.outputs = model.inputs;
+  return tensors;
+}
+
+// As if the model answered its inputs: what the answer then holds are the request's tensors.
+std::vector<serve::InferReply> echo(const InferCall& call) {
+  std::vector<serve::InferReply> replies;
+  for (const serve::InferRequest& request : call.requests) {
+    serve::InferReply one;
+    one.outputs = request.inputs;
+    std::size_t at = 0;
+    for (const TensorSpec& spec : request.inputs) {
+      const std::size_t bytes = byte_size(spec).value();
+      one.payload.push_back(request.payload.slice(at, bytes));
+      at += bytes;
+    }
+    replies.push_back(std::move(one));
+  }
+  return replies;
+}
+
+Json head_of(const Tensors& tensors, std::size_t input) {
+  const TensorSpec& spec = tensors.model.inputs[input];
+  std::vector<std::int64_t> shape{tensors.rows};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  return {{"name", spec.name}, {"datatype", to_string(spec.type)}, {"shape", shape}};
+}
+
+// A request in the binary form, which needs no number's text.
+InferCall binary_call(const Tensors& tensors, bool binary_answer) {
+  Json document{{"parameters", {{"binary_data_output", binary_answer}}}, {"inputs", Json::array()}};
+  std::string blobs;
+  for (std::size_t i = 0; i < tensors.data.size(); ++i) {
+    Json input = head_of(tensors, i);
+    input["parameters"] = {{"binary_data_size", tensors.data[i].size()}};
+    document["inputs"].push_back(std::move(input));
+    blobs += tensors.data[i];
+  }
+  const auto call = read(tensors.model, document.dump(), blobs);
+  if (!call.ok()) RC_FAIL(call.status().to_string());
+  return call.value();
+}
+
+RC_GTEST_PROP(AnyTensors, AreTheSameAfterRowsAreSplitAndGathered, ()) {
+  const Tensors tensors = any_tensors(false);
+  const InferCall call = binary_call(tensors, true);
+  RC_ASSERT(call.rows == tensors.rows);
+  const auto outputs = gather(call, tensors.model, echo(call));
+  RC_ASSERT(outputs.ok());
+  for (std::size_t i = 0; i < tensors.data.size(); ++i) {
+    RC_ASSERT(text_of(outputs.value()[i].data) == tensors.data[i]);
+    RC_ASSERT(Json(outputs.value()[i].spec.shape) == head_of(tensors, i)["shape"]);
+  }
+}
+
+RC_GTEST_PROP(AnyTensors, AreReadBackFromABinaryAnswer, ()) {
+  const Tensors tensors = any_tensors(false);
+  const InferCall call = binary_call(tensors, true);
+  const http::HttpResponse response = write(call, tensors.model, echo(call));
+  RC_ASSERT(response.body.size() == 1 + tensors.data.size());
+  for (std::size_t i = 0; i < tensors.data.size(); ++i)
+    RC_ASSERT(text_of(response.body[i + 1]) == tensors.data[i]);
+  const Json head = Json::parse(text_of(response.body[0]));
+  RC_ASSERT(head["outputs"].size() == tensors.data.size());
+}
+
+// The answer's JSON, sent back as a request's.
+RC_GTEST_PROP(AnyTensors, AreReadBackFromJson, ()) {
+  const Tensors tensors = any_tensors(true);
+  const InferCall call = binary_call(tensors, false);
+  const http::HttpResponse response = write(call, tensors.model, echo(call));
+  RC_ASSERT(response.status == 200U);
+  std::string json = text_of(response);
+  json.replace(json.find(R"("outputs":)"), 10, R"("inputs":)");
+  const auto again = read(tensors.model, json);
+  if (!again.ok()) RC_FAIL(again.status().to_string());
+  RC_ASSERT(again.value().requests.size() == call.requests.size());
+  for (std::size_t row = 0; row < call.requests.size(); ++row)
+    RC_ASSERT(text_of(again.value().requests[row].payload) == text_of(call.requests[row].payload));
+}
+
+RC_GTEST_PROP(AnyTensors, ATornBinaryBodyIsRefused, ()) {
+  Tensors tensors = any_tensors(false);
+  Json document{{"inputs", Json::array()}, {"parameters", {{"binary_data_output", true}}}};
+  std::string blobs;
+  for (std::size_t i = 0; i < tensors.data.size(); ++i) {
+    Json input = head_of(tensors, i);
+    input["parameters"] = {{"binary_data_size", tensors.data[i].size()}};
+    document["inputs"].push_back(std::move(input));
+    blobs += tensors.data[i];
+  }
+  const std::string json = document.dump();
+  const std::string body = json + blobs;
+  const auto kept = *rc::gen::inRange<std::size_t>(0, body.size());
+  const auto call = read_infer(json_length(json.size()), http::bytes_of(body.substr(0, kept)),
+                               tensors.model, SharedMemory(false));
+  RC_ASSERT(call.status().code() == StatusCode::invalid);
+}
+
+}  // namespace
+}  // namespace gpulet::net::kserve

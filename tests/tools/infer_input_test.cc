@@ -1,0 +1,186 @@
+#include "tools/infer_input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/temporary_folder.h"
+#include "tools/image.h"
+#include "tools/tensor_values.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::HasSubstr;
+using ::testing::Pointwise;
+
+const std::vector<TensorSpec> kOne = {{"x", DataType::fp32, {2, 2}}};
+const std::vector<TensorSpec> kTwo = {{"x", DataType::fp32, {2}}, {"n", DataType::int64, {1}}};
+
+std::vector<double> numbers(DataType type, std::span<const std::byte> bytes) {
+  std::vector<double> values;
+  for (std::size_t i = 0; i < bytes.size() / byte_size(type); ++i)
+    values.push_back(value_at(type, bytes, i));
+  return values;
+}
+
+std::vector<double> parsed(const std::string& json, const std::vector<TensorSpec>& inputs = kOne) {
+  const Result<Bytes> bytes = parse_infer_input(json, inputs);
+  EXPECT_TRUE(bytes.ok()) << json << ": " << bytes.status().to_string();
+  return bytes.ok() ? numbers(DataType::fp32, bytes.value().view()) : std::vector<double>{};
+}
+
+TEST(InferInput, TakesEveryForm) {
+  for (const char* const json :
+       {R"([1, 2.5, -3, 4])", R"([[1, 2.5], [-3, 4]])", R"({"x": [[1, 2.5], [-3, 4]]})",
+        R"({"inputs": [{"data": [1, 2.5, -3, 4]}]})",
+        R"({"id": "7", "inputs": [{"name": "x", "shape": [1, 2, 2], "datatype": "FP32",
+                                   "data": [[[1, 2.5], [-3, 4]]]}]})"}) {
+    EXPECT_THAT(parsed(json), ElementsAre(1, 2.5, -3, 4)) << json;
+  }
+}
+
+TEST(InferInput, PutsInputsIntoTheModelsOrder) {
+  const Result<Bytes> bytes = parse_infer_input(R"({"n": [-7], "x": [1, 2]})", kTwo);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  EXPECT_THAT(numbers(DataType::fp32, bytes.value().slice(0, 8).view()), ElementsAre(1, 2));
+  EXPECT_THAT(numbers(DataType::int64, bytes.value().slice(8, 8).view()), ElementsAre(-7));
+}
+
+TEST(InferInput, NamesThePlaceOfWhatIsWrong) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"([1, 2, 3])", "takes 4 values; holds 3"},
+      {R"([1, 2, 3, 4, 5])", "more values"},
+      {R"({"x": [1, 2, "three", 4]})", "/x/2: expected a value of type FP32; was \"three\""},
+      {R"({"y": [1]})", "no input \"y\"; it has x"},
+      {R"({})", "no values for the input x"},
+      {R"(7)", "must be an object"},
+      {R"([1, 2)", "is not JSON"},
+      {R"({"inputs": [{"name": "x", "shape": [4], "data": [1, 2, 3, 4]}]})", "/inputs/0/shape"},
+      {R"({"inputs": [{"name": "x", "datatype": "FP64", "data": [1, 2, 3, 4]}]})",
+       "/inputs/0/datatype"},
+      {R"({"inputs": [3]})", "/inputs/0: must be an object"}};
+  for (const auto& [json, told] : cases) {
+    const Result<Bytes> bytes = parse_infer_input(json, kOne);
+    ASSERT_FALSE(bytes.ok()) << json;
+    EXPECT_THAT(bytes.status().message(), HasSubstr(told)) << json;
+  }
+}
+
+TEST(InferInput, TakesOtherFilesAsRawTensors) {
+  const support::TemporaryFolder folder;
+  const auto file = folder.write("raw.f32", std::string(16, '\0'));
+  const Result<Bytes> bytes = read_infer_input(file, kOne);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+  EXPECT_THAT(numbers(DataType::fp32, bytes.value().view()), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(read_infer_input(folder.write("short", "abc"), kOne).status().message(),
+              HasSubstr("16 bytes; holds 3"));
+  EXPECT_EQ(read_infer_input(folder.path() / "none.json", kOne).status().code(),
+            StatusCode::not_found);
+}
+
+TEST(TensorValues, WholeTypesHoldTheirRangeAndNoMore) {
+  const auto fits = [](DataType type, const char* value) {
+    std::vector<std::byte> bytes;
+    return append_value(type, nlohmann::json::parse(value), bytes).ok();
+  };
+  EXPECT_TRUE(fits(DataType::uint8, "255"));
+  EXPECT_TRUE(fits(DataType::uint8, "3.0"));
+  EXPECT_FALSE(fits(DataType::uint8, "256"));
+  EXPECT_FALSE(fits(DataType::uint8, "-1"));
+  EXPECT_FALSE(fits(DataType::int32, "0.5"));
+  EXPECT_TRUE(fits(DataType::int8, "-128"));
+  EXPECT_FALSE(fits(DataType::int8, "-129"));
+  EXPECT_TRUE(fits(DataType::int64, "9223372036854775807"));
+  EXPECT_FALSE(fits(DataType::int64, "9223372036854775808"));
+  EXPECT_TRUE(fits(DataType::boolean, "true"));
+  EXPECT_FALSE(fits(DataType::boolean, "2"));
+}
+
+TEST(TensorValues, PrintTheFewestDigits) {
+  std::vector<std::byte> bytes;
+  for (const double value : {0.1, 1e30, std::nan("")})
+    ASSERT_TRUE(append_value(DataType::fp32, value, bytes).ok());
+  EXPECT_EQ(values_json(DataType::fp32, bytes).dump(), "[0.1,1e+30,null]");
+}
+
+RC_GTEST_PROP(TensorValues, EveryHalfComesBack, ()) {
+  for (const DataType type : {DataType::fp16, DataType::bf16}) {
+    const auto bits = *rc::gen::arbitrary<std::uint16_t>();
+    std::vector<std::byte> bytes(2);
+    std::memcpy(bytes.data(), &bits, 2);
+    const double value = value_at(type, bytes, 0);
+    std::vector<std::byte> again;
+    RC_ASSERT(append_value(type, value, again).ok());
+    const bool same = std::isnan(value) ? std::isnan(value_at(type, again, 0)) : again == bytes;
+    RC_ASSERT(same);
+  }
+}
+
+Result<Image> decoded(const std::string& text) {
+  return decode_image(std::as_bytes(std::span(text)));
+}
+
+TEST(Images, ReadsPlainAndRawAnymaps) {
+  for (const std::string& text :
+       {std::string("P3 # colours\n2 1\n255\n255 0 0  0 51 255\n"),
+        std::string("P6\n2 1 255\n") + std::string("\xFF\x00\x00\x00\x33\xFF", 6)}) {
+    const Result<Image> image = decoded(text);
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    EXPECT_EQ(image.value().channels, 3U);
+    EXPECT_THAT(image.value().values,
+                Pointwise(FloatNear(1e-6F), std::vector<float>{1, 0, 0, 0, 0.2F, 1}));
+  }
+}
+
+TEST(Images, RefusesWhatIsCutShortOrNoImage) {
+  for (const char* const text :
+       {"P5\n2 2 255\nabc", "P2\n2 1 255\n7", "P5\n0 1 255\n", "P5\n1 1 0\n",
+        "P5\n99999 99999 255\n", "P2 1 1 255 256", "P4\n1 1\n", "GIF89a", ""})
+    EXPECT_EQ(decoded(text).status().code(), StatusCode::invalid) << text;
+}
+
+TEST(Images, BecomeTheModelsTensor) {
+  const Image image{2, 1, 3, {1, 0, 0, 0, 0.2F, 1}};
+  const auto tensor = [&image](const TensorSpec& spec,
+                               const std::optional<Normalisation>& normalisation) {
+    const Result<Bytes> bytes = to_tensor(image, spec, normalisation);
+    EXPECT_TRUE(bytes.ok()) << bytes.status().to_string();
+    return bytes.ok() ? numbers(spec.type, bytes.value().view()) : std::vector<double>{};
+  };
+  const TensorSpec first{"image", DataType::fp32, {3, 1, 2}};
+  EXPECT_THAT(tensor(first, {}), ElementsAre(1, 0, 0, 0.2, 0, 1));
+  EXPECT_THAT(tensor(first, Normalisation{{0.5}, {0.5, 1, 2}}),
+              Pointwise(DoubleNear(1e-6), std::vector<double>{1, -1, -0.5, -0.3, -0.25, 0.25}));
+  EXPECT_THAT(tensor({"image", DataType::uint8, {2, 2, 3}}, {}),
+              ElementsAre(255, 0, 0, 0, 51, 255, 255, 0, 0, 0, 51, 255));
+  EXPECT_EQ(tensor({"image", DataType::fp32, {1, 5, 7}}, {}).size(), 35U);
+  for (const TensorSpec& spec :
+       {TensorSpec{"x", DataType::fp32, {4}}, TensorSpec{"x", DataType::boolean, {3, 1, 2}}})
+    EXPECT_EQ(to_tensor(image, spec, {}).status().code(), StatusCode::invalid);
+  EXPECT_FALSE(to_tensor(image, first, Normalisation{{0.5, 0.5}, {1}}).ok());
+}
+
+// Whatever the sizes, an even picture stays even and nothing gets brighter than its brightest
+// pixel.
+RC_GTEST_PROP(Images, StretchingKeepsTheBrightness, ()) {
+  const auto side = [] { return *rc::gen::inRange<std::uint32_t>(1, 20); };
+  Image image{side(), side(), 1};
+  image.values.assign(std::size_t{image.width} * image.height, 0.25F);
+  const TensorSpec spec{"x", DataType::fp32, {1, side(), side()}};
+  const auto even = numbers(spec.type, to_tensor(image, spec, {}).value().view());
+  for (const double value : even) RC_ASSERT(std::abs(value - 0.25) < 1e-5);
+  image.values[*rc::gen::inRange<std::size_t>(0, image.values.size())] = 1;
+  for (const double value : numbers(spec.type, to_tensor(image, spec, {}).value().view()))
+    RC_ASSERT((value > 0.2499 && value < 1.0001));
+}
+
+}  // namespace
+}  // namespace gpulet::tools

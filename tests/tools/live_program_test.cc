@@ -1,0 +1,190 @@
+// `gpulet infer` and `gpulet top` at a frontend with simulated devices.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/tools/program_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class LiveProgram : public ::testing::Test {
+ protected:
+  LiveProgram() : cluster_({{.name = "echo", .slo_ms = 5000, .bytes = 4}}) {
+    cluster_.add_backend("n0");
+    cluster_.wait_until_serving();
+    target_ = "127.0.0.1:" + std::to_string(cluster_.client_port());
+  }
+
+  ProgramResult infer(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"infer", "--target", target_});
+    return run_gpulet(arguments);
+  }
+
+  testing::Cluster cluster_;
+  support::TemporaryFolder folder_;
+  std::string target_;
+};
+
+TEST_F(LiveProgram, InferPrintsTheOutputs) {
+  const std::string input = folder_.write("in.json", R"({"x": [1, 2, 3, 4]})");
+  const ProgramResult result = infer({"--model", "echo", "--input", input});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto answer = nlohmann::json::parse(result.output);
+  EXPECT_EQ(answer["model_name"], "echo");
+  EXPECT_EQ(answer["outputs"][0]["name"], "y");
+  EXPECT_EQ(answer["outputs"][0]["datatype"], "UINT8");
+  EXPECT_EQ(answer["outputs"][0]["data"], nlohmann::json({1, 2, 3, 4}));  // simulated: as it came
+  EXPECT_GE(answer["batch_size"], 1);
+
+  const ProgramResult top = infer({"--model", "echo", "--input", input, "--top", "2", "--labels",
+                                   folder_.write("labels", "cat\ndog\nowl\nbee\n")});
+  EXPECT_EQ(top.exit_code, 0) << top.errors;
+  EXPECT_THAT(top.output, HasSubstr("y UINT8[4]\n"));
+  EXPECT_THAT(top.output, HasSubstr("    3  4.0000  bee\n    2  3.0000  owl\n"));
+}
+
+TEST_F(LiveProgram, InferSaysWhatIsWrong) {
+  const std::string good = folder_.write("in.json", R"({"x": [1, 2, 3, 4]})");
+  const std::string bad = folder_.write("bad.json", R"({"x": [1, 2, 3, 400]})");
+  const std::string image = folder_.write("image.pgm", "P2 1 1 255 7");
+  for (const auto& [arguments, told] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--model", "other", "--input", good}, "has no model other; it has echo"},
+           {{"--model", "echo", "--input", bad}, bad + ": /x/3"},
+           {{"--model", "echo"}, "--input or --image"},
+           {{"--model", "echo", "--image", image}, "[C,H,W]"}}) {
+    const ProgramResult result = infer(arguments);
+    EXPECT_EQ(result.exit_code, 2) << told;
+    EXPECT_THAT(result.errors, HasSubstr(told));
+    EXPECT_EQ(result.output, "");
+  }
+  const ProgramResult late = infer({"--model", "echo", "--input", good, "--timeout-ms", "0.001"});
+  EXPECT_EQ(late.exit_code, 1);
+  EXPECT_THAT(late.errors, HasSubstr("too_late"));
+}
+
+TEST_F(LiveProgram, TopPrintsOnceWhereThereIsNoTerminal) {
+  const ProgramResult result = run_gpulet({"top", "--target", target_});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("frontend serving"));
+  EXPECT_THAT(result.output, Not(HasSubstr("\033[")));
+}
+
+// A program on a terminal of its own.
+class OnTerminal {
+ public:
+  explicit OnTerminal(const std::vector<std::string>& arguments) {
+    // Made before: this process has threads, and a child of one may not do much.
+    std::vector<char*> argv = {const_cast<char*>(GPULET_PROGRAM)};
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    const winsize size{24, 80, 0, 0};
+    child_ = forkpty(&terminal_, nullptr, nullptr, &size);
+    if (child_ == 0) {
+      execv(GPULET_PROGRAM, argv.data());
+      _exit(127);
+    }
+    tcgetattr(terminal_, &before_);
+  }
+  ~OnTerminal() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    close(terminal_);
+  }
+  OnTerminal(const OnTerminal&) = delete;
+  OnTerminal& operator=(const OnTerminal&) = delete;
+
+  // Reads until that often that text was shown since the last call; false after ten seconds.
+  bool shows(const std::string& text, int times = 1) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    std::size_t at = 0;
+    for (;;) {
+      for (at = shown_.find(text); at != std::string::npos; at = shown_.find(text)) {
+        shown_.erase(0, at + text.size());
+        if (--times == 0) return true;
+      }
+      pollfd waited{terminal_, POLLIN, 0};
+      if (std::chrono::steady_clock::now() > deadline || poll(&waited, 1, 10000) <= 0) return false;
+      std::array<char, 4096> buffer{};
+      const ssize_t count = read(terminal_, buffer.data(), buffer.size());
+      if (count <= 0) return false;
+      shown_.append(buffer.data(), static_cast<std::size_t>(count));
+    }
+  }
+
+  void type(const std::string& keys) {
+    ASSERT_EQ(write(terminal_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+  }
+
+  int end() {
+    int status = 0;
+    waitpid(child_, &status, 0);
+    child_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  bool restored() {
+    termios now{};
+    tcgetattr(terminal_, &now);
+    return now.c_lflag == before_.c_lflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
+  }
+
+ private:
+  int terminal_ = -1;
+  pid_t child_ = 0;
+  termios before_{};
+  std::string shown_;
+};
+
+TEST_F(LiveProgram, TopRefreshesUntilQAndRestoresTheTerminal) {
+  for (const std::string& ending : {std::string("q"), std::string("\003")}) {  // q, Ctrl-C
+    OnTerminal top({"top", "--target", target_, "--interval", "0.1"});
+    EXPECT_TRUE(top.shows("\033[?1049h"));
+    EXPECT_TRUE(top.shows("frontend serving", 3));
+    top.type(ending);
+    EXPECT_TRUE(top.shows("\033[?1049l"));
+    EXPECT_TRUE(top.restored());
+    EXPECT_EQ(top.end(), 0);
+  }
+}
+
+TEST_F(LiveProgram, TopTellsWhenNobodyAnswersAnyMore) {
+  OnTerminal top({"top", "--target", target_, "--interval", "0.1"});
+  EXPECT_TRUE(top.shows("frontend serving"));
+  cluster_.stop_frontend();
+  EXPECT_TRUE(top.shows("no answer, this is from before"));
+  EXPECT_TRUE(top.shows("frontend serving"));
+  top.type("q");
+  EXPECT_EQ(top.end(), 0);
+}
+
+TEST_F(LiveProgram, LoadThatIsInterruptedStillPrintsItsTable) {
+  const std::string workload =
+      folder_.write("workload.json", R"({"models":[{"name":"echo","rate":20,"slo_ms":5000}]})");
+  OnTerminal load({"load", "--target", target_, "--workload", workload, "--seconds", "60"});
+  EXPECT_TRUE(load.shows("under way"));
+  load.type("\003");
+  EXPECT_TRUE(load.shows("violation of all together"));
+  EXPECT_EQ(load.end(), 0);
+}
+
+}  // namespace
+}  // namespace gpulet::tools
