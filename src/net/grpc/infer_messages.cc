@@ -46,7 +46,8 @@ Result<Duration> timeout_of(const Parameters& parameters) {
   const auto timeout = natural(parameters, "timeout");
   if (!timeout.ok()) return timeout.status();
   constexpr std::uint64_t kLongestMicroseconds = std::uint64_t{24} * 3600 * 1000 * 1000;
-  return Duration(std::chrono::microseconds(std::min(timeout.value().value_or(0), kLongestMicroseconds)));
+  return Duration(
+      std::chrono::microseconds(std::min(timeout.value().value_or(0), kLongestMicroseconds)));
 }
 
 // Nothing where the tensor is not in shared memory.

@@ -13,10 +13,9 @@
 // has: at a tenth of the usual weight under cgroups, and under pacing whatever share no serving
 // gpulet of the device holds (its own at least), so that it does not starve them.
 //
-// Once it serves, a process is bound to the device's cores; its numeric libraries are told, by environment, to use
-// as many threads as the share has whole cores (at least one): a second thread that spins would
-// burn the quota.
-// Threads: as PartitionDriver. The destructor releases everything.
+// Once it serves, a process is bound to the device's cores; its numeric libraries are told, by
+// environment, to use as many threads as the share has whole cores (at least one): a second thread
+// that spins would burn the quota. Threads: as PartitionDriver. The destructor releases everything.
 #pragma once
 
 #include <cstdint>
