@@ -9,6 +9,8 @@ if(GPULET_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
                          -Wno-stringop-overread)
 endif()
 
+# gRPC brings it for what links gRPC, and a precompiled header serves only those who say the same.
+add_compile_options(-pthread)
 if(GPULET_SANITIZE)
   add_compile_options(-fsanitize=${GPULET_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${GPULET_SANITIZE})

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/config/model_config.h"
+#include "gpulet/net/kserve/repository.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -28,36 +28,12 @@ http::HttpResponse done_or_error(const Status& status) {
   return status.ok() ? done() : kserve::error(status);
 }
 
-// A models file that a client sends may speak only of the model that its target names.
-Status check_config(const std::string& text, const std::string& file, const std::string& model) {
-  const auto models = config::parse_models(text, file);
-  if (!models.ok()) return models.status();
-  const bool only_it =
-      std::all_of(models.value().begin(), models.value().end(),
-                  [&model](const config::ModelConfig& entry) { return entry.name == model; });
-  if (only_it && !models.value().empty()) return {};
-  return {StatusCode::invalid,
-          "the parameter config must be a models file with one entry, that of '" + model + "'"};
-}
-
 Result<serve::ModelsChange> change_of(const kserve::Route& route,
                                       const http::HttpRequest& request) {
-  serve::ModelsChange change;
-  change.name = route.model;
-  if (route.endpoint == Endpoint::repository_unload) {
-    change.kind = serve::ModelsChange::Kind::unload;
-    return change;
-  }
-  change.kind = serve::ModelsChange::Kind::load;
-  Result<std::string> text = kserve::read_repository_load(request.body);
-  if (!text.ok()) return text.status();
-  if (text.value().empty()) return change;
-  change.name.clear();
-  change.file = "config";
-  if (const Status sound = check_config(text.value(), change.file, route.model); !sound.ok())
-    return sound;
-  change.text = http::bytes_of(std::move(text).value());
-  return change;
+  if (route.endpoint == Endpoint::repository_unload) return kserve::unloading(route.model);
+  Result<std::string> config = kserve::read_repository_load(request.body);
+  if (!config.ok()) return config.status();
+  return kserve::loading(route.model, std::move(config).value());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // gpulet-frontend: the daemon that clients talk to.
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
@@ -44,6 +45,15 @@ void tell_endpoints(const config::FrontendConfig& config, const frontend::Fronte
                told(config.grpc, daemon.grpc_port()), told(config.metrics, daemon.metrics_port()));
 }
 
+// A connection is a descriptor; the soft limit is often 1,024.
+void allow_all_descriptors() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    spdlog::warn("the limit of descriptors stays at {}", limit.rlim_cur);
+}
+
 int run_daemon(const Arguments& arguments) {
   Result<config::FrontendConfig> config = config::load_frontend(arguments.config);
   if (!config.ok()) return complain(config.status(), 2);
@@ -56,6 +66,7 @@ int run_daemon(const Arguments& arguments) {
   Result<frontend::Setup> setup = frontend::make_setup(config.value(), draw_run());
   if (!setup.ok()) return complain(setup.status(), 2);
 
+  allow_all_descriptors();
   net::asio::io_context io(1);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());

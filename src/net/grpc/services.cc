@@ -1,6 +1,7 @@
 #include "services.h"
 
 #include "gpulet/net/kserve/names.h"
+#include "gpulet/net/kserve/repository.h"
 #include "host_reactor.h"
 #include "infer_reactors.h"
 #include "model_messages.h"
@@ -34,33 +35,27 @@ void write_ready(const kserve::Model& model, inference::ModelReadyResponse& resp
 
 void load_model(Site& site, const inference::RepositoryModelLoadRequest& request,
                 inference::RepositoryModelLoadResponse& /*response*/, const OnAnswered& answered) {
-  serve::ModelsChange change;
-  change.kind = serve::ModelsChange::Kind::load;
-  change.name = request.model_name();
+  std::string config;
   for (const auto& [name, parameter] : request.parameters()) {
     if (name != "config") {
       return answered({StatusCode::invalid, "loading takes no parameter '" + name +
                                                 "'; a model's file must be on the server"});
     }
-    const std::string& text = parameter.string_param();
-    const auto bytes = std::as_bytes(std::span(text));
-    change.file = "config";
-    change.text = Bytes::own({bytes.begin(), bytes.end()});
+    config = parameter.string_param();
   }
-  site.host.change_models(std::move(change), [answered](const serve::ModelsChanged& changed) {
-    answered(changed.status);
-  });
+  Result<serve::ModelsChange> change = kserve::loading(request.model_name(), std::move(config));
+  if (!change.ok()) return answered(change.status());
+  site.host.change_models(
+      std::move(change).value(),
+      [answered](const serve::ModelsChanged& changed) { answered(changed.status); });
 }
 
 void unload_model(Site& site, const inference::RepositoryModelUnloadRequest& request,
                   inference::RepositoryModelUnloadResponse& /*response*/,
                   const OnAnswered& answered) {
-  serve::ModelsChange change;
-  change.kind = serve::ModelsChange::Kind::unload;
-  change.name = request.model_name();
-  site.host.change_models(std::move(change), [answered](const serve::ModelsChanged& changed) {
-    answered(changed.status);
-  });
+  site.host.change_models(
+      kserve::unloading(request.model_name()),
+      [answered](const serve::ModelsChanged& changed) { answered(changed.status); });
 }
 
 }  // namespace

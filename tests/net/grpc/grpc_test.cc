@@ -323,6 +323,10 @@ TEST_F(GrpcTest, LoadsAndUnloadsModels) {
   EXPECT_TRUE(call(&Stub::RepositoryModelLoad, load, loaded).ok());
   load.set_model_name("broken");
   EXPECT_EQ(call(&Stub::RepositoryModelLoad, load, loaded).error_message(), "its file is broken");
+  load.set_model_name("echo");
+  (*load.mutable_parameters())["config"].set_string_param(R"({"models":[]})");
+  EXPECT_EQ(call(&Stub::RepositoryModelLoad, load, loaded).error_code(),
+            ::grpc::StatusCode::INVALID_ARGUMENT);
   inference::RepositoryModelUnloadRequest unload;
   unload.set_model_name("echo");
   inference::RepositoryModelUnloadResponse unloaded;
