@@ -24,12 +24,15 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
     reactor->self_ = reactor;
     asio::post(site->executor, [reactor, asked = request]() mutable {
       if (reactor->finished_) return;
+      // The inference does not keep its asker: a server that ends with calls under way drops both.
       reactor->inference_ =
           Inference::begin(reactor->site_, std::move(asked),
-                           [reactor](const Status& status, inference::ModelInferResponse answer) {
-                             if (reactor->finished_.exchange(true)) return;
-                             reactor->response_ = std::move(answer);
-                             reactor->Finish(grpc_status(status));
+                           [asker = std::weak_ptr(reactor)](const Status& status,
+                                                            inference::ModelInferResponse answer) {
+                             const auto waiting = asker.lock();
+                             if (!waiting || waiting->finished_.exchange(true)) return;
+                             waiting->response_ = std::move(answer);
+                             waiting->Finish(grpc_status(status));
                            });
     });
     return reactor.get();
@@ -114,8 +117,10 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
     const std::string id = request.id();
     auto inference =
         Inference::begin(site_, std::move(request),
-                         [self = shared_from_this(), number, id](
+                         [asker = weak_from_this(), number, id](
                              const Status& status, inference::ModelInferResponse response) {
+                           const auto self = asker.lock();
+                           if (!self) return;
                            self->inferences_.erase(number);
                            Answer answer;
                            if (!status.ok()) {
