@@ -13,7 +13,7 @@ namespace {
 namespace http = net::http;
 
 constexpr std::string_view kTracePath = "/gpulet/trace";
-constexpr double kLongestTrace_s = 600;
+constexpr double kLongestTraceSeconds = 600;
 
 bool reads(const http::HttpRequest& head) { return head.method == "GET" || head.method == "HEAD"; }
 
@@ -72,7 +72,7 @@ Result<TraceQuestion> read_question(const http::HttpRequest& request) {
     const auto [end, failure] =
         std::from_chars(seconds.data(), seconds.data() + seconds.size(), length_s);
     if (failure != std::errc() || end != seconds.data() + seconds.size() ||
-        !(length_s >= 0 && length_s <= kLongestTrace_s)) {
+        !(length_s >= 0 && length_s <= kLongestTraceSeconds)) {
       return Status(StatusCode::invalid,
                     "seconds must be a number from 0 to 600; was " + std::string(seconds));
     }

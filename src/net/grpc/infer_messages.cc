@@ -258,7 +258,7 @@ Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
                           : std::string(reinterpret_cast<const char*>(view.data()), view.size());
     if (region) {
       const std::size_t bytes = raw.size();
-      if (const Status written = regions.write(*region, own(std::move(raw))); !written.ok())
+      if (Status written = regions.write(*region, own(std::move(raw))); !written.ok())
         return written;
       auto& parameters = *tensor.mutable_parameters();
       parameters["shared_memory_region"].set_string_param(region->region);

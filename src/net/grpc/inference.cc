@@ -6,7 +6,7 @@ namespace gpulet::net::grpc_api {
 
 std::shared_ptr<Inference> Inference::begin(const SitePointer& site,
                                             inference::ModelInferRequest request, OnDone done) {
-  const std::shared_ptr<Inference> one(new Inference(site, std::move(done)));
+  std::shared_ptr<Inference> one(new Inference(site, std::move(done)));
   if (const Status asked = one->ask(std::move(request)); !asked.ok()) one->finish(asked, {});
   return one;
 }
