@@ -21,7 +21,6 @@ net::kserve::Model as_protocol_has_it(serve::ModelInfo&& info) {
   model.max_batch = info.max_batch;
   model.state = info.state;
   model.reason = std::move(info.reason);
-  model.slo_ms = info.slo_ms;
   return model;
 }
 

@@ -1,12 +1,15 @@
 #include "infer_messages.h"
 
-#include <algorithm>
 #include <cstring>
-#include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
+
+#include "gpulet/net/http/message.h"
+#include "gpulet/net/kserve/parameters.h"
 
 namespace gpulet::net::grpc_api {
 namespace {
@@ -19,53 +22,34 @@ Status invalid(std::string message) { return {StatusCode::invalid, std::move(mes
 
 // ---- parameters
 
-const InferParameter* find(const Parameters& parameters, const char* name) {
-  const auto found = parameters.find(name);
-  return found == parameters.end() ? nullptr : &found->second;
-}
-
-// Nothing where there is none. Fails where it is not an integer of at least 0.
-Result<std::optional<std::uint64_t>> natural(const Parameters& parameters, const char* name) {
-  const InferParameter* const given = find(parameters, name);
-  if (given == nullptr) return std::optional<std::uint64_t>();
-  if (given->parameter_choice_case() == InferParameter::kUint64Param)
-    return std::optional<std::uint64_t>(given->uint64_param());
-  if (given->parameter_choice_case() == InferParameter::kInt64Param && given->int64_param() >= 0)
-    return std::optional<std::uint64_t>(static_cast<std::uint64_t>(given->int64_param()));
-  return invalid("parameter '" + std::string(name) + "' must be an integer of at least 0");
-}
-
-Result<Duration> timeout_of(const Parameters& parameters) {
-  for (const char* const sequence : {"sequence_id", "sequence_start", "sequence_end"}) {
-    if (find(parameters, sequence) != nullptr)
-      return invalid("parameter '" + std::string(sequence) +
-                     "' is not supported: requests are batched without regard to sequences");
+kserve::Scalar scalar_of(const InferParameter& parameter) {
+  switch (parameter.parameter_choice_case()) {
+    case InferParameter::kBoolParam:
+      return parameter.bool_param();
+    case InferParameter::kInt64Param:
+      if (parameter.int64_param() < 0) return parameter.int64_param();
+      return static_cast<std::uint64_t>(parameter.int64_param());
+    case InferParameter::kUint64Param:
+      return parameter.uint64_param();
+    case InferParameter::kDoubleParam:
+      return parameter.double_param();
+    case InferParameter::kStringParam:
+      return std::string_view(parameter.string_param());
+    case InferParameter::PARAMETER_CHOICE_NOT_SET:
+      break;
   }
-  const auto priority = natural(parameters, "priority");
-  if (!priority.ok()) return priority.status();
-  const auto timeout = natural(parameters, "timeout");
-  if (!timeout.ok()) return timeout.status();
-  constexpr std::uint64_t kLongestMicroseconds = std::uint64_t{24} * 3600 * 1000 * 1000;
-  return Duration(
-      std::chrono::microseconds(std::min(timeout.value().value_or(0), kLongestMicroseconds)));
+  return std::monostate();
 }
 
-// Nothing where the tensor is not in shared memory.
-Result<std::optional<kserve::RegionSlice>> region_of(const Parameters& parameters) {
-  const InferParameter* const region = find(parameters, "shared_memory_region");
-  if (region == nullptr) return std::optional<kserve::RegionSlice>();
-  const auto bytes = natural(parameters, "shared_memory_byte_size");
-  if (!bytes.ok()) return bytes.status();
-  const auto offset = natural(parameters, "shared_memory_offset");
-  if (!offset.ok()) return offset.status();
-  if (region->parameter_choice_case() != InferParameter::kStringParam || !bytes.value()) {
-    return invalid(
-        "a tensor in shared memory needs 'shared_memory_region' (a name) and "
-        "'shared_memory_byte_size'");
+// `What`: the parameters of a request or of a tensor.
+template <typename What>
+Result<What> read(const Parameters& given) {
+  What parameters;
+  for (const auto& [name, value] : given) {
+    if (Status taken = kserve::take_parameter(parameters, name, scalar_of(value)); !taken.ok())
+      return taken;
   }
-  return std::optional(kserve::RegionSlice{.region = region->string_param(),
-                                           .offset = offset.value().value_or(0),
-                                           .bytes = *bytes.value()});
+  return parameters;
 }
 
 // ---- inputs
@@ -115,12 +99,6 @@ Result<Bytes> elements_of(const InferTensorContents& contents, DataType type,
                  " tensors travel in raw_input_contents only");
 }
 
-Bytes own(std::string raw) {
-  auto owner = std::make_shared<const std::string>(std::move(raw));
-  const auto view = std::as_bytes(std::span(*owner));
-  return {std::move(owner), view};
-}
-
 Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& request,
                                                   const kserve::SharedMemory& regions) {
   const bool raw = request.raw_input_contents_size() > 0;
@@ -136,7 +114,9 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
     input.name = tensor.name();
     input.type = *type;
     input.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    const auto region = region_of(tensor.parameters());
+    const auto parameters = read<kserve::TensorParameters>(tensor.parameters());
+    if (!parameters.ok()) return parameters.status();
+    const auto region = kserve::region_of(parameters.value());
     if (!region.ok()) return region.status();
     if (raw && tensor.has_contents()) {
       return invalid("contents field must not be specified when using raw_input_contents for '" +
@@ -148,7 +128,7 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
     } else if (!raw) {
       data = elements_of(tensor.contents(), *type, tensor.name());
     } else if (next_raw < request.raw_input_contents_size()) {
-      data = own(std::move(*request.mutable_raw_input_contents(next_raw++)));
+      data = http::bytes_of(std::move(*request.mutable_raw_input_contents(next_raw++)));
     } else {
       return invalid("raw_input_contents has fewer tensors than there are inputs");
     }
@@ -163,54 +143,17 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
 
 // ---- outputs
 
-Result<kserve::AskedOutput> asked_output(
-    const inference::ModelInferRequest::InferRequestedOutputTensor& wanted,
-    const kserve::Model& model) {
-  const auto found =
-      std::find_if(model.outputs.begin(), model.outputs.end(),
-                   [&wanted](const TensorSpec& one) { return one.name == wanted.name(); });
-  if (found == model.outputs.end()) {
-    return invalid("unexpected inference output '" + wanted.name() + "' for model '" + model.name +
-                   "'");
-  }
-  kserve::AskedOutput asked;
-  asked.index = static_cast<std::size_t>(found - model.outputs.begin());
-  asked.binary = true;
-  const auto highest = natural(wanted.parameters(), "classification");
-  if (!highest.ok()) return highest.status();
-  asked.classification = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-      highest.value().value_or(0), std::numeric_limits<std::uint32_t>::max()));
-  auto region = region_of(wanted.parameters());
-  if (!region.ok()) return region.status();
-  asked.region = std::move(region).value();
-  return asked;
-}
-
 Result<std::vector<kserve::AskedOutput>> outputs_of(const inference::ModelInferRequest& request,
                                                     const kserve::Model& model) {
-  std::vector<kserve::AskedOutput> outputs;
-  for (const auto& wanted : request.outputs()) {
-    Result<kserve::AskedOutput> asked = asked_output(wanted, model);
-    if (!asked.ok()) return asked.status();
-    outputs.push_back(std::move(asked).value());
+  std::vector<kserve::NamedOutput> named;
+  for (const auto& output : request.outputs()) {
+    Result<kserve::TensorParameters> parameters =
+        read<kserve::TensorParameters>(output.parameters());
+    if (!parameters.ok()) return parameters.status();
+    parameters.value().binary_data.reset();  // answers are always raw here
+    named.push_back({output.name(), std::move(parameters).value()});
   }
-  if (request.outputs().empty()) {
-    for (std::size_t i = 0; i < model.outputs.size(); ++i)
-      outputs.push_back({.index = i, .binary = true});
-  }
-  return outputs;
-}
-
-// A tensor of strings: each behind its length.
-std::string lengths_and_texts(const std::vector<std::string>& texts) {
-  std::string raw;
-  for (const std::string& text : texts) {
-    const auto length = static_cast<std::uint32_t>(text.size());
-    char bytes[sizeof length];
-    std::memcpy(bytes, &length, sizeof length);
-    raw.append(bytes, sizeof length).append(text);
-  }
-  return raw;
+  return kserve::asked_outputs(named, true, model);
 }
 
 }  // namespace
@@ -218,21 +161,17 @@ std::string lengths_and_texts(const std::vector<std::string>& texts) {
 Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
                                      const kserve::Model& model,
                                      const kserve::SharedMemory& regions) {
-  const Result<Duration> timeout = timeout_of(request.parameters());
-  if (!timeout.ok()) return timeout.status();
-  kserve::InferCall call;
-  call.model = model.name;
-  call.id = request.id();
+  const auto parameters = read<kserve::RequestParameters>(request.parameters());
+  if (!parameters.ok()) return parameters.status();
   Result<std::vector<kserve::AskedOutput>> outputs = outputs_of(request, model);
   if (!outputs.ok()) return outputs.status();
-  call.outputs = std::move(outputs).value();
   Result<std::vector<kserve::GivenInput>> inputs = inputs_of(request, regions);
   if (!inputs.ok()) return inputs.status();
-  Result<std::vector<serve::InferRequest>> rows =
-      kserve::rows_of(model, std::move(inputs).value(), timeout.value());
-  if (!rows.ok()) return rows.status();
-  call.requests = std::move(rows).value();
-  call.rows = static_cast<std::uint32_t>(call.requests.size());
+  Result<kserve::InferCall> call =
+      kserve::call_of(model, std::move(inputs).value(), parameters.value().timeout);
+  if (!call.ok()) return call;
+  call.value().id = request.id();
+  call.value().outputs = std::move(outputs).value();
   return call;
 }
 
@@ -254,11 +193,11 @@ Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
     tensor.mutable_shape()->Assign(output.spec.shape.begin(), output.spec.shape.end());
     const auto view = output.data.view();
     std::string raw = labelled
-                          ? lengths_and_texts(output.labels)
+                          ? kserve::lengths_and_texts(output.labels)
                           : std::string(reinterpret_cast<const char*>(view.data()), view.size());
     if (region) {
       const std::size_t bytes = raw.size();
-      if (Status written = regions.write(*region, own(std::move(raw))); !written.ok())
+      if (Status written = regions.write(*region, http::bytes_of(std::move(raw))); !written.ok())
         return written;
       auto& parameters = *tensor.mutable_parameters();
       parameters["shared_memory_region"].set_string_param(region->region);

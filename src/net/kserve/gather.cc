@@ -95,4 +95,15 @@ Result<std::vector<AnsweredOutput>> gather(const InferCall& call, const Model& m
   return outputs;
 }
 
+std::string lengths_and_texts(const std::vector<std::string>& texts) {
+  std::string raw;
+  for (const std::string& text : texts) {
+    auto length = static_cast<std::uint32_t>(text.size());
+    for (std::size_t i = 0; i < sizeof length; ++i, length >>= 8U)
+      raw += static_cast<char>(length & 0xffU);
+    raw += text;
+  }
+  return raw;
+}
+
 }  // namespace gpulet::net::kserve

@@ -8,18 +8,6 @@
 namespace gpulet::net::kserve {
 namespace {
 
-// The binary form of strings: each behind its length, 32 bits, little-endian.
-std::string lengths_and_texts(const std::vector<std::string>& texts) {
-  std::string raw;
-  for (const std::string& text : texts) {
-    auto length = static_cast<std::uint32_t>(text.size());
-    for (std::size_t i = 0; i < sizeof length; ++i, length >>= 8U)
-      raw += static_cast<char>(length & 0xffU);
-    raw += text;
-  }
-  return raw;
-}
-
 void append_texts(std::string& json, const std::vector<std::string>& texts) {
   json += '[';
   for (std::size_t i = 0; i < texts.size(); ++i) {

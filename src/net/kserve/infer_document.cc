@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "json_events.h"
 #include "wording.h"
 
 namespace gpulet::net::kserve {
@@ -141,7 +142,7 @@ class InferReader : public JsonReader {
     return true;
   }
   InputDocument& input() { return document_.inputs.back(); }
-  OutputDocument& output() { return document_.outputs.back(); }
+  NamedOutput& output() { return document_.outputs.back(); }
 
   // Of the input or output that is being read.
   [[nodiscard]] std::string where() const {

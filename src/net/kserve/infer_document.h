@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gpulet/core/status.h"
-#include "parameters.h"
+#include "gpulet/net/kserve/parameters.h"
 
 namespace gpulet::net::kserve {
 
@@ -25,16 +25,11 @@ struct InputDocument {
   TensorParameters parameters{};
 };
 
-struct OutputDocument {
-  std::string name;
-  TensorParameters parameters{};
-};
-
 struct InferDocument {
   std::string id;
   RequestParameters parameters;
   std::vector<InputDocument> inputs;
-  std::vector<OutputDocument> outputs;  // empty: all are wanted
+  std::vector<NamedOutput> outputs;  // empty: all are wanted
 };
 
 // More than the model could take is refused while it is read.

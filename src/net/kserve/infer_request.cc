@@ -107,64 +107,6 @@ Result<GivenInput> input_of(InputDocument& document, const Model& model,
   return input;
 }
 
-Result<AskedOutput> output_of(const OutputDocument& document, bool binary, const Model& model) {
-  const auto found =
-      std::find_if(model.outputs.begin(), model.outputs.end(),
-                   [&](const TensorSpec& spec) { return spec.name == document.name; });
-  if (found == model.outputs.end()) {
-    return invalid("unexpected inference output " + in_quotes(document.name) + " for model " +
-                   in_quotes(model.name));
-  }
-  Result<std::optional<RegionSlice>> region = region_of(document.parameters);
-  if (!region.ok()) return region.status().within("output " + in_quotes(document.name));
-  return AskedOutput{.index = static_cast<std::size_t>(found - model.outputs.begin()),
-                     .binary = document.parameters.binary_data.value_or(binary),
-                     .classification = document.parameters.classification,
-                     .region = std::move(region).value()};
-}
-
-// Before the inference rather than after it: what JSON cannot hold is not computed for nothing.
-Status check_form(const AskedOutput& asked, const Model& model) {
-  const TensorSpec& spec = model.outputs[asked.index];
-  if (asked.binary || asked.region || asked.classification > 0 || has_json_form(spec.type))
-    return {};
-  return invalid("output " + in_quotes(spec.name) + ": " + std::string(to_string(spec.type)) +
-                 " has no form in JSON; ask for it with 'binary_data'");
-}
-
-Result<std::vector<AskedOutput>> outputs_of(const std::vector<OutputDocument>& documents,
-                                            bool binary, const Model& model) {
-  std::vector<AskedOutput> outputs;
-  outputs.reserve(model.outputs.size());
-  for (const OutputDocument& document : documents) {
-    Result<AskedOutput> output = output_of(document, binary, model);
-    if (!output.ok()) return output.status();
-    const std::size_t index = output.value().index;
-    const bool again = std::any_of(outputs.begin(), outputs.end(),
-                                   [index](const AskedOutput& one) { return one.index == index; });
-    if (again) return invalid("output " + in_quotes(document.name) + " is asked for twice");
-    outputs.push_back(std::move(output).value());
-  }
-  if (documents.empty()) {
-    for (std::size_t i = 0; i < model.outputs.size(); ++i)
-      outputs.push_back({.index = i, .binary = binary});
-  }
-  for (const AskedOutput& output : outputs) {
-    if (Status form = check_form(output, model); !form.ok()) return form;
-  }
-  return outputs;
-}
-
-Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout) {
-  Result<std::vector<serve::InferRequest>> rows = rows_of(model, std::move(inputs), timeout);
-  if (!rows.ok()) return rows.status();
-  InferCall call;
-  call.model = model.name;
-  call.requests = std::move(rows).value();
-  call.rows = static_cast<std::uint32_t>(call.requests.size());
-  return call;
-}
-
 // The whole body is one row of the only input.
 Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   if (model.inputs.size() != 1) {
@@ -180,7 +122,7 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   input.data = body;
   Result<InferCall> call = call_of(model, {std::move(input)}, Duration::zero());
   if (!call.ok()) return call;
-  Result<std::vector<AskedOutput>> outputs = outputs_of({}, true, model);
+  Result<std::vector<AskedOutput>> outputs = asked_outputs({}, true, model);
   if (!outputs.ok()) return outputs.status();
   call.value().outputs = std::move(outputs).value();
   return call;
@@ -199,7 +141,7 @@ Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, co
   if (!read.ok()) return read.status();
   InferDocument& document = read.value();
   Result<std::vector<AskedOutput>> outputs =
-      outputs_of(document.outputs, document.parameters.binary_data_output, model);
+      asked_outputs(document.outputs, document.parameters.binary_data_output, model);
   if (!outputs.ok()) return outputs.status();
   Blobs blobs(body.slice(json_bytes, body.size() - json_bytes));
   std::vector<GivenInput> inputs;

@@ -5,17 +5,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <variant>
 
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
+#include "gpulet/net/kserve/parameters.h"
 
 namespace gpulet::net::kserve {
 
-// null, true and false, negative integers, other integers, other numbers, text. An integer that no
-// 64 bits hold is another number. Text lives as long as the event.
-using Scalar =
-    std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string_view>;
 // As JSON, long text cut.
 [[nodiscard]] std::string shown(const Scalar& value);
 

@@ -1,8 +1,9 @@
-#include "parameters.h"
+#include "gpulet/net/kserve/parameters.h"
 
 #include <algorithm>
 #include <limits>
 
+#include "json_events.h"
 #include "wording.h"
 
 namespace gpulet::net::kserve {

@@ -155,4 +155,14 @@ Result<std::vector<serve::InferRequest>> rows_of(const Model& model, std::vector
   return requests;
 }
 
+Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout) {
+  Result<std::vector<serve::InferRequest>> rows = rows_of(model, std::move(inputs), timeout);
+  if (!rows.ok()) return rows.status();
+  InferCall call;
+  call.model = model.name;
+  call.requests = std::move(rows).value();
+  call.rows = static_cast<std::uint32_t>(call.requests.size());
+  return call;
+}
+
 }  // namespace gpulet::net::kserve

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "elements.h"
+#include "json_events.h"
 #include "wording.h"
 
 namespace gpulet::net::kserve {

@@ -60,6 +60,10 @@ struct GivenInput {
                                                                std::vector<GivenInput> inputs,
                                                                Duration timeout);
 
+// A call of these inputs: its model and its rows.
+[[nodiscard]] Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs,
+                                        Duration timeout);
+
 // An output of all rows, as the answer holds it.
 struct AnsweredOutput {
   TensorSpec spec;  // the batch in front; where there are labels the type is BYTES, not spec.type
@@ -71,5 +75,8 @@ struct AnsweredOutput {
 // with the first row's failure, or internal where rows differ in shape.
 [[nodiscard]] Result<std::vector<AnsweredOutput>> gather(
     const InferCall& call, const Model& model, std::span<const serve::InferReply> replies);
+
+// The binary form of BYTES: each behind its length, 32 bits, little-endian.
+[[nodiscard]] std::string lengths_and_texts(const std::vector<std::string>& texts);
 
 }  // namespace gpulet::net::kserve

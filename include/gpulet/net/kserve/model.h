@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "gpulet/core/tensor.h"
-#include "gpulet/core/time.h"
 #include "gpulet/serve/messages.h"
 
 namespace gpulet::net::kserve {
@@ -50,7 +48,6 @@ struct Model {
   std::uint32_t max_batch = 1;      // rows of one call
   serve::ModelState state = serve::ModelState::loading;
   std::string reason;  // why it is not ready
-  double slo_ms = 0;
 };
 
 }  // namespace gpulet::net::kserve
