@@ -19,6 +19,7 @@ TABLE = [
     ("core",),
     ("config",),
     ("profile",),
+    ("gpu",),
     ("partition",),
     ("partition/drivers",),
     ("schedule",),
@@ -64,7 +65,7 @@ HEAVY = [
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
     ("spdlog", re.compile(r"spdlog/"), LOG_ROOMS, ANY),
     ("CLI11", re.compile(r"CLI/"), {"frontend", "backend", "proxy", "tools"}, ANY),
-    ("a device's library", re.compile(r"(cuda|nvml)[a-z_]*\.h$"), {"partition/drivers"}, ANY),
+    ("a device's library", re.compile(r"(cuda|nvml)[a-z_]*\.h$"), {"gpu", "executor/torch"}, ANY),
 ]
 
 MAX_LINES = 450

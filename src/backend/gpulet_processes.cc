@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <string>
 #include <utility>
 
 namespace gpulet::backend {
@@ -29,8 +30,11 @@ GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
       tell_(std::move(tell)),
       pool_(executor, programs_of(devices_), warm_proxies) {}
 
-// Processes first: a share is released when nobody is left under it.
+// Processes first: a share is released when nobody is left under it. A driver that takes its time
+// to end one ends them all at once.
 GpuletProcesses::~GpuletProcesses() {
+  for (auto& [gpulet, running] : running_)
+    running.process->kill({StatusCode::cancelled, "its backend ends"});
   for (auto& [gpulet, running] : running_) {
     running.process.reset();
     devices_[running.device].driver->release(gpulet);
@@ -44,8 +48,11 @@ void GpuletProcesses::start(serve::StartGpulet order) {
     tell_later(serve::ProxyStarted{gpulet});
   } else {
     running_.erase(gpulet);  // first: a share is released when nobody is left under it
-    devices_[order.device].driver->release(gpulet);
-    tell_later(serve::ProxyEnded{gpulet, std::move(started)});
+    auto& driver = *devices_[order.device].driver;
+    driver.release(gpulet);
+    const auto health =
+        driver.ready() ? partition::DeviceHealth::works : partition::DeviceHealth::not_ready;
+    tell_later(serve::ProxyEnded{gpulet, std::move(started), health});
   }
   tell_pool();
 }
@@ -54,7 +61,7 @@ Status GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto& device = devices_[order.device];
   auto granted = device.driver->grant(order.gpulet, order.size);
   if (!granted.ok()) return granted.status();
-  auto taken = pool_.take(device.proxy_program, callbacks_for(order.gpulet));
+  auto taken = pool_.take(device.proxy_program, callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return taken.status();
   const auto pid = taken.value().process->pid();
   spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,
@@ -68,7 +75,7 @@ Status GpuletProcesses::start_process(serve::StartGpulet& order) {
                                                          .output_capacity = order.output_capacity});
 }
 
-ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet) {
+ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet, std::uint32_t device) {
   ProxyCallbacks callbacks;
   callbacks.on_ready = [this, gpulet](serve::ProxyReady ready) {
     loaded(gpulet, std::move(ready));
@@ -77,13 +84,21 @@ ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet) {
     tell_(serve::ProxyRan{gpulet, std::move(ran), std::move(outputs)});
   };
   callbacks.on_exit = [this, gpulet](const Status& reason) { ended(gpulet, reason); };
+  callbacks.end = [this, gpulet, device](pid_t process) {
+    return devices_[device].driver->end(gpulet, process);
+  };
   return callbacks;
 }
 
 void GpuletProcesses::loaded(GpuletId gpulet, serve::ProxyReady ready) {
   const auto found = running_.find(gpulet);
   if (found != running_.end()) found->second.loading = false;
-  tell_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.forms)});
+  if (ready.found.sms > 0) {
+    spdlog::info("gpulet {}: was given {} of {} SMs", gpulet.value, ready.found.sms,
+                 ready.found.device_sms > 0 ? std::to_string(ready.found.device_sms) : "?");
+  }
+  tell_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.forms), ready.found,
+                           ready.device});
   tell_pool();
 }
 
@@ -125,7 +140,7 @@ void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
   // Cancelled: nobody wants it any more, and it has nothing to finish.
   const bool as_wanted = reason.code() == StatusCode::cancelled;
   spdlog::log(as_wanted ? spdlog::level::info : spdlog::level::warn,
-              "gpulet {}: killing process {}: {}", gpulet.value, found->second.process->pid(),
+              "gpulet {}: ending process {}: {}", gpulet.value, found->second.process->pid(),
               reason.to_string());
   found->second.process->kill(reason);
 }

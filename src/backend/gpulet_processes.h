@@ -58,7 +58,7 @@ class GpuletProcesses {
 
   // Fails where there is no process; then nothing is left of the attempt but the grant.
   [[nodiscard]] Status start_process(serve::StartGpulet& order);
-  [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet);
+  [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet, std::uint32_t device);
   void loaded(GpuletId gpulet, serve::ProxyReady ready);
   void ended(GpuletId gpulet, const Status& reason);
   void tell_pool();

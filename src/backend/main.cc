@@ -45,6 +45,7 @@ int run(const Arguments& arguments) {
   if (!config.ok()) return complain(config.status(), 2);
   auto setup = backend::make_setup(config.value());
   if (!setup.ok()) return complain(setup.status(), 2);
+  for (const auto& absent : setup.value().absent) spdlog::warn("not offered: {}", absent);
   for (const auto& device : setup.value().devices) {
     spdlog::info("device {} ({}): {}", device.offer.device.key.device, device.offer.device.type,
                  device.offer.mechanism);

@@ -1,6 +1,7 @@
 #include "gpulet/backend/proxy_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -29,6 +30,8 @@ using boost::system::error_code;
 // The other side of a closed channel must end, and the channel of an ended process must close,
 // within this time: what takes longer has a descendant that holds on to it.
 constexpr Duration kGrace = std::chrono::seconds(2);
+// Somebody else ends the process: for so long the owner, who is going, waits for that.
+constexpr std::chrono::milliseconds kLongestEnd = std::chrono::seconds(10);
 
 // Numeric libraries make their threads when the program starts; a share may allow it more than one
 // thread later, by the environment that comes with its models.
@@ -97,6 +100,10 @@ class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
   void after(Duration delay, void (Impl::*then)());
   void kill_late();
   void close_late();
+  // Whether somebody else ends it.
+  [[nodiscard]] bool is_seen_to(const ProxyCallbacks& callbacks) const {
+    return memory_ != nullptr && callbacks.end != nullptr && callbacks.end(process_);
+  }
 
   FileDescriptor memory_file_;  // until load()
   std::shared_ptr<SlotMemory> memory_;
@@ -260,15 +267,20 @@ void ProxyProcess::Impl::stop(Duration deadline) {
 void ProxyProcess::Impl::kill(Status reason) {
   if (reaped_) return;
   if (killed_for_.ok()) killed_for_ = std::move(reason);
+  if (is_seen_to(callbacks_)) return;
   ::kill(process_, SIGKILL);  // not reaped yet: the id is still its own
 }
 
 void ProxyProcess::Impl::end_now() {
-  callbacks_ = {};
+  const auto callbacks = std::exchange(callbacks_, {});
   connection_.reset();
+  deadline_.cancel();
+  if (!reaped_ && is_seen_to(callbacks)) {
+    pollfd ended{exit_watch_.native_handle(), POLLIN, 0};
+    ::poll(&ended, 1, static_cast<int>(kLongestEnd.count()));
+  }
   error_code ignored;
   exit_watch_.close(ignored);
-  deadline_.cancel();
   if (reaped_) return;
   ::kill(process_, SIGKILL);
   ::waitpid(process_, nullptr, 0);

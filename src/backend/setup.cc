@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "backend/gpu_devices.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "gpulet/partition/drivers/simulated.h"
 #include "gpulet/profile/store.h"
@@ -13,6 +14,8 @@ namespace gpulet::backend {
 namespace {
 
 constexpr std::string_view kSimulated = "simulated";
+constexpr std::string_view kMps = "mps";
+constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 
 // The cores of the device `number` of those that `described` stands for: its own run of the list,
 // or of all that this process may use.
@@ -23,15 +26,23 @@ std::vector<std::uint32_t> cores_of(const config::DeviceConfig& described, std::
   return {begin, begin + static_cast<std::ptrdiff_t>(each)};
 }
 
+// Also what the device is like, as far as only its driver knows.
 Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
-    const config::DeviceConfig& described, std::uint32_t number) {
+    const config::DeviceConfig& described, std::uint32_t number, GpuDevices& gpus,
+    schedule::Device& device) {
   if (described.partitioning == kSimulated) return partition::make_simulated_driver();
   if (described.partitioning == "cpu_quota") {
     return partition::make_cpu_quota_driver(cores_of(described, number));
   }
+  if (described.partitioning == kMps) {
+    auto made = gpus.make_mps(described, number);
+    if (!made.ok()) return made.status();
+    device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesOfMegabyte;
+    return std::move(made).value().driver;
+  }
   return Status(StatusCode::invalid, "this backend cannot divide devices by \"" +
                                          described.partitioning +
-                                         "\"; it knows \"cpu_quota\" and \"simulated\"");
+                                         "\"; it knows \"cpu_quota\", \"mps\" and \"simulated\"");
 }
 
 Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
@@ -50,24 +61,45 @@ Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
   return program;
 }
 
-Result<std::vector<HostedDevice>> make_devices(const config::BackendConfig& config) {
-  const auto offered = schedule::devices_from({config.node, config.devices});
-  std::vector<HostedDevice> devices;
+struct Devices {
+  std::vector<HostedDevice> present;
+  std::vector<std::string> absent;
+};
+
+// What a machine may lack without being wrong: its driver, a GPU, the daemon that divides it.
+bool may_be_absent(const config::DeviceConfig& described, const Status& why) {
+  const bool missing = why.code() == StatusCode::unavailable || why.code() == StatusCode::not_found;
+  return described.partitioning == kMps && missing;
+}
+
+Result<Devices> make_devices(const config::BackendConfig& config, const GpuPlaces& places) {
+  auto offered = schedule::devices_from({config.node, config.devices});
+  auto offer = offered.begin();
+  GpuDevices gpus(places);
+  Devices devices;
+  Status first_absence;
   for (const auto& described : config.devices) {
-    for (std::uint32_t number = 0; number < described.count; ++number) {
-      HostedDevice device;
-      device.offer.device = offered[devices.size()];
-      const auto where = "device " + std::to_string(devices.size()) + " (" + described.type + ")";
-      auto driver = make_driver(described, number);
-      if (!driver.ok()) return driver.status().within(where);
-      auto program = find_proxy(config, described.partitioning);
+    const auto program = find_proxy(config, described.partitioning);
+    for (std::uint32_t number = 0; number < described.count; ++number, ++offer) {
+      const auto where =
+          "device " + std::to_string(offer->key.device) + " (" + described.type + ")";
       if (!program.ok()) return program.status().within(where);
-      device.driver = std::move(driver).value();
-      device.offer.mechanism = device.driver->mechanism();
-      device.proxy_program = std::move(program).value();
-      devices.push_back(std::move(device));
+      auto driver = make_driver(described, number, gpus, *offer);
+      if (!driver.ok()) {
+        const auto why = driver.status().within(where);
+        if (!may_be_absent(described, why)) return why;
+        devices.absent.push_back(why.message());
+        if (first_absence.ok()) first_absence = why;
+        continue;
+      }
+      HostedDevice device{{*offer, driver.value()->mechanism(), driver.value()->traits()},
+                          std::move(driver).value(),
+                          program.value()};
+      device.offer.device.key.device = static_cast<std::uint32_t>(devices.present.size());
+      devices.present.push_back(std::move(device));
     }
   }
+  if (devices.present.empty() && !first_absence.ok()) return first_absence;
   return devices;
 }
 
@@ -78,8 +110,8 @@ bool any_simulated(const config::BackendConfig& config) {
 
 }  // namespace
 
-Result<Setup> make_setup(const config::BackendConfig& config) {
-  auto devices = make_devices(config);
+Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& places) {
+  auto devices = make_devices(config, places);
   if (!devices.ok()) return devices.status();
   auto store = ModelStore::open(config.model_store);
   if (!store.ok()) return store.status();
@@ -89,7 +121,9 @@ Result<Setup> make_setup(const config::BackendConfig& config) {
     if (!read.ok()) return read.status();
     profiles = std::make_shared<const profile::ProfileSet>(std::move(read).value());
   }
-  return Setup{config, std::move(devices).value(), std::move(store).value(), std::move(profiles)};
+  auto [present, absent] = std::move(devices).value();
+  return Setup{config, std::move(present), std::move(store).value(), std::move(profiles),
+               std::move(absent)};
 }
 
 }  // namespace gpulet::backend

@@ -1,7 +1,10 @@
 #include "gpulet/config/cluster_config.h"
 
+#include <algorithm>
+
 #include "config/devices.h"
 #include "config/loading.h"
+#include "config/wording.h"
 #include "gpulet/config/csv.h"
 
 namespace gpulet::config {
@@ -11,6 +14,9 @@ constexpr int kDefaultSizes[] = {20, 40, 50, 60, 80, 100};  // what the referenc
 constexpr std::uint32_t kMostDevices = 4096;
 constexpr std::uint32_t kMostPartitions = 100;
 constexpr std::uint32_t kHighestCore = 4095;
+constexpr std::uint32_t kHighestGpu = 4095;
+constexpr std::string_view kGpuMend =
+    "write its number or its UUID, as `gpulet devices` tells them: 0 or \"GPU-5c3d...\"";
 constexpr std::uint32_t kLargestBatch = 1024;
 
 std::vector<Share> read_sizes(const JsonCursor& cursor) {
@@ -46,11 +52,36 @@ std::vector<std::uint32_t> read_cores(const JsonCursor& cursor, const DeviceConf
   return cores;
 }
 
+bool names_gpu(const std::string& text) {
+  constexpr std::string_view kUuidStart = "GPU-";
+  const bool digits =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  // Written in one way only, so that no GPU is described twice.
+  const bool number = digits && text.size() <= 4 && (text.size() == 1 || text.front() != '0');
+  return number || (text.starts_with(kUuidStart) && text.size() > kUuidStart.size());
+}
+
+std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
+  if (!is_on_gpu(device)) {
+    cursor.fail("a gpu belongs to devices partitioned by mps or green; this one says " +
+                    device.partitioning,
+                "take the gpu out");
+  }
+  if (device.count != 1) {
+    cursor.fail(std::to_string(device.count) + " devices cannot be one GPU",
+                "describe each with its own gpu, or take the gpu out");
+  }
+  if (!cursor.is_text()) return std::to_string(cursor.count(0, kHighestGpu));
+  const std::string gpu = cursor.text(kGpuMend.substr(std::string_view("write ").size()));
+  if (!names_gpu(gpu)) cursor.fail(in_quotes(gpu) + " names no GPU", kGpuMend);
+  return gpu;
+}
+
 DeviceConfig read_device(const JsonCursor& cursor) {
   static const std::vector<std::string_view> partitionings = {"mps", "mig", "green", "cpu_quota",
                                                               "simulated"};
   cursor.allow_keys(
-      {"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb", "cores"});
+      {"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb", "cores", "gpu"});
   DeviceConfig device;
   device.type = cursor.required("type").name();
   device.partitioning = partitionings[cursor.required("partitioning").choice(partitionings)];
@@ -64,6 +95,7 @@ DeviceConfig read_device(const JsonCursor& cursor) {
     device.max_partitions = most->count(1, kMostPartitions);
   if (const auto memory = cursor.find("memory_mb")) device.memory_mb = memory->number(at_least(0));
   if (const auto cores = cursor.find("cores")) device.cores = read_cores(*cores, device);
+  if (const auto gpu = cursor.find("gpu")) device.gpu = read_gpu(*gpu, device);
   return device;
 }
 
@@ -88,9 +120,14 @@ DemandConfig read_demand(const JsonCursor& cursor) {
 
 }  // namespace
 
+bool is_on_gpu(const DeviceConfig& device) {
+  return device.partitioning == "mps" || device.partitioning == "green";
+}
+
 std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
   std::vector<DeviceConfig> devices;
   std::set<std::uint32_t> taken;
+  std::set<std::string> gpus;
   for (const JsonCursor& element : cursor.elements("a list of devices", 1)) {
     devices.push_back(read_device(element));
     for (const std::uint32_t core : devices.back().cores) {
@@ -99,6 +136,11 @@ std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
             "core " + std::to_string(core) + " is listed twice in this node",
             "give every core to one device only");
       }
+    }
+    const std::string& gpu = devices.back().gpu;
+    if (!gpu.empty() && !gpus.insert(gpu).second) {
+      element.required("gpu").fail("gpu " + in_quotes(gpu) + " is listed twice in this node",
+                                   "describe every GPU once");
     }
   }
   return devices;

@@ -127,12 +127,19 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
 void check_devices(const JsonCursor& root, const BackendConfig& config) {
   if (!root.status().ok()) return;
   const std::vector<JsonCursor> places = root.required("devices").elements("a list of devices");
+  const auto on_gpus = std::count_if(config.devices.begin(), config.devices.end(), is_on_gpu);
   for (std::size_t i = 0; i < config.devices.size(); ++i) {
     const DeviceConfig& device = config.devices[i];
     // Without a list, the one CPU device of a node has all the cores there are.
     if (device.partitioning == "cpu_quota" && device.cores.empty() && config.devices.size() > 1) {
       places[i].fail("a device partitioned by cpu_quota stands beside others and has no cores",
                      "add \"cores\", for example \"cores\":[0]");
+    }
+    // Likewise, the one entry of GPUs stands for the first of them.
+    if (is_on_gpu(device) && device.gpu.empty() && on_gpus > 1) {
+      places[i].fail("a device partitioned by " + device.partitioning +
+                         " stands beside others on GPUs and says not which GPU it is",
+                     "add \"gpu\", for example \"gpu\":0");
     }
     if (device.partitioning == "simulated" && config.profiles.empty()) {
       places[i].fail("a simulated device answers from the profile " + in_quotes(device.type) +

@@ -8,7 +8,10 @@
 
 namespace gpulet::config {
 
-// `cursor`: the list. At least one device; no core in two devices.
+// Whether it is a GPU that this project divides.
+[[nodiscard]] bool is_on_gpu(const DeviceConfig& device);
+
+// `cursor`: the list. At least one device; no core and no GPU in two devices.
 [[nodiscard]] std::vector<DeviceConfig> read_devices(const JsonCursor& cursor);
 
 }  // namespace gpulet::config

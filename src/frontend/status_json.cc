@@ -38,6 +38,7 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
                                                           static_cast<double>(statistics.batches);
   return {{"id", gpulet.id.value},
           {"size", gpulet.gpulet.size.percent},
+          {"sms", gpulet.gpulet.found.sms},
           {"state", gpulet.gpulet.retiring ? "retiring" : serve::to_string(gpulet.gpulet.state)},
           {"status", gpulet.gpulet.status.message()},
           {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
@@ -47,6 +48,13 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
           {"batch_fill", statistics.batch_fill()},
           {"busy", gpulet.busy},
           {"models", models_of(status, gpulet)}};
+}
+
+Json traits_of(const partition::Traits& traits) {
+  return {{"step_percent", traits.step_percent},
+          {"change", partition::to_string(traits.change)},
+          {"fault", partition::to_string(traits.fault)},
+          {"limits_memory", traits.limits_memory}};
 }
 
 double planned_memory_mb(const serve::FrontendStatus& status, const schedule::DeviceKey& key) {
@@ -69,6 +77,7 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
                        {"type", offer.device.type},
                        {"partitioning", offer.device.partitioning},
                        {"mechanism", offer.mechanism},
+                       {"traits", traits_of(offer.traits)},
                        {"memory_mb", offer.device.memory_mb},
                        {"planned_memory_mb", planned_memory_mb(status, offer.device.key)},
                        {"gpulets", std::move(gpulets)}});

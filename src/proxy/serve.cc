@@ -9,10 +9,12 @@
 #include <utility>
 #include <variant>
 
+#include "gpulet/partition/driver.h"
 #include "gpulet/proxy/proxy.h"
 #include "gpulet/serve/messages.h"
 #include "proxy/channel.h"
 #include "proxy/command_reader.h"
+#include "proxy/share_check.h"
 #include "proxy/shared_memory.h"
 
 namespace gpulet::proxy {
@@ -65,6 +67,8 @@ class Loaded {
 
  private:
   Status prepare(const serve::LoadModels& command, int memory_fd);
+  Result<partition::FoundShare> find_share();
+  Status load_models(const serve::LoadModels& command, serve::ProxyReady& ready);
 
   const Program& program_;
   std::optional<SharedMemory> memory_;
@@ -84,19 +88,40 @@ Status Loaded::prepare(const serve::LoadModels& command, int memory_fd) {
   return {};
 }
 
-serve::ProxyReady Loaded::load(const serve::LoadModels& command, int memory_fd) {
-  serve::ProxyReady ready;
-  ready.status = prepare(command, memory_fd);
+// What the device gave this process, where that is what it was to have.
+Result<partition::FoundShare> Loaded::find_share() {
+  const auto expected = parse_expected_share(
+      ::getenv(partition::kExpectedShareVariable),  // NOLINT(concurrency-mt-unsafe)
+      ::getenv(partition::kDeviceSmsVariable));     // NOLINT(concurrency-mt-unsafe)
+  if (!expected.ok()) return expected.status();
+  auto found = executor_->found_share();
+  if (!found.ok()) return found;
+  return check_share(expected.value(), found.value());
+}
+
+Status Loaded::load_models(const serve::LoadModels& command, serve::ProxyReady& ready) {
+  auto found = find_share();
+  if (!found.ok()) return found.status();
+  ready.found = found.value();
   for (const serve::LoadModel& model : command.models) {
-    if (!ready.status.ok()) break;
     const Result<std::uint32_t> form = executor_->load({.name = model.name,
                                                         .file = model.file,
                                                         .inputs = model.inputs,
                                                         .outputs = model.outputs,
                                                         .max_batch = model.max_batch,
                                                         .form = model.form});
-    ready.status = form.status();
-    if (form.ok()) ready.forms.push_back(form.value());
+    if (!form.ok()) return form.status();
+    ready.forms.push_back(form.value());
+  }
+  return {};
+}
+
+serve::ProxyReady Loaded::load(const serve::LoadModels& command, int memory_fd) {
+  serve::ProxyReady ready;
+  ready.status = prepare(command, memory_fd);
+  if (ready.status.ok()) {
+    ready.status = load_models(command, ready);
+    if (!ready.status.ok()) ready.device = executor_->health();
   }
   ready.memory_bytes = resident_bytes();
   return ready;
@@ -131,7 +156,11 @@ serve::BatchRan Loaded::run(const serve::RunBatch& batch, Clock::time_point arri
                       .simulated_latency = batch.simulated_latency});
   ran.executed = Clock::now() - start;
   ran.status = written.status().within(where);
-  if (written.ok()) ran.output_bytes = written.value();
+  if (written.ok()) {
+    ran.output_bytes = written.value();
+  } else {
+    ran.device = executor_->health();
+  }
   return ran;
 }
 

@@ -56,7 +56,9 @@ Status BackendCore::refusal(const BatchArrived& event, Time now) const {
   const auto& gpulet = found->second;
   if (gpulet.phase() != GpuletPhase::ready || !gpulet.doomed.ok()) {
     return {StatusCode::unavailable,
-            name + " takes no batches: it is " + std::string(to_string(gpulet.phase()))};
+            name + " takes no batches: " +
+                (gpulet.doomed.ok() ? "it is " + std::string(to_string(gpulet.phase()))
+                                    : "its process is being ended")};
   }
   auto fits = gpulet.check(event.batch);
   if (!fits.ok()) return fits;
@@ -88,10 +90,15 @@ void BackendCore::on_event(ProxyRan& event, Now now) {
   const auto found = std::find_if(gpulet->held.begin(), gpulet->held.end(),
                                   [&](const auto& batch) { return batch.id == event.ran.id; });
   if (found == gpulet->held.end()) {
+    if (!gpulet->doomed.ok()) return;  // answered when that was decided
     kill(*gpulet,
          {StatusCode::malformed, "the process of gpulet " + std::to_string(event.gpulet.value) +
                                      " answered a batch that it does not hold"},
          now);
+    return;
+  }
+  if (event.ran.device == partition::DeviceHealth::lost) {
+    lose_device(*gpulet, event.ran.status, now);
     return;
   }
   const auto held = std::move(*found);

@@ -211,10 +211,16 @@ void BackendCore::on_event(ProxyStarted& event, Now now) {
 void BackendCore::on_event(ProxyLoaded& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->doomed.ok()) return;
+  if (event.device == partition::DeviceHealth::lost) {
+    lose_device(*gpulet, event.status, now);
+    return;
+  }
   if (!event.status.ok()) {
+    gpulet->blameless = event.device == partition::DeviceHealth::not_ready;
     kill(*gpulet, event.status, now);
     return;
   }
+  gpulet->found_share = event.found;
   remember_forms(*gpulet, event.forms);
   now.effects.push_back(ActivateShare{event.gpulet});
 }
@@ -235,6 +241,27 @@ void BackendCore::on_event(ShareActive& event, Now now) {
 void BackendCore::kill(HostedGpulet& gpulet, Status why, Now now) {
   now.effects.push_back(KillProxy{gpulet.id(), why});
   gpulet.doomed = std::move(why);
+}
+
+// Nothing that runs on the device goes on, and nothing that it answers from now on can be believed.
+void BackendCore::lose_device(const HostedGpulet& witness, const Status& why, Now now) {
+  const auto device = witness.device();
+  const bool all = options_.devices[device].traits.fault == partition::FaultReach::device;
+  const Status reason(StatusCode::unavailable, "device " + std::to_string(device) +
+                                                   " failed under " + name_of(witness.id()) + ": " +
+                                                   why.to_string());
+  for (HostedGpulet* gpulet : on_device_[device]) {
+    if (!all && gpulet != &witness) continue;
+    if (!has_process(gpulet->phase()) || !gpulet->doomed.ok()) continue;
+    gpulet->blameless = all;
+    kill(*gpulet, reason, now);
+    if (gpulet->phase() == GpuletPhase::ready) {
+      // Now, and not when the process has ended: what it held must not come back to it.
+      gpulet->told_restarting = true;
+      tell(gpulet->report(), now);
+    }
+    answer_all_unavailable(*gpulet, reason, now);
+  }
 }
 
 void BackendCore::on_event(AssignGpulet& event, Now now) {
@@ -273,6 +300,7 @@ void BackendCore::retire(HostedGpulet& gpulet, Now now) {
 void BackendCore::on_event(ProxyEnded& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
+  if (event.device == partition::DeviceHealth::not_ready) gpulet->blameless = true;
   const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
   answer_all_unavailable(*gpulet, why, now);
   if (gpulet->phase() == GpuletPhase::retiring) {
@@ -285,20 +313,21 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
 void BackendCore::give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now) {
   const bool was_ready = gpulet.phase() == GpuletPhase::ready;
   if (was_ready && now.time - gpulet.phase_since() >= options_.healthy_after) gpulet.restarts = 0;
-  if (!was_ready) ++gpulet.load_failures;
+  const bool blameless = std::exchange(gpulet.blameless, false);
+  if (!was_ready && !blameless) ++gpulet.load_failures;
   gpulet.status = why.ok() ? Status(StatusCode::unavailable, "its process ended") : why;
 
   // What is invalid once (a file that is no model, a share the device cannot give) stays so.
   const bool hopeless =
       why.code() == StatusCode::invalid || gpulet.load_failures >= options_.load_attempts;
-  if (!was_ready && hopeless) {
+  if (!was_ready && !blameless && hopeless) {
     gpulet.enter(GpuletPhase::failed, now.time);
   } else {
     gpulet.enter(GpuletPhase::restarting, now.time);
     gpulet.restart_at = now.time + restart_delay(gpulet.restarts++);
     plan_look(gpulet);
   }
-  tell(gpulet.report(), now);
+  if (!std::exchange(gpulet.told_restarting, false)) tell(gpulet.report(), now);
 }
 
 Duration BackendCore::restart_delay(std::uint32_t restarts) const {

@@ -23,9 +23,11 @@ Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
   }
   for (const GpuletReport& told : hello.gpulets) {
     if (told.state == GpuletState::gone) continue;  // on its way out, for the frontend before
-    gpulets_[told.id] = {
-        backend,  {hello.node, told.device}, told.size, told.models, told.state, told.status, false,
-        told.part};
+    gpulets_[told.id] = {backend,    {hello.node, told.device},
+                         told.size,  told.models,
+                         told.state, told.status,
+                         false,      told.part,
+                         told.found};
   }
   return {};
 }
@@ -84,6 +86,7 @@ bool Fleet::report(BackendId backend, const GpuletReport& report) {
   }
   found->second.state = report.state;
   found->second.status = report.status;
+  found->second.found = report.found;
   return true;
 }
 

@@ -57,8 +57,10 @@ GpuletReport HostedGpulet::report() const {
   report.size = size();
   for (const auto& [name, sizes] : sizes_)
     report.models.push_back({name, sizes.max_batch, sizes.version});
-  report.state = reported_state(phase_);
-  report.status = status;
+  const bool ends = told_restarting && phase_ == GpuletPhase::ready;
+  report.state = ends ? GpuletState::restarting : reported_state(phase_);
+  report.status = ends ? doomed : status;
+  report.found = found_share;
   report.part = asked_.part;
   return report;
 }

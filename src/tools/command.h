@@ -34,6 +34,7 @@ inline constexpr int kBadInput = 2;
 // `app` must live until the chosen run is over, and be complete by then.
 void add_completion_command(CLI::App& app, Run& chosen);
 void add_config_command(CLI::App& app, Run& chosen);
+void add_devices_command(CLI::App& app, Run& chosen);
 void add_infer_command(CLI::App& app, Run& chosen);
 void add_load_command(CLI::App& app, Run& chosen);
 void add_models_command(CLI::App& app, Run& chosen);

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     gpulet::tools::Run chosen;
     gpulet::tools::add_completion_command(app, chosen);
     gpulet::tools::add_config_command(app, chosen);
+    gpulet::tools::add_devices_command(app, chosen);
     gpulet::tools::add_infer_command(app, chosen);
     gpulet::tools::add_load_command(app, chosen);
     gpulet::tools::add_models_command(app, chosen);

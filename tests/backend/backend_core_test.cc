@@ -268,7 +268,7 @@ TEST(GpuletLife, RefusesWhatNoDeviceHereCanDo) {
     return reports.size() == 1 && reports[0].state == GpuletState::failed &&
            reports[0].status.code() == StatusCode::invalid;
   };
-  EXPECT_TRUE(refused(create(1, {"a"}, 3))) << "no such device";
+  EXPECT_TRUE(refused(create(1, {"a"}, 4))) << "no such device";
   EXPECT_TRUE(refused(create(1, {}))) << "no models";
   EXPECT_TRUE(refused(create(1, {"a"}, 2))) << "a simulated device without a profile";
   EXPECT_EQ(bench.phase(1), std::nullopt);
@@ -389,7 +389,7 @@ TEST(FrontendLink, IsToldOfWhatRunsWhenItComesBack) {
   const auto hellos = told<Hello>(bench.connect());
   ASSERT_EQ(hellos.size(), 1U);
   EXPECT_EQ(hellos[0].node, "n0");
-  EXPECT_EQ(hellos[0].devices.size(), 3U);
+  EXPECT_EQ(hellos[0].devices.size(), 4U);
   ASSERT_EQ(hellos[0].gpulets.size(), 2U) << "not of the one that is ending";
   EXPECT_EQ(hellos[0].gpulets[1].id, GpuletId{2});
   EXPECT_EQ(hellos[0].gpulets[1].state, GpuletState::ready);

@@ -45,6 +45,8 @@ inline DeviceOffer device(std::uint32_t number, const std::string& partitioning)
   return offer;
 }
 
+inline constexpr std::uint32_t kSharedFate = 3;  // the device whose faults reach all its gpulets
+
 class CoreBench {
  public:
   explicit CoreBench(BackendCoreOptions options = {}) : core_(with_devices(std::move(options))) {}
@@ -106,7 +108,9 @@ class CoreBench {
  private:
   static BackendCoreOptions with_devices(BackendCoreOptions options) {
     options.node = "n0";
-    options.devices = {device(0, "cpu_quota"), device(1, "cpu_quota"), device(2, "simulated")};
+    options.devices = {device(0, "cpu_quota"), device(1, "cpu_quota"), device(2, "simulated"),
+                       device(kSharedFate, "mps")};
+    options.devices[kSharedFate].traits.fault = partition::FaultReach::device;
     return options;
   }
 

@@ -8,14 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <optional>
 
 #include "gpulet/core/sha256.h"
-#include "gpulet/net/codec/codec.h"
-#include "gpulet/net/connection.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "gpulet/partition/drivers/simulated.h"
+#include "tests/backend/frontend_end.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
@@ -37,48 +35,6 @@ std::string model_sha256() {
   return hash.finish();
 }
 
-// The frontend's end of one connection: keeps what the backend says.
-class FrontendEnd : public net::ConnectionHandler {
- public:
-  explicit FrontendEnd(net::StreamSocket socket)
-      : connection_(net::Connection::start(std::move(socket), net::ConnectionOptions(), *this)) {}
-
-  void say(const serve::BackendCommand& command) { connection_->send(net::encode(command)); }
-  void send_rubbish() {
-    net::OutgoingFrame frame;
-    frame.head = "this is not a frame, whatever it may look like";
-    connection_->send(std::move(frame));
-  }
-  [[nodiscard]] bool closed() const { return closed_; }
-  template <typename Message>
-  [[nodiscard]] std::vector<Message> heard() const {
-    std::vector<Message> found;
-    for (const auto& message : messages_) {
-      if (const auto* one = std::get_if<Message>(&message)) found.push_back(*one);
-    }
-    return found;
-  }
-
- private:
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
-                                      std::span<const std::byte>) override {
-    auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
-    const std::span<std::byte> view(*memory);
-    return MutableBytes(std::move(memory), view);
-  }
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
-                MutableBytes payload) override {
-    auto decoded = net::decode_backend_message(header, message, payload.freeze());
-    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
-    messages_.push_back(std::move(decoded).value());
-  }
-  void on_closed(const Status&) override { closed_ = true; }
-
-  std::deque<serve::BackendMessage> messages_;
-  bool closed_ = false;
-  std::shared_ptr<net::Connection> connection_;
-};
-
 std::shared_ptr<const profile::ProfileSet> profiles() {
   profile::Profile measured;
   measured.name = "sim";
@@ -97,6 +53,7 @@ HostedDevice device(std::uint32_t number, const std::string& partitioning,
   made.offer.device.partitioning = partitioning;
   made.offer.device.sizes = {{20}, {100}};
   made.offer.mechanism = driver->mechanism();
+  made.offer.traits = driver->traits();
   made.driver = std::move(driver);
   made.proxy_program = GPULET_PROXY_SIMULATED;
   return made;

@@ -110,6 +110,15 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().devices[0].cores, (std::vector<std::uint32_t>{0, 1}));
 }
 
+TEST(BackendConfig, OneEntryOfGpusNeedNotNameThem) {
+  const auto config =
+      parse_backend(backend(R"(,"devices":[{"type":"cpu","partitioning":"cpu_quota","cores":[0]},
+                             {"type":"h200","count":4,"partitioning":"mps"}])"),
+                    "f.json");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config.value().devices[1].gpu, "");
+}
+
 TEST(BackendConfig, ErrorsNamePlaceValueAndMend) {
   expect_errors(
       {
@@ -120,6 +129,10 @@ TEST(BackendConfig, ErrorsNamePlaceValueAndMend) {
                R"(,"devices":[{"type":"c","partitioning":"cpu_quota","cores":[0]},{"type":"d","partitioning":"cpu_quota"}])"),
            "/devices/1: a device partitioned by cpu_quota stands beside others and has no cores; "
            "add \"cores\", for example \"cores\":[0]"},
+          {backend(
+               R"(,"devices":[{"type":"a","partitioning":"mps","gpu":0},{"type":"b","partitioning":"green"}])"),
+           "/devices/1: a device partitioned by green stands beside others on GPUs and says not "
+           "which GPU it is; add \"gpu\", for example \"gpu\":0"},
           {backend(R"(,"devices":[{"type":"v100","partitioning":"simulated"}])"),
            "/devices/0: a simulated device answers from the profile \"v100\", and this file names "
            "no profiles; "

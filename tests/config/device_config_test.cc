@@ -44,6 +44,42 @@ TEST(ClusterConfig, FillsInTheDefaults) {
   EXPECT_EQ(read.memory_mb, 0);
 }
 
+TEST(ClusterConfig, AGpuIsNamedByNumberOrUuid) {
+  const auto gpu_of = [](const std::string& members) {
+    const auto nodes = parse_cluster(device(members), "f.json");
+    return nodes.ok() ? nodes.value()[0].devices[0].gpu : nodes.status().to_string();
+  };
+  EXPECT_EQ(gpu_of(R"("partitioning":"mps")"), "");
+  EXPECT_EQ(gpu_of(R"("partitioning":"mps","gpu":"0")"), "0");
+  EXPECT_EQ(gpu_of(R"("partitioning":"green","gpu":12)"), "12");
+  EXPECT_EQ(gpu_of(R"("partitioning":"green","count":1,"gpu":"GPU-5c3d")"), "GPU-5c3d");
+}
+
+TEST(ClusterConfig, AGpuThatIsNoneIsRefused) {
+  const std::string at = "/nodes/0/devices/0/gpu: ";
+  const std::string mend =
+      "write its number or its UUID, as `gpulet devices` tells them: 0 or \"GPU-5c3d...\"";
+  expect_errors(
+      {
+          {device(R"("partitioning":"mig","gpu":0)"),
+           at + "a gpu belongs to devices partitioned by mps or green; this one says mig; take the "
+                "gpu out"},
+          {device(R"("partitioning":"mps","count":2,"gpu":0)"),
+           at + "2 devices cannot be one GPU; describe each with its own gpu, or take the gpu out"},
+          {device(R"("partitioning":"mps","gpu":"cuda:0")"),
+           at + "\"cuda:0\" names no GPU; " + mend},
+          {device(R"("partitioning":"mps","gpu":"GPU-")"), at + "\"GPU-\" names no GPU; " + mend},
+          {device(R"("partitioning":"mps","gpu":"00")"), at + "\"00\" names no GPU; " + mend},
+          {device(R"("partitioning":"mps","gpu":-1)"),
+           at + "-1 is not allowed here; write a whole number from 0 to 4095"},
+          {R"({"nodes":[{"name":"n0","devices":[{"type":"a","partitioning":"mps","gpu":1},
+              {"type":"b","partitioning":"green","gpu":"1"}]}]})",
+           "/nodes/0/devices/1/gpu: gpu \"1\" is listed twice in this node; describe every GPU "
+           "once"},
+      },
+      parse_cluster);
+}
+
 TEST(ClusterConfig, ErrorsNamePlaceValueAndMend) {
   const std::string at = "/nodes/0/devices/0/";
   expect_errors(

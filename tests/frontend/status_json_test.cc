@@ -49,8 +49,11 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_DOUBLE_EQ(told["frontend"]["uptime_s"], 4);
   const json& device = told["nodes"][0]["devices"][0];
   EXPECT_EQ(device["mechanism"], "cgroup v1");
+  EXPECT_EQ(device["traits"]["change"], "new_process");
+  EXPECT_EQ(device["traits"]["fault"], "process");
   const json& gpulet = device["gpulets"][0];
   EXPECT_EQ(gpulet["size"], 40);
+  EXPECT_EQ(gpulet["sms"], 0);
   EXPECT_EQ(gpulet["state"], "ready");
   EXPECT_DOUBLE_EQ(gpulet["mean_batch"], 2.5);
   EXPECT_DOUBLE_EQ(gpulet["batch_fill"], 0.5);

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
+#include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/gpu/fake_mps.h"
 
 namespace gpulet::testing {
 namespace {
@@ -103,6 +106,30 @@ TEST(FailuresTest, ClientThatGoesAwayCostsNobodyElseAnything) {
   }
   ASSERT_TRUE(steady.run_until([&] { return steady.replies().size() == end - 1; }, seconds(10)));
   EXPECT_EQ(one_answer_each(steady, 1, end).refused, 0U);
+}
+
+TEST(FailuresTest, AFatalFaultOfAGpuEndsAllItsProcessesAndCostsNoRequest) {
+  const support::FakeGpus gpus("gpu\nuuid GPU-1234\nmemory_mib 81920\n");
+  const support::FakeMps mps;
+  Cluster cluster({{"a", 4, 10'000, 40}, {"b", 4, 10'000, 40}});
+  cluster.add_mps_backend("n0", {.nvml = support::FakeGpus::nvml(), .mps = mps.options()});
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  std::uint64_t end = client.load(byte_request("a", 0), 40, seconds(1), 1, 1, seconds(10));
+  const auto before = cluster.proxies("n0");
+  mps.tell("status", "FAULT\n");
+  mps.tell("fault");
+  for (int k = 0; k < 4; ++k) client.send(byte_request("a", end++));
+  for (int k = 0; k < 4; ++k) client.send(byte_request("b", end++));
+  ASSERT_TRUE(client.run_until([&] { return !mps.recorded("refused").empty(); }, seconds(10)));
+  mps.forget("fault");
+  mps.forget("status");
+  end = client.load(byte_request("b", 0), 40, seconds(1), end, 2, seconds(10));
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
+  EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
+  for (const pid_t process : cluster.proxies("n0")) {
+    EXPECT_EQ(std::count(before.begin(), before.end(), process), 0) << "one of before the fault";
+  }
 }
 
 }  // namespace

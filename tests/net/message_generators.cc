@@ -46,6 +46,14 @@ PlanPart any_part() {
           })};
 }
 
+partition::FoundShare any_found() {
+  return {*rc::gen::arbitrary<bool>(), any_index(), any_index()};
+}
+
+partition::DeviceHealth any_health() {
+  return static_cast<partition::DeviceHealth>(*rc::gen::inRange(0, 3));
+}
+
 GpuletReport any_report() {
   GpuletReport report;
   report.id = {any_number()};
@@ -55,6 +63,7 @@ GpuletReport any_report() {
   report.state = static_cast<GpuletState>(*rc::gen::inRange(1, 6));
   report.status = any_status();
   report.part = any_part();
+  report.found = any_found();
   return report;
 }
 
@@ -67,6 +76,9 @@ DeviceOffer any_device(const std::string& node) {
   offer.device.max_partitions = any_index();
   offer.device.memory_mb = any_amount();
   offer.mechanism = any_name();
+  offer.traits = {1 + any_amount(), static_cast<partition::ChangeOfSize>(*rc::gen::inRange(0, 2)),
+                  static_cast<partition::FaultReach>(*rc::gen::inRange(0, 2)),
+                  *rc::gen::arbitrary<bool>()};
   return offer;
 }
 
@@ -140,10 +152,10 @@ bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.model
 bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
-         a.state == b.state && a.status == b.status && a.part == b.part;
+         a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
-  return a.device == b.device && a.mechanism == b.mechanism;
+  return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits;
 }
 bool equal(const Hello& a, const Hello& b) {
   return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets);
@@ -193,11 +205,12 @@ bool equal(const RunBatch& a, const RunBatch& b) {
          a.start_within == b.start_within && a.simulated_latency == b.simulated_latency;
 }
 bool equal(const ProxyReady& a, const ProxyReady& b) {
-  return a.status == b.status && a.memory_bytes == b.memory_bytes && a.forms == b.forms;
+  return a.status == b.status && a.memory_bytes == b.memory_bytes && a.forms == b.forms &&
+         a.found == b.found && a.device == b.device;
 }
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
-         a.queued == b.queued && a.executed == b.executed;
+         a.queued == b.queued && a.executed == b.executed && a.device == b.device;
 }
 template <typename Empty>
 requires std::is_empty_v<Empty>
@@ -332,11 +345,13 @@ ProxyMessage any_proxy_message() {
     case 0:
       return ProxyIdle{};
     case 1:
-      return ProxyReady{any_status(), any_number(), some([] { return any_index(); })};
+      return ProxyReady{any_status(), any_number(), some([] { return any_index(); }), any_found(),
+                        any_health()};
     default:
       break;
   }
-  return BatchRan{{any_number()}, any_status(), any_number(), any_duration(), any_duration()};
+  return BatchRan{{any_number()}, any_status(),   any_number(),
+                  any_duration(), any_duration(), any_health()};
 }
 
 bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(a, b); }

@@ -168,6 +168,8 @@ TEST(CpuQuota, RefusesCoresThatItDoesNotHave) {
 TEST(SimulatedDriver, HoldsTheContractAndControlsNothing) {
   const auto driver = make_simulated_driver();
   EXPECT_EQ(driver->mechanism(), "simulated");
+  EXPECT_EQ(driver->traits().fault, FaultReach::process);
+  EXPECT_FALSE(driver->end({1}, 1)) << "whoever started a process may kill it";
   EXPECT_EQ(driver->grant({1}, {0}).status().code(), StatusCode::invalid);
   EXPECT_TRUE(driver->grant({1}, {40}).ok());
   EXPECT_FALSE(driver->grant({1}, {40}).ok());

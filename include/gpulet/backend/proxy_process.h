@@ -10,8 +10,8 @@
 //
 // Single-strand type on the executor given; callbacks come from there, never from within a call,
 // and on_exit is the last one. Destroying it (also inside a callback) kills the process, waits for
-// its end and makes no more callbacks. The parent's thread that starts a proxy must outlive it:
-// proxies die with that thread.
+// its end and makes no more callbacks (but `end`). The parent's thread that starts a proxy must
+// outlive it: proxies die with that thread.
 #pragma once
 
 #include <sys/types.h>
@@ -50,6 +50,9 @@ struct ProxyCallbacks {
   // The process has ended and every answer that it gave was told; batches without one have none.
   // ok: it ended by itself with exit code 0. Otherwise how it ended, or why it was killed.
   std::function<void(Status reason)> on_exit;
+  // Asked, within whatever call decides so, when a process that was given models must be ended.
+  // True: somebody sees to it, and it will end in a while. Empty, or false: it is killed.
+  std::function<bool(pid_t process)> end{};
 };
 
 class ProxyProcess {
@@ -80,7 +83,7 @@ class ProxyProcess {
 
   // Lets it finish what it was given and end; kills it after `deadline`.
   void stop(Duration deadline);
-  // SIGKILL; on_exit will give the reason.
+  // Ends it, by SIGKILL where nobody else does; on_exit will give the reason.
   void kill(Status reason);
 
   ~ProxyProcess();

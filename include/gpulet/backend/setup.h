@@ -5,12 +5,15 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gpulet/backend/model_store.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
+#include "gpulet/gpu/nvml.h"
 #include "gpulet/partition/driver.h"
+#include "gpulet/partition/drivers/mps_daemon.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/serve/messages.h"
 
@@ -24,11 +27,24 @@ struct HostedDevice {
 
 struct Setup {
   config::BackendConfig config;
-  std::vector<HostedDevice> devices;  // by number
+  std::vector<HostedDevice> devices;  // by number, without those that are absent
   ModelStore store;
   std::shared_ptr<const profile::ProfileSet> profiles;  // null where no device is simulated
+  // GPUs of the file that cannot be used here, and why: a line each.
+  std::vector<std::string> absent{};
 };
 
-[[nodiscard]] Result<Setup> make_setup(const config::BackendConfig& config);
+// Where NVIDIA's part of a machine is found; tests have their own.
+struct GpuPlaces {
+  std::filesystem::path nvml = gpu::Nvml::kLibrary;
+  // Without a directory: below /run for root, else below XDG_RUNTIME_DIR or the folder for
+  // temporary files.
+  partition::MpsOptions mps{};
+};
+
+// Starts the daemons that its devices need. A GPU that cannot be used is absent, unless nothing
+// else is left: then that is the failure.
+[[nodiscard]] Result<Setup> make_setup(const config::BackendConfig& config,
+                                       const GpuPlaces& places = {});
 
 }  // namespace gpulet::backend

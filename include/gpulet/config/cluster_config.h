@@ -30,6 +30,9 @@ struct DeviceConfig {
   double memory_mb = 0;  // 0: not limited
   std::vector<std::uint32_t>
       cores;  // cpu_quota only: the cores of each device; `count` devices take them in equal runs
+  // mps and green only: which GPU of its machine the one device is, by number or by UUID or the
+  // start of one ("0", "GPU-5c3d"). Empty: `count` devices take the machine's GPUs in order.
+  std::string gpu{};
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
 };
 

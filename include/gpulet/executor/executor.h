@@ -15,6 +15,7 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
+#include "gpulet/partition/found_device.h"
 
 namespace gpulet::executor {
 
@@ -38,6 +39,18 @@ struct BatchToRun {
 class Executor {
  public:
   virtual ~Executor() = default;
+
+  // What this process was given of its device. Asked once, before anything is loaded; it may be the
+  // first use of the device. An executor whose device holds no shares by itself says so. Fails with
+  // unavailable where the device cannot be used; health() says whether it may be later.
+  [[nodiscard]] virtual Result<partition::FoundShare> found_share() {
+    return partition::FoundShare{};
+  }
+
+  // How the device is, asked after a failure.
+  [[nodiscard]] virtual partition::DeviceHealth health() const {
+    return partition::DeviceHealth::works;
+  }
 
   // Loads and warms. Returns the form in which the model is kept, a number that means something to
   // this executor only: it spares the next load of the same file on this kind of device finding

@@ -18,8 +18,15 @@
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/partition/traits.h"
 
 namespace gpulet::partition {
+
+// Variables by which a gpulet's process is told what it must find on its device before it may
+// serve: its share in percent, held by the device's own means; and how many SMs the whole device
+// has, where that is known. A process that cannot tell does not serve (proxy/share_check.h).
+inline constexpr const char* kExpectedShareVariable = "GPULET_EXPECTED_SHARE";
+inline constexpr const char* kDeviceSmsVariable = "GPULET_DEVICE_SMS";
 
 struct Grant {
   std::map<std::string, std::string>
@@ -32,6 +39,7 @@ class PartitionDriver {
 
   // What holds the shares, for the status: "cgroup v1", "cgroup v2", "pacing", "simulated", ...
   [[nodiscard]] virtual std::string mechanism() const = 0;
+  [[nodiscard]] virtual Traits traits() const { return {}; }
 
   // Reserves the share for that gpulet. A second grant for one id is a bug.
   [[nodiscard]] virtual Result<Grant> grant(GpuletId gpulet, Share share) = 0;
@@ -40,6 +48,13 @@ class PartitionDriver {
   [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;
   // The share is in force when this returns.
   [[nodiscard]] virtual Status activate(GpuletId gpulet) = 0;
+  // Whether what holds the shares is at work now. While it is not, a grant fails with unavailable,
+  // and asking again later helps.
+  [[nodiscard]] virtual bool ready() const { return true; }
+  // The process does not end by itself, and must. True: the driver ends it, in a while, on a thread
+  // of its own, and nobody else may kill it before; called again for the same process, it says so
+  // again. False: it may be killed at once. REQUIRES: the process was not waited for yet.
+  [[nodiscard]] virtual bool end(GpuletId /*gpulet*/, pid_t /*process*/) { return false; }
   // Forgets the gpulet and removes everything made for it. Never fails; unknown ids are ignored.
   virtual void release(GpuletId gpulet) = 0;
 };

@@ -4,6 +4,10 @@
 // came by, unless that is gone: then none. Losing the frontend changes nothing for the gpulets; the
 // next one is told of them.
 //
+// A fatal fault of a device whose gpulets share their fate (partition::Traits) ends the processes
+// of all of them; what they held is answered as for a process that died, and each is started anew
+// with its growing delay for as long as the device takes none.
+//
 // Pure: events and the time come in, effects go out, in the order in which they must be carried
 // out. One thread at a time. Failures are effects (reports and refusals); only bugs throw.
 #pragma once
@@ -106,6 +110,7 @@ class BackendCore {
   void remember_forms(const HostedGpulet& gpulet, const std::vector<std::uint32_t>& forms);
   void start(HostedGpulet& gpulet, Now now);
   void kill(HostedGpulet& gpulet, Status why, Now now);
+  void lose_device(const HostedGpulet& witness, const Status& why, Now now);
   void retire(HostedGpulet& gpulet, Now now);
   void give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now);
   void look_at(HostedGpulet& gpulet, Now now);

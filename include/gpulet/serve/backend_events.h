@@ -63,6 +63,8 @@ struct ProxyLoaded {
   GpuletId gpulet;
   Status status;
   std::vector<std::uint32_t> forms{};  // of its models, in their order
+  partition::FoundShare found{};
+  partition::DeviceHealth device = partition::DeviceHealth::works;
 };
 struct ShareActive {
   GpuletId gpulet;
@@ -76,6 +78,8 @@ struct ProxyRan {
 struct ProxyEnded {
   GpuletId gpulet;
   Status reason;  // how the process ended, or why it could not be made
+  // not_ready: it could not be made for the device's sake.
+  partition::DeviceHealth device = partition::DeviceHealth::works;
 };
 
 struct TimePassed {};  // next_wakeup() has come

@@ -25,6 +25,7 @@ struct FleetGpulet {
   Status status;
   bool retiring = false;  // told to finish and end
   PlanPart part{};        // as its backend was last told
+  partition::FoundShare found{};
 };
 
 struct FleetBackend {

@@ -55,12 +55,15 @@ class HostedGpulet {
   [[nodiscard]] std::size_t output_capacity() const { return output_capacity_; }
 
   // ---- what BackendCore keeps here
-  Status status;                    // why failed or restarting
-  Status doomed;                    // why the process is being killed; ok: it is not
-  std::deque<HeldBatch> held;       // in the order they were sent
-  Time last_progress{};             // of the process, while it holds batches
-  std::uint32_t load_failures = 0;  // in a row
-  std::uint32_t restarts = 0;       // since it was last healthy
+  Status status;                      // why failed or restarting
+  Status doomed;                      // why the process is being killed; ok: it is not
+  bool blameless = false;             // its process ends for the device's sake, not for its own
+  bool told_restarting = false;       // before the process has ended
+  partition::FoundShare found_share;  // by its last process that loaded
+  std::deque<HeldBatch> held;         // in the order they were sent
+  Time last_progress{};               // of the process, while it holds batches
+  std::uint32_t load_failures = 0;    // in a row
+  std::uint32_t restarts = 0;         // since it was last healthy
   Time restart_at = kNever;
   Time look = kNever;  // the earliest time at which it is going to be looked at
 

@@ -17,6 +17,8 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
+#include "gpulet/partition/found_device.h"
+#include "gpulet/partition/traits.h"
 #include "gpulet/schedule/cluster.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/reconcile.h"
@@ -125,11 +127,14 @@ struct GpuletReport {
   GpuletState state = GpuletState::preparing;
   Status status;    // why failed or restarting
   PlanPart part{};  // as it was last told
+  // What its process was given; empty where the device does not tell, or it has not loaded.
+  partition::FoundShare found{};
 };
 
 struct DeviceOffer {
   schedule::Device device;
   std::string mechanism;  // what holds its shares
+  partition::Traits traits{};
 };
 
 // First message on a connection. A backend whose frontend came back tells of the gpulets that still
@@ -241,6 +246,8 @@ struct ProxyReady {
   Status status;                       // of loading everything
   std::uint64_t memory_bytes = 0;      // resident, once loaded
   std::vector<std::uint32_t> forms{};  // of the models, in their order: what LoadModel::form is for
+  partition::FoundShare found{};
+  partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
 };
 
 struct BatchRan {
@@ -249,6 +256,7 @@ struct BatchRan {
   std::uint64_t output_bytes = 0;
   Duration queued{};  // in the proxy
   Duration executed{};
+  partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
 };
 
 using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;

@@ -36,6 +36,7 @@ void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   to->set_state(static_cast<std::uint32_t>(report.state));
   net::to_wire(report.status, to->mutable_status());
   to_wire(report.part, to->mutable_part());
+  net::to_wire(report.found, to->mutable_found());
 }
 
 void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
@@ -47,6 +48,10 @@ void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
   to->set_max_partitions(device.max_partitions);
   to->set_memory_mb(device.memory_mb);
   to->set_mechanism(offer.mechanism);
+  to->set_step_percent(offer.traits.step_percent);
+  to->set_change(static_cast<std::uint32_t>(offer.traits.change));
+  to->set_fault_reach(static_cast<std::uint32_t>(offer.traits.fault));
+  to->set_limits_memory(offer.traits.limits_memory);
 }
 
 OutgoingFrame encode_one(const serve::Hello& hello) {
@@ -180,7 +185,20 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
   }
   report.status = fields.status(message.status());
   report.part = read_part(message.part(), fields);
+  report.found = FieldReader::found(message.found());
   return report;
+}
+
+partition::Traits read_traits(const wire::Device& message, FieldReader& fields) {
+  partition::Traits traits;
+  const double step = fields.amount(message.step_percent(), "devices.step_percent");
+  if (step > 0) traits.step_percent = step;  // 0: a peer that does not tell
+  traits.change =
+      fields.one_of(message.change(), partition::ChangeOfSize::in_place, "devices.change");
+  traits.fault =
+      fields.one_of(message.fault_reach(), partition::FaultReach::device, "devices.fault_reach");
+  traits.limits_memory = message.limits_memory();
+  return traits;
 }
 
 serve::DeviceOffer read_device(const wire::Device& message, const std::string& node,
@@ -197,6 +215,7 @@ serve::DeviceOffer read_device(const wire::Device& message, const std::string& n
   offer.device.max_partitions = message.max_partitions();
   offer.device.memory_mb = fields.amount(message.memory_mb(), "devices.memory_mb");
   offer.mechanism = fields.name(message.mechanism(), "devices.mechanism");
+  offer.traits = read_traits(message, fields);
   return offer;
 }
 

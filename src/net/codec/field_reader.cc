@@ -96,6 +96,10 @@ Status FieldReader::status(const wire::Status& value) {
           text(value.message(), "status.message", kMaxStatusMessageBytes)};
 }
 
+partition::FoundShare FieldReader::found(const wire::FoundShare& value) {
+  return {value.held(), value.sms(), value.device_sms()};
+}
+
 std::vector<TensorSpec> FieldReader::unchecked_tensors(
     const google::protobuf::RepeatedPtrField<wire::Tensor>& values, std::string_view field) {
   std::vector<TensorSpec> specs;

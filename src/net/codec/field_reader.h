@@ -16,6 +16,7 @@
 #include "gpulet/core/time.h"
 #include "gpulet/net/codec/frame.h"
 #include "gpulet/net/codec/limits.h"
+#include "gpulet/partition/found_device.h"
 
 namespace gpulet::net {
 
@@ -37,6 +38,14 @@ class FieldReader {
   [[nodiscard]] std::uint32_t batch(std::uint32_t requests, std::string_view field,
                                     std::uint32_t least);
   [[nodiscard]] Status status(const wire::Status& value);
+  [[nodiscard]] static partition::FoundShare found(const wire::FoundShare& value);
+  // An enumeration whose values are 0..last.
+  template <typename Enumeration>
+  [[nodiscard]] Enumeration one_of(std::uint32_t value, Enumeration last, std::string_view field) {
+    if (value <= static_cast<std::uint32_t>(last)) return static_cast<Enumeration>(value);
+    fail(field, "no peer of this version knows " + std::to_string(value));
+    return {};
+  }
   // Of a model: every dimension is at least 1.
   [[nodiscard]] std::vector<TensorSpec> tensors(
       const google::protobuf::RepeatedPtrField<wire::Tensor>& values, std::string_view field);

@@ -58,6 +58,8 @@ OutgoingFrame encode_one(const serve::ProxyReady& ready) {
   to_wire(ready.status, message.mutable_status());
   message.set_memory_bytes(ready.memory_bytes);
   for (const std::uint32_t form : ready.forms) message.add_forms(form);
+  to_wire(ready.found, message.mutable_found());
+  message.set_device(static_cast<std::uint32_t>(ready.device));
   return make_frame(MessageType::proxy_ready, message, {});
 }
 
@@ -68,6 +70,7 @@ OutgoingFrame encode_one(const serve::BatchRan& ran) {
   message.set_output_bytes(ran.output_bytes);
   message.set_queued_us(to_microseconds(ran.queued));
   message.set_executed_us(to_microseconds(ran.executed));
+  message.set_device(static_cast<std::uint32_t>(ran.device));
   return make_frame(MessageType::batch_ran, message, {});
 }
 
@@ -165,6 +168,8 @@ Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
           header.type, message,
           [](const wire::ProxyReady& ready, FieldReader& fields) -> ProxyMessage {
             serve::ProxyReady read{fields.status(ready.status()), ready.memory_bytes()};
+            read.found = FieldReader::found(ready.found());
+            read.device = fields.one_of(ready.device(), partition::DeviceHealth::lost, "device");
             if (fields.count(static_cast<std::size_t>(ready.forms_size()), kMaxModels, "forms")) {
               read.forms.assign(ready.forms().begin(), ready.forms().end());
             }
@@ -173,11 +178,13 @@ Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
     case MessageType::batch_ran:
       return decode_often<ProxyMessage, wire::BatchRan>(
           header.type, message, [](const wire::BatchRan& ran, FieldReader& fields) -> ProxyMessage {
-            return serve::BatchRan{{ran.id()},
-                                   fields.status(ran.status()),
-                                   ran.output_bytes(),
-                                   fields.duration(ran.queued_us(), "queued_us"),
-                                   fields.duration(ran.executed_us(), "executed_us")};
+            return serve::BatchRan{
+                {ran.id()},
+                fields.status(ran.status()),
+                ran.output_bytes(),
+                fields.duration(ran.queued_us(), "queued_us"),
+                fields.duration(ran.executed_us(), "executed_us"),
+                fields.one_of(ran.device(), partition::DeviceHealth::lost, "device")};
           });
     default:
       return not_expected(header.type, "a proxy");

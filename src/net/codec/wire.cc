@@ -60,6 +60,12 @@ std::string to_valid_text(const std::string& text, std::size_t max_bytes) {
   return valid;
 }
 
+void to_wire(const partition::FoundShare& found, wire::FoundShare* to) {
+  to->set_held(found.held);
+  to->set_sms(found.sms);
+  to->set_device_sms(found.device_sms);
+}
+
 void to_wire(const Status& status, wire::Status* to) {
   if (status.ok()) return;
   to->set_code(static_cast<std::uint32_t>(status.code()));

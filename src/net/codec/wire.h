@@ -21,6 +21,7 @@ namespace gpulet::net {
 // Rounded up, so that a short time does not become none; within what the other side accepts.
 [[nodiscard]] std::uint64_t to_microseconds(Duration duration);
 void to_wire(const Status& status, wire::Status* to);
+void to_wire(const partition::FoundShare& found, wire::FoundShare* to);
 void to_wire(const std::vector<TensorSpec>& specs,
              google::protobuf::RepeatedPtrField<wire::Tensor>* to);
 

@@ -207,10 +207,18 @@ void Cluster::add_real_backend(const std::string& node) {
                               std::to_string(core) + "]}"));
 }
 
-void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file) {
+void Cluster::add_mps_backend(const std::string& node, const backend::GpuPlaces& places) {
+  start_backend(node,
+                write_backend_config(node, "gpulet-proxy-fake-gpu",
+                                     R"({"type":"card","partitioning":"mps"})"),
+                places);
+}
+
+void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file,
+                            const backend::GpuPlaces& places) {
   const Result<config::BackendConfig> config = config::load_backend(config_file);
   must(config.status());
-  Result<backend::Setup> setup = backend::make_setup(config.value());
+  Result<backend::Setup> setup = backend::make_setup(config.value(), places);
   must(setup.status());
   on_daemons(
       [&] { backends_[node] = backend::BackendDaemon::start(io_, std::move(setup).value()); });

@@ -45,7 +45,9 @@ class Cluster {
                    const std::string& type = "card");
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
-  // The same as a process of its own; its process id.
+  // A node with one GPU divided by MPS, all of it stand-ins: tests/support/gpu/fake_gpu_proxy.cc.
+  void add_mps_backend(const std::string& node, const backend::GpuPlaces& places);
+  // A node of simulated devices as a process of its own; its process id.
   pid_t spawn_backend(const std::string& node, std::uint32_t devices = 1);
 
   // Waits until every model is served, or throws.
@@ -77,7 +79,8 @@ class Cluster {
   [[nodiscard]] std::filesystem::path write_simulated_config(const std::string& node,
                                                              std::uint32_t devices,
                                                              const std::string& type) const;
-  void start_backend(const std::string& node, const std::filesystem::path& config_file);
+  void start_backend(const std::string& node, const std::filesystem::path& config_file,
+                     const backend::GpuPlaces& places = {});
 
   std::filesystem::path directory_;
   frontend::Setup setup_;

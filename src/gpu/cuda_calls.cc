@@ -1,0 +1,143 @@
+#include "gpu/cuda_calls.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "gpulet/gpu/cuda_driver.h"
+
+namespace gpulet::gpu {
+namespace {
+
+namespace abi = cuda_abi;
+
+// Nobody can serve now; the driver's words say why.
+constexpr abi::Return kUnavailable[] = {
+    abi::kNotInitialized,      abi::kDeinitialized,     abi::kStubLibrary,
+    abi::kDeviceUnavailable,   abi::kNoDevice,          abi::kOperatingSystem,
+    abi::kNotSupported,        abi::kSystemNotReady,    abi::kSystemDriverMismatch,
+    abi::kMpsConnectionFailed, abi::kMpsServerNotReady, abi::kMpsMaxClientsReached};
+constexpr abi::Return kInvalid[] = {abi::kInvalidValue, abi::kInvalidResourceType,
+                                    abi::kInvalidResourceConfiguration};
+
+template <std::size_t kCount>
+bool is_among(const abi::Return (&codes)[kCount], abi::Return code) {
+  return std::find(std::begin(codes), std::end(codes), code) != std::end(codes);
+}
+
+StatusCode kind_of(abi::Return code) {
+  if (is_among(kUnavailable, code)) return StatusCode::unavailable;
+  if (is_among(kInvalid, code)) return StatusCode::invalid;
+  return code == abi::kInvalidDevice ? StatusCode::not_found : StatusCode::internal;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const CudaCalls>> CudaCalls::load(const std::filesystem::path& library) {
+  Result<SharedLibrary> opened = SharedLibrary::open(library);
+  if (!opened.ok()) {
+    return Status(StatusCode::unavailable,
+                  "CUDA's driver library is not here (" + opened.status().message() +
+                      "); install NVIDIA's driver, or give the container its GPUs");
+  }
+  const std::shared_ptr<CudaCalls> calls(new CudaCalls(std::move(opened).value()));
+  if (Status found = calls->find_functions(); !found.ok()) return found;
+  if (const abi::Return code = calls->init_(0); code != abi::kSuccess) {
+    const Status failed = calls->failure(code, "CUDA does not start");
+    return Status(StatusCode::unavailable, failed.message());
+  }
+  calls->find_green_functions();
+  return std::shared_ptr<const CudaCalls>(calls);
+}
+
+Status CudaCalls::find_functions() {
+  Symbols symbols(library_);
+  symbols.require("cuInit", init_);
+  symbols.require("cuGetErrorName", error_name_);
+  symbols.require("cuGetErrorString", error_string_);
+  symbols.require("cuDriverGetVersion", driver_get_version);
+  symbols.require("cuDeviceGetCount", device_get_count);
+  symbols.require("cuDeviceGet", device_get_);
+  symbols.require("cuDeviceGetUuid_v2", device_get_uuid);
+  symbols.require("cuDeviceGetAttribute", device_get_attribute_);
+  symbols.require("cuDevicePrimaryCtxRetain", primary_context_retain);
+  symbols.require("cuDevicePrimaryCtxRelease_v2", primary_context_release);
+  symbols.require("cuCtxPushCurrent_v2", context_push_current);
+  symbols.require("cuCtxPopCurrent_v2", context_pop_current);
+  symbols.require("cuStreamCreate", stream_create);
+  symbols.require("cuStreamDestroy_v2", stream_destroy);
+  return symbols.status();
+}
+
+void CudaCalls::find_green_functions() {
+  Symbols symbols(library_);
+  symbols.find("cuDeviceGetDevResource", device_get_resource);
+  symbols.find("cuDevSmResourceSplitByCount", sm_resource_split_by_count);
+  symbols.find("cuDevResourceGenerateDesc", resource_generate_descriptor);
+  symbols.find("cuGreenCtxCreate", green_context_create);
+  symbols.find("cuGreenCtxDestroy", green_context_destroy);
+  symbols.find("cuGreenCtxGetDevResource", green_context_get_resource);
+  symbols.find("cuCtxFromGreenCtx", context_from_green_context);
+  const Result<std::uint32_t> own = version();
+  if (own.ok() && own.value() >= kGreenStreamsSince)
+    symbols.find("cuGreenCtxStreamCreate", green_context_stream_create);
+}
+
+Status CudaCalls::failure(abi::Return code, const std::string& what) const {
+  const char* name = nullptr;
+  const char* words = nullptr;
+  (void)error_name_(code, &name);
+  (void)error_string_(code, &words);
+  return {kind_of(code), what + " (" + (words != nullptr ? words : "no words for it") + ", " +
+                             (name != nullptr ? name : "CUDA's") + ' ' + std::to_string(code) +
+                             ')'};
+}
+
+Result<std::uint32_t> CudaCalls::version() const {
+  int version = 0;
+  if (const abi::Return code = driver_get_version(&version); code != abi::kSuccess)
+    return failure(code, "the driver does not tell its version");
+  return static_cast<std::uint32_t>(version);
+}
+
+Status CudaCalls::can_divide() const {
+  const Result<std::uint32_t> own = version();
+  if (!own.ok()) return own.status();
+  const bool whole = device_get_resource != nullptr && sm_resource_split_by_count != nullptr &&
+                     resource_generate_descriptor != nullptr && green_context_create != nullptr &&
+                     green_context_destroy != nullptr && green_context_get_resource != nullptr &&
+                     context_from_green_context != nullptr;
+  if (own.value() >= kGreenSince && whole) return {};
+  return {StatusCode::unavailable,
+          "green contexts take a driver for CUDA " + cuda_version_text(kGreenSince) +
+              " or later, and this one is for " + cuda_version_text(own.value()) +
+              "; install a newer driver, or divide the GPU by mps"};
+}
+
+Result<abi::Device> CudaCalls::device(std::uint32_t number) const {
+  abi::Device device = 0;
+  const abi::Return code = device_get_(&device, static_cast<int>(number));
+  if (code == abi::kSuccess) return device;
+  return failure(code, "this process has no GPU " + std::to_string(number));
+}
+
+Result<std::uint32_t> CudaCalls::attribute(int attribute, abi::Device device) const {
+  int value = 0;
+  if (const abi::Return code = device_get_attribute_(&value, attribute, device);
+      code != abi::kSuccess)
+    return failure(code, "the GPU does not tell its attribute " + std::to_string(attribute));
+  return static_cast<std::uint32_t>(value);
+}
+
+Result<std::shared_ptr<const PrimaryContext>> PrimaryContext::retain(
+    std::shared_ptr<const CudaCalls> calls, abi::Device device) {
+  abi::Context context = nullptr;
+  if (const abi::Return code = calls->primary_context_retain(&context, device);
+      code != abi::kSuccess)
+    return calls->failure(code, "the GPU gives this process no context");
+  return std::shared_ptr<const PrimaryContext>(new PrimaryContext(std::move(calls), device));
+}
+
+PrimaryContext::~PrimaryContext() { (void)calls_->primary_context_release(device_); }
+
+}  // namespace gpulet::gpu

@@ -1,0 +1,85 @@
+// CudaCalls: the functions of the driver's library, found and initialised; PrimaryContext: a
+// device's primary context, held.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gpu/cuda_abi.h"
+#include "gpu/shared_library.h"
+#include "gpulet/core/status.h"
+
+namespace gpulet::gpu {
+
+class CudaCalls {
+ public:
+  // The first version that has green contexts: 12.4.
+  static constexpr std::uint32_t kGreenSince = 12040;
+  // The first that makes a stream in one without its being current.
+  static constexpr std::uint32_t kGreenStreamsSince = 12050;
+
+  // Fails with unavailable, in one line.
+  [[nodiscard]] static Result<std::shared_ptr<const CudaCalls>> load(
+      const std::filesystem::path& library);
+
+  // The failure of what "<what>" names, in the driver's own words.
+  [[nodiscard]] Status failure(cuda_abi::Return code, const std::string& what) const;
+  [[nodiscard]] Result<std::uint32_t> version() const;
+  // Fails with unavailable where the driver is older than green contexts.
+  [[nodiscard]] Status can_divide() const;
+  [[nodiscard]] Result<cuda_abi::Device> device(std::uint32_t number) const;
+  [[nodiscard]] Result<std::uint32_t> attribute(int attribute, cuda_abi::Device device) const;
+
+  cuda_abi::CuDriverGetVersion* driver_get_version = nullptr;
+  cuda_abi::CuDeviceGetCount* device_get_count = nullptr;
+  cuda_abi::CuDeviceGetUuid* device_get_uuid = nullptr;
+  cuda_abi::CuDevicePrimaryCtxRetain* primary_context_retain = nullptr;
+  cuda_abi::CuDevicePrimaryCtxRelease* primary_context_release = nullptr;
+  cuda_abi::CuCtxPushCurrent* context_push_current = nullptr;
+  cuda_abi::CuCtxPopCurrent* context_pop_current = nullptr;
+  cuda_abi::CuStreamCreate* stream_create = nullptr;
+  cuda_abi::CuStreamDestroy* stream_destroy = nullptr;
+  // nullptr: the driver is older.
+  cuda_abi::CuDeviceGetDevResource* device_get_resource = nullptr;
+  cuda_abi::CuDevSmResourceSplitByCount* sm_resource_split_by_count = nullptr;
+  cuda_abi::CuDevResourceGenerateDesc* resource_generate_descriptor = nullptr;
+  cuda_abi::CuGreenCtxCreate* green_context_create = nullptr;
+  cuda_abi::CuGreenCtxDestroy* green_context_destroy = nullptr;
+  cuda_abi::CuGreenCtxGetDevResource* green_context_get_resource = nullptr;
+  cuda_abi::CuCtxFromGreenCtx* context_from_green_context = nullptr;
+  cuda_abi::CuGreenCtxStreamCreate* green_context_stream_create = nullptr;
+
+ private:
+  explicit CudaCalls(SharedLibrary library) : library_(std::move(library)) {}
+  [[nodiscard]] Status find_functions();
+  void find_green_functions();
+
+  SharedLibrary library_;
+  cuda_abi::CuInit* init_ = nullptr;
+  cuda_abi::CuGetErrorName* error_name_ = nullptr;
+  cuda_abi::CuGetErrorString* error_string_ = nullptr;
+  cuda_abi::CuDeviceGet* device_get_ = nullptr;
+  cuda_abi::CuDeviceGetAttribute* device_get_attribute_ = nullptr;
+};
+
+// Making one costs a tenth of a second and hundreds of MB, so that nobody wants it to go and come
+// with every green context.
+class PrimaryContext {
+ public:
+  [[nodiscard]] static Result<std::shared_ptr<const PrimaryContext>> retain(
+      std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device);
+  ~PrimaryContext();
+  PrimaryContext(const PrimaryContext&) = delete;
+  PrimaryContext& operator=(const PrimaryContext&) = delete;
+
+ private:
+  PrimaryContext(std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device)
+      : calls_(std::move(calls)), device_(device) {}
+
+  std::shared_ptr<const CudaCalls> calls_;
+  cuda_abi::Device device_;
+};
+
+}  // namespace gpulet::gpu

@@ -1,0 +1,203 @@
+#include "partition/drivers/command.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "partition/drivers/descriptor.h"
+
+namespace gpulet::partition {
+namespace {
+
+constexpr std::size_t kMostInput = 4096;  // a pipe takes that much from a writer that cannot wait
+constexpr std::size_t kMostText = 64UL << 10U;
+constexpr int kNotStarted = 127;  // as a shell says it
+
+using Clock = std::chrono::steady_clock;
+
+Status failure(const Command& command, const std::string& what) {
+  return {StatusCode::unavailable, command.program.string() + ": " + what};
+}
+
+struct Pipe {
+  Descriptor read_end;
+  Descriptor write_end;
+};
+
+Result<Pipe> make_pipe() {
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return Status(StatusCode::unavailable, std::string("cannot make a pipe: ") + strerror(errno));
+  }
+  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+std::vector<std::string> environment_of(const Command& command) {
+  std::vector<std::string> merged;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::string name(text.substr(0, text.find('=')));
+    const bool left_out =
+        command.environment.contains(name) ||
+        std::find(command.without.begin(), command.without.end(), name) != command.without.end();
+    if (!left_out) merged.emplace_back(text);
+  }
+  for (const auto& [name, value] : command.environment) merged.push_back(name + "=" + value);
+  return merged;
+}
+
+std::vector<char*> as_pointers(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (auto& text : strings) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// In the child, between fork and exec, where nothing may be allocated. Raw calls: the library's
+// would look for threads to tell.
+[[noreturn]] void become(const Command& command, int input, int output, char* const* arguments,
+                         char* const* environment) {
+  ::setpgid(0, 0);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
+  bool may = ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(output, STDOUT_FILENO) >= 0 &&
+             ::dup2(output, STDERR_FILENO) >= 0;
+  ::syscall(SYS_close_range, 3U, ~0U, 0U);
+  if (command.group) {
+    may = may && ::syscall(SYS_setgroups, 0, nullptr) == 0 &&
+          ::syscall(SYS_setgid, *command.group) == 0;
+  }
+  if (command.user) may = may && ::syscall(SYS_setuid, *command.user) == 0;
+  if (may) ::execve(command.program.c_str(), arguments, environment);
+  ::_exit(kNotStarted);
+}
+
+// posix_spawn would do, but for the user.
+Result<pid_t> start(const Command& command, int input, int output) {
+  std::vector<std::string> words{command.program.string()};
+  words.insert(words.end(), command.arguments.begin(), command.arguments.end());
+  auto variables = environment_of(command);
+  const auto arguments = as_pointers(words);
+  const auto environment = as_pointers(variables);
+  const pid_t process = ::fork();
+  if (process < 0) return failure(command, std::string("cannot be started: ") + strerror(errno));
+  if (process == 0) become(command, input, output, arguments.data(), environment.data());
+  return process;
+}
+
+// What is there to read, without waiting; false at the end.
+bool read_some(int descriptor, std::string& text) {
+  std::array<char, 4096> piece{};
+  const ssize_t got = ::read(descriptor, piece.data(), piece.size());
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  text.append(piece.data(), std::min(static_cast<std::size_t>(got), kMostText - text.size()));
+  return got > 0;
+}
+
+int milliseconds_until(Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+}
+
+// False where it has not ended by then. A daemon may keep the pipe open: the process's own end
+// counts.
+bool listen_to_the_end(pid_t process, int output, Clock::time_point deadline, std::string& text) {
+  const Descriptor exit(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+  bool open = true;
+  while (Clock::now() < deadline) {
+    std::array<pollfd, 2> watched{pollfd{exit.get(), POLLIN, 0},
+                                  pollfd{open ? output : -1, POLLIN, 0}};
+    if (::poll(watched.data(), watched.size(), milliseconds_until(deadline)) < 0) continue;
+    if (watched[1].revents != 0) open = read_some(output, text);
+    if (watched[0].revents != 0) {
+      for (std::size_t before = text.size() + 1; open && text.size() != before;) {
+        before = text.size();
+        open = read_some(output, text);
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<CommandAnswer> run_command(const Command& command) {
+  if (command.input.size() > kMostInput) return failure(command, "more input than a command has");
+  auto input = make_pipe();
+  if (!input.ok()) return input.status();
+  auto output = make_pipe();
+  if (!output.ok()) return output.status();
+  auto& from_it = output.value().read_end;
+  ::fcntl(from_it.get(), F_SETFL, O_NONBLOCK);
+  // All of it fits the pipe, and this process holds both ends: no wait, and no signal.
+  if (::write(input.value().write_end.get(), command.input.data(), command.input.size()) !=
+      static_cast<ssize_t>(command.input.size())) {
+    return failure(command, "cannot be told anything");
+  }
+  const auto process = start(command, input.value().read_end.get(), output.value().write_end.get());
+  if (!process.ok()) return process.status();
+  input.value() = {};
+  output.value().write_end = {};
+
+  CommandAnswer answer;
+  const bool ended = listen_to_the_end(process.value(), from_it.get(),
+                                       Clock::now() + command.patience, answer.text);
+  if (!ended) {
+    ::kill(-process.value(), SIGKILL);
+    ::kill(process.value(), SIGKILL);
+  }
+  int status = 0;
+  ::waitpid(process.value(), &status, 0);
+  if (!ended) {
+    return Status(StatusCode::timeout, command.program.string() + " did not answer within " +
+                                           std::to_string(to_seconds(command.patience)) + " s");
+  }
+  if (WIFSIGNALED(status)) {
+    return failure(command, std::string("was ended by ") + ::strsignal(WTERMSIG(status)));
+  }
+  answer.exit_code = WEXITSTATUS(status);
+  if (answer.exit_code == kNotStarted) {
+    return failure(
+        command, "cannot be started" +
+                     (command.user ? " as user " + std::to_string(*command.user) : std::string()));
+  }
+  return answer;
+}
+
+Result<std::filesystem::path> find_program(const std::filesystem::path& name) {
+  std::error_code ignored;
+  const auto is_program = [&ignored](const std::filesystem::path& place) {
+    return std::filesystem::is_regular_file(place, ignored) && ::access(place.c_str(), X_OK) == 0;
+  };
+  if (name.has_parent_path()) {
+    if (is_program(name)) return name;
+    return Status(StatusCode::not_found, "there is no program " + name.string());
+  }
+  const char* const path = ::getenv("PATH");  // NOLINT(concurrency-mt-unsafe)
+  std::string_view left = path == nullptr ? "/usr/bin:/bin" : path;
+  while (!left.empty()) {
+    const auto end = std::min(left.find(':'), left.size());
+    const auto place = std::filesystem::path(left.substr(0, end)) / name;
+    if (is_program(place)) return place;
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return Status(StatusCode::not_found, "there is no program " + name.string() + " in PATH");
+}
+
+}  // namespace gpulet::partition

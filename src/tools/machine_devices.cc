@@ -1,0 +1,67 @@
+#include "tools/machine_devices.h"
+
+#include <utility>
+
+#include "gpulet/partition/drivers/cpu_quota.h"
+#include "gpulet/partition/drivers/mps_daemon.h"
+
+namespace gpulet::tools {
+namespace {
+
+MachineGpu look_at(gpu::GpuInfo info, const Result<gpu::CudaDriver>& cuda) {
+  MachineGpu found{std::move(info), std::nullopt, Status(StatusCode::unavailable, "")};
+  if (!found.info.fault.empty()) {
+    found.green = Status(StatusCode::unavailable, found.info.fault);
+    return found;
+  }
+  if (found.info.mig_enabled) {
+    found.green = Status(StatusCode::unavailable, "MIG is on, and CUDA sees its slices alone");
+    return found;
+  }
+  if (!cuda.ok()) {
+    found.green = cuda.status();
+    return found;
+  }
+  const Result<std::uint32_t> number = cuda.value().number_of(found.info.uuid);
+  if (!number.ok()) {
+    found.green = number.status();
+    return found;
+  }
+  const Result<std::uint32_t> sms = cuda.value().usable_sms(number.value());
+  if (sms.ok()) found.sms = sms.value();
+  found.green = cuda.value().sm_groups(number.value());
+  return found;
+}
+
+void find_gpus(MachineDevices& machine) {
+  const Result<gpu::Nvml> nvml = gpu::Nvml::load();
+  if (!nvml.ok()) {
+    machine.no_gpus = nvml.status().message();
+    return;
+  }
+  const Result<std::string> version = nvml.value().driver_version();
+  if (version.ok()) machine.driver_version = version.value();
+  Result<std::vector<gpu::GpuInfo>> gpus = nvml.value().gpus();
+  if (!gpus.ok() || gpus.value().empty()) {
+    machine.no_gpus =
+        gpus.ok() ? "NVIDIA's driver is here and sees no GPU" : gpus.status().message();
+    return;
+  }
+  const Result<gpu::CudaDriver> cuda = gpu::CudaDriver::load();
+  if (cuda.ok()) {
+    const Result<std::uint32_t> version_of_cuda = cuda.value().version();
+    if (version_of_cuda.ok()) machine.cuda_version = version_of_cuda.value();
+  }
+  for (gpu::GpuInfo& info : gpus.value()) machine.gpus.push_back(look_at(std::move(info), cuda));
+}
+
+}  // namespace
+
+MachineDevices find_machine_devices() {
+  MachineDevices machine{partition::usable_cores(),    "", {}, "", std::nullopt,
+                         partition::find_mps_control()};
+  find_gpus(machine);
+  return machine;
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,62 @@
+// The frontend's end of one connection of a backend under test: keeps what the backend says.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gpulet/core/bytes.h"
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/net/connection.h"
+#include "gpulet/serve/messages.h"
+
+namespace gpulet::backend {
+
+class FrontendEnd : public net::ConnectionHandler {
+ public:
+  explicit FrontendEnd(net::StreamSocket socket)
+      : connection_(net::Connection::start(std::move(socket), net::ConnectionOptions(), *this)) {}
+
+  void say(const serve::BackendCommand& command) { connection_->send(net::encode(command)); }
+  void send_rubbish() {
+    net::OutgoingFrame frame;
+    frame.head = "this is not a frame, whatever it may look like";
+    connection_->send(std::move(frame));
+  }
+  [[nodiscard]] bool closed() const { return closed_; }
+  template <typename Message>
+  [[nodiscard]] std::vector<Message> heard() const {
+    std::vector<Message> found;
+    for (const auto& message : messages_) {
+      if (const auto* one = std::get_if<Message>(&message)) found.push_back(*one);
+    }
+    return found;
+  }
+
+ private:
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte>) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
+    const std::span<std::byte> view(*memory);
+    return MutableBytes(std::move(memory), view);
+  }
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    auto decoded = net::decode_backend_message(header, message, payload.freeze());
+    ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
+    messages_.push_back(std::move(decoded).value());
+  }
+  void on_closed(const Status&) override { closed_ = true; }
+
+  std::deque<serve::BackendMessage> messages_;
+  bool closed_ = false;
+  std::shared_ptr<net::Connection> connection_;
+};
+
+}  // namespace gpulet::backend

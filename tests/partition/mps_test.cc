@@ -1,0 +1,315 @@
+// The MPS driver against a program that stands in for NVIDIA's: nothing here has a GPU.
+#include "gpulet/partition/drivers/mps.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <functional>
+#include <thread>
+
+#include "partition/drivers/command.h"
+#include "tests/support/gpu/fake_mps.h"
+
+namespace gpulet::partition {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using support::FakeMps;
+using ::testing::HasSubstr;
+
+const std::string kUuid = "GPU-11111111-2222-3333-4444-555555555555";
+constexpr seconds kPatience(20);
+
+bool comes_true(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (!condition() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(10));
+  return condition();
+}
+
+// A process that ends only when it is ended.
+class Victim {
+ public:
+  Victim() : process_(::fork()) {
+    if (process_ == 0) {
+      for (;;) ::pause();
+    }
+  }
+  ~Victim() {
+    ::kill(process_, SIGKILL);
+    if (!waited_) ::waitpid(process_, nullptr, 0);
+  }
+  Victim(const Victim&) = delete;
+  Victim& operator=(const Victim&) = delete;
+  [[nodiscard]] pid_t process() const { return process_; }
+  [[nodiscard]] bool has_ended() {
+    if (!waited_) waited_ = ::waitpid(process_, nullptr, WNOHANG) == process_;
+    return waited_;
+  }
+
+ private:
+  pid_t process_;
+  bool waited_ = false;
+};
+
+// ---- the command runner
+
+TEST(Command, GivesTheInputAndTakesBothOutputs) {
+  const auto answer = run_command({.program = "/bin/sh",
+                                   .arguments = {"-c", "cat; echo $A$B >&2; exit 3"},
+                                   .environment = {{"A", "a"}},
+                                   .without = {"B"},
+                                   .input = "said\n"});
+  ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+  EXPECT_EQ(answer.value().exit_code, 3);
+  EXPECT_EQ(answer.value().text, "said\na\n");
+}
+
+TEST(Command, KillsAProgramThatDoesNotEndInTimeWithWhatItStarted) {
+  const auto answer = run_command({.program = "/bin/sh",
+                                   .arguments = {"-c", "sleep 1000 & sleep 1000"},
+                                   .patience = milliseconds(50)});
+  EXPECT_EQ(answer.status().code(), StatusCode::timeout);
+}
+
+TEST(Command, IsNotHeldUpByAChildThatKeepsTheOutputOpen) {
+  const auto answer =
+      run_command({.program = "/bin/sh", .arguments = {"-c", "echo started; sleep 5 & exit 0"}});
+  ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+  EXPECT_EQ(answer.value().text, "started\n");
+}
+
+TEST(Command, KeepsOnlyTheBeginningOfALongAnswer) {
+  const auto answer =
+      run_command({.program = "/bin/sh", .arguments = {"-c", "head -c 1000000 /dev/zero"}});
+  ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+  EXPECT_EQ(answer.value().text.size(), 64U << 10U);
+}
+
+TEST(Command, RunsAsTheUserThatIsNamed) {
+  if (::getuid() != 0) GTEST_SKIP() << "only root may choose";
+  const auto answer = run_command({.program = "/bin/sh",
+                                   .arguments = {"-c", "id -u; id -g; id -G"},
+                                   .user = 12345,
+                                   .group = 54321});
+  ASSERT_TRUE(answer.ok()) << answer.status().to_string();
+  EXPECT_EQ(answer.value().text, "12345\n54321\n54321\n");
+}
+
+// ---- the daemon
+
+TEST(MpsDaemon, IsStartedForOneGpuWithFoldersOfItsOwnAndQuitInTheEnd) {
+  const FakeMps fake;
+  ::setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10", 1);
+  {
+    auto daemon = MpsDaemon::start(fake.options(), kUuid);
+    ::unsetenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
+    ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
+    EXPECT_FALSE(daemon.value().adopted());
+    EXPECT_TRUE(daemon.value().running());
+    const auto environment = daemon.value().client_environment();
+    EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), kUuid);
+    for (const auto& [name, value] : environment)
+      EXPECT_THAT(fake.recorded("environment"), HasSubstr(name + "=" + value + "\n"));
+    EXPECT_THAT(fake.recorded("environment"), Not(HasSubstr("PERCENTAGE")));
+    EXPECT_FALSE(fake.was_asked("percentage")) << "nobody's share goes through the daemon";
+  }
+  EXPECT_TRUE(fake.was_asked("quit -t"));
+  EXPECT_FALSE(std::filesystem::exists(fake.pid_file(kUuid)));
+}
+
+TEST(MpsDaemon, IsAdoptedWhereOneAnswersAndOutlivesItsAdopter) {
+  const FakeMps fake;
+  auto first = MpsDaemon::start(fake.options(), kUuid);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  {
+    const auto second = MpsDaemon::start(fake.options(), kUuid);
+    ASSERT_TRUE(second.ok()) << second.status().to_string();
+    EXPECT_TRUE(second.value().adopted());
+  }
+  EXPECT_FALSE(fake.was_asked("quit"));
+  EXPECT_TRUE(first.value().running());
+}
+
+TEST(MpsDaemon, IsNotAdoptedWhereItCapsItsClients) {
+  const FakeMps fake;
+  const auto first = MpsDaemon::start(fake.options(), kUuid);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  fake.tell("percentage", "40.0\n");
+  const auto second = MpsDaemon::start(fake.options(), kUuid);
+  EXPECT_EQ(second.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(second.status().message(), HasSubstr("40.0 %"));
+}
+
+TEST(MpsDaemon, ClearsAwayWhatADeadOneLeft) {
+  const FakeMps fake;
+  std::filesystem::create_directories(fake.pid_file(kUuid).parent_path());
+  const auto left = fake.pid_file(kUuid).parent_path() / "control";
+  std::ofstream(left) << "a socket that nobody listens on";
+  std::ofstream(fake.pid_file(kUuid)) << ::getpid() << "\n";  // somebody else's by now
+  const auto daemon = MpsDaemon::start(fake.options(), kUuid);
+  ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
+  EXPECT_FALSE(daemon.value().adopted());
+  EXPECT_FALSE(std::filesystem::exists(left));
+}
+
+TEST(MpsDaemon, SaysWhatToInstallWhereThereIsNoSuchProgram) {
+  const FakeMps fake;
+  auto options = fake.options();
+  options.control = "nvidia-cuda-mps-control-of-nobody";
+  const auto daemon = MpsDaemon::start(options, kUuid);
+  EXPECT_EQ(daemon.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(daemon.status().message(), HasSubstr("nvidia-cuda-mps-control-of-nobody"));
+  EXPECT_THAT(daemon.status().message(), HasSubstr("install"));
+}
+
+TEST(MpsDaemon, SaysWhyItDoesNotStart) {
+  const FakeMps fake;
+  fake.tell("refuse");
+  const auto refused = MpsDaemon::start(fake.options(), kUuid);
+  EXPECT_EQ(refused.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(refused.status().message(), HasSubstr("told to refuse"));
+
+  fake.forget("refuse");
+  fake.tell("hang");
+  auto options = fake.options();
+  options.patience = milliseconds(200);
+  EXPECT_EQ(MpsDaemon::start(options, kUuid).status().code(), StatusCode::timeout);
+
+  options.directory /= std::string(100, 'x');
+  const auto too_long = MpsDaemon::start(options, kUuid);
+  EXPECT_EQ(too_long.status().code(), StatusCode::invalid);
+}
+
+TEST(MpsDaemon, NamesADaemonThatIsThereAndDoesNotAnswer) {
+  const FakeMps fake;
+  const auto first = MpsDaemon::start(fake.options(), kUuid);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  fake.tell("mute");
+  auto options = fake.options();
+  options.patience = milliseconds(200);
+  const auto second = MpsDaemon::start(options, kUuid);
+  EXPECT_EQ(second.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(second.status().message(),
+              HasSubstr(std::to_string(FakeMps::pid_in(fake.pid_file(kUuid)))));
+  fake.forget("mute");
+}
+
+TEST(MpsDaemon, TellsTheServersStateAndItsClients) {
+  const FakeMps fake;
+  const auto daemon = MpsDaemon::start(fake.options(), kUuid);
+  ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
+  const auto state = [&] { return daemon.value().state().value(); };
+  EXPECT_EQ(state(), MpsServerState::none);
+  fake.tell("servers", "701\n");
+  EXPECT_EQ(state(), MpsServerState::active);
+  fake.tell("status", "INITIALIZING\n");
+  EXPECT_EQ(state(), MpsServerState::initializing);
+  fake.tell("status", "FAULT\n");
+  EXPECT_EQ(state(), MpsServerState::fault);
+  fake.tell("status", "DANCING\n");
+  EXPECT_THAT(daemon.value().state().status().message(), HasSubstr("DANCING"));
+
+  fake.tell("clients", "801\n802\n");
+  EXPECT_EQ(daemon.value().clients().value(), (std::vector<pid_t>{801, 802}));
+  EXPECT_TRUE(daemon.value().terminate(802).ok());
+  EXPECT_TRUE(fake.was_asked("terminate_client 701 802"));
+  EXPECT_EQ(daemon.value().terminate(803).code(), StatusCode::not_found);
+  fake.tell("refuse_termination");
+  EXPECT_EQ(daemon.value().terminate(801).code(), StatusCode::unavailable);
+}
+
+// ---- the driver
+
+std::unique_ptr<PartitionDriver> make_driver(const FakeMps& fake, std::uint32_t max_clients = 48) {
+  auto driver = make_mps_driver(
+      {.uuid = kUuid, .memory_bytes = 80ULL << 30U, .sms = 132, .max_clients = max_clients},
+      fake.options());
+  EXPECT_TRUE(driver.ok()) << driver.status().to_string();
+  return driver.ok() ? std::move(driver).value() : nullptr;
+}
+
+TEST(MpsDriver, GivesTwoGpuletsThatStartTogetherEachItsOwnShare) {
+  const FakeMps fake;
+  const auto driver = make_driver(fake);
+  const auto one = driver->grant({1}, {20});
+  const auto other = driver->grant({2}, {80});
+  ASSERT_TRUE(one.ok() && other.ok());
+  const auto& environment = one.value().environment;
+  EXPECT_EQ(environment.at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "20");
+  EXPECT_EQ(environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=16384M");
+  EXPECT_EQ(environment.at("CUDA_VISIBLE_DEVICES"), kUuid);
+  EXPECT_EQ(environment.at("CUDA_MPS_PIPE_DIRECTORY"), fake.pid_file(kUuid).parent_path());
+  EXPECT_EQ(environment.at(kExpectedShareVariable), "20");
+  EXPECT_EQ(environment.at(kDeviceSmsVariable), "132");
+  EXPECT_EQ(other.value().environment.at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "80");
+  EXPECT_FALSE(fake.was_asked("set_")) << "a setting of the server would be everybody's";
+}
+
+TEST(MpsDriver, HoldsTheContractOfGrants) {
+  const FakeMps fake;
+  const auto driver = make_driver(fake, 2);
+  EXPECT_EQ(driver->grant({1}, {0}).status().code(), StatusCode::invalid);
+  EXPECT_EQ(driver->grant({1}, {101}).status().code(), StatusCode::invalid);
+  ASSERT_TRUE(driver->grant({1}, {100}).ok());
+  EXPECT_EQ(driver->grant({1}, {20}).status().code(), StatusCode::internal);
+  ASSERT_TRUE(driver->grant({2}, {100}).ok()) << "percentages are caps: they need not add up";
+  EXPECT_EQ(driver->grant({3}, {20}).status().code(), StatusCode::unavailable);
+  driver->release({1});
+  EXPECT_TRUE(driver->grant({3}, {20}).ok());
+  EXPECT_EQ(driver->traits().fault, FaultReach::device);
+  EXPECT_EQ(driver->traits().change, ChangeOfSize::new_process);
+}
+
+TEST(MpsDriver, TerminatesABusyClientThroughTheDaemonBeforeItKillsIt) {
+  const FakeMps fake;
+  const auto driver = make_driver(fake);
+  Victim client;
+  const auto command = "terminate_client 701 " + std::to_string(client.process());
+  fake.tell("servers", "701\n");
+  fake.tell("clients", std::to_string(client.process()) + "\n");
+  EXPECT_TRUE(driver->end({1}, client.process()));
+  EXPECT_TRUE(driver->end({1}, client.process()));
+  ASSERT_TRUE(comes_true([&] { return client.has_ended(); }));
+  EXPECT_TRUE(fake.was_asked(command));
+  const auto commands = fake.recorded("commands");
+  EXPECT_EQ(commands.find(command), commands.rfind(command)) << "once";
+}
+
+TEST(MpsDriver, KillsAtOnceWhatIsNoClientAndInTheEndWhatTheDaemonDoesNotTerminate) {
+  const FakeMps fake;
+  const auto driver = make_driver(fake);
+  Victim stranger;
+  EXPECT_TRUE(driver->end({1}, stranger.process()));
+  ASSERT_TRUE(comes_true([&] { return stranger.has_ended(); }));
+  EXPECT_FALSE(fake.was_asked("terminate_client"));
+
+  Victim client;
+  fake.tell("servers", "701\n");
+  fake.tell("clients", std::to_string(client.process()) + "\n");
+  fake.tell("refuse_termination");
+  EXPECT_TRUE(driver->end({2}, client.process()));
+  ASSERT_TRUE(comes_true([&] { return client.has_ended(); }));
+}
+
+TEST(MpsDriver, StartsADaemonAgainThatHasEndedAndGrantsNothingMeanwhile) {
+  const FakeMps fake;
+  const auto driver = make_driver(fake);
+  ASSERT_TRUE(driver->ready());
+  const auto before = FakeMps::pid_in(fake.pid_file(kUuid));
+  fake.tell("refuse");
+  FakeMps::kill_daemon(fake.pid_file(kUuid));
+  ASSERT_TRUE(comes_true([&] { return !driver->ready(); }));
+  EXPECT_EQ(driver->grant({1}, {20}).status().code(), StatusCode::unavailable);
+  fake.forget("refuse");
+  ASSERT_TRUE(comes_true([&] { return driver->ready(); }));
+  EXPECT_NE(FakeMps::pid_in(fake.pid_file(kUuid)), before);
+  EXPECT_TRUE(driver->grant({1}, {20}).ok());
+}
+
+}  // namespace
+}  // namespace gpulet::partition

@@ -1,0 +1,147 @@
+// What a proxy does about the share that it was to have of its device.
+#include "proxy/share_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <optional>
+
+#include "gpulet/executor/simulated_executor.h"
+#include "gpulet/partition/driver.h"
+#include "gpulet/proxy/proxy.h"
+#include "tests/proxy/proxy_peer.h"
+
+namespace gpulet::proxy {
+namespace {
+
+using partition::DeviceHealth;
+using partition::FoundShare;
+using ::testing::HasSubstr;
+
+constexpr std::uint32_t kSms = 132;
+
+TEST(ShareCheck, AsksNothingOfWhoeverIsToldNothing) {
+  EXPECT_TRUE(check_share({}, {}).ok());
+  EXPECT_TRUE(check_share({}, {false, kSms, kSms}).ok());
+}
+
+TEST(ShareCheck, RefusesWhatNothingHolds) {
+  const auto outside = check_share({Share{40}, kSms}, {false, kSms, kSms});
+  EXPECT_EQ(outside.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(outside.status().message(), HasSubstr("40 %"));
+  EXPECT_FALSE(check_share({Share{100}, 0}, {}).ok()) << "a program that cannot tell";
+}
+
+TEST(ShareCheck, RefusesMoreThanTheShareByMoreThanAStep) {
+  const ExpectedShare expected{Share{40}, kSms};
+  EXPECT_TRUE(check_share(expected, {true, 52, 0}).ok());
+  EXPECT_TRUE(check_share(expected, {true, 60, 0}).ok()) << "rounded to whole groups";
+  EXPECT_FALSE(check_share(expected, {true, 64, 0}).ok());
+  EXPECT_FALSE(check_share(expected, {true, kSms, 0}).ok());
+  EXPECT_EQ(check_share(expected, {true, 52, 0}).value(), (FoundShare{true, 52, kSms}));
+  EXPECT_TRUE(check_share({Share{40}, 0}, {true, 52, 0}).ok()) << "held, whatever that is";
+}
+
+TEST(ShareCheck, ReadsTheVariablesAndNothingElse) {
+  const auto expected = parse_expected_share("40", "132");
+  ASSERT_TRUE(expected.ok());
+  EXPECT_EQ(expected.value().share, Share{40});
+  EXPECT_EQ(expected.value().device_sms, 132U);
+  EXPECT_EQ(parse_expected_share(nullptr, nullptr).value().share, std::nullopt);
+  for (const char* wrong : {"", "0", "101", "40%", "-1", "4e1"})
+    EXPECT_EQ(parse_expected_share(wrong, nullptr).status().code(), StatusCode::invalid) << wrong;
+}
+
+// ---- in a proxy
+
+// A device that says of itself what the test wants.
+class PuppetDevice final : public executor::Executor {
+ public:
+  explicit PuppetDevice(FoundShare found) : found_(found) {}
+  Result<FoundShare> found_share() override { return found_; }
+  DeviceHealth health() const override { return health_; }
+  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+    return simulated_.load(model);
+  }
+  Result<std::size_t> run(const executor::BatchToRun&) override {
+    health_ = DeviceHealth::lost;
+    return Status(StatusCode::internal, "an illegal memory access was encountered");
+  }
+
+ private:
+  const FoundShare found_;
+  executor::SimulatedExecutor simulated_;
+  DeviceHealth health_ = DeviceHealth::works;
+};
+
+class ProxyOnADevice {
+ public:
+  explicit ProxyOnADevice(FoundShare found)
+      : ended_(std::async(std::launch::async, [this, found] {
+          Program program;
+          program.make_executor = [found] { return std::make_unique<PuppetDevice>(found); };
+          return serve({peer_.proxy_socket(), peer_.memory_fd()}, program);
+        })) {
+    const TensorSpec bytes{.name = "bytes", .type = DataType::uint8, .shape = {4}};
+    serve::LoadModels models{.models = {{.name = "echo",
+                                         .file = "nowhere.pt",
+                                         .inputs = {bytes},
+                                         .outputs = {bytes},
+                                         .max_batch = 8}}};
+    models.environment = {{partition::kExpectedShareVariable, "40"},
+                          {partition::kDeviceSmsVariable, "132"}};
+    peer_.load(models);
+  }
+  ~ProxyOnADevice() {
+    peer_.send(serve::StopProxy{});
+    EXPECT_TRUE(ended_.get().ok());
+    ::unsetenv(partition::kExpectedShareVariable);
+    ::unsetenv(partition::kDeviceSmsVariable);
+  }
+  ProxyOnADevice(const ProxyOnADevice&) = delete;
+  ProxyOnADevice& operator=(const ProxyOnADevice&) = delete;
+  [[nodiscard]] ProxyPeer& peer() { return peer_; }
+
+ private:
+  ProxyPeer peer_{4096};
+  std::future<Status> ended_;
+};
+
+TEST(ServedProxyOnADevice, TellsWhatItWasGiven) {
+  ProxyOnADevice proxy({true, 52, 0});
+  const auto ready = proxy.peer().receive_ready();
+  EXPECT_TRUE(ready.status.ok()) << ready.status.to_string();
+  EXPECT_EQ(ready.found, (FoundShare{true, 52, kSms}));
+  EXPECT_EQ(ready.device, DeviceHealth::works);
+}
+
+TEST(ServedProxyOnADevice, LoadsNothingOutsideTheMechanismThatWasToHoldIt) {
+  ProxyOnADevice proxy({false, kSms, kSms});
+  const auto ready = proxy.peer().receive_ready();
+  EXPECT_EQ(ready.status.code(), StatusCode::unavailable);
+  EXPECT_TRUE(ready.forms.empty());
+}
+
+TEST(ServedProxyOnADevice, TellsThatItLostTheDevice) {
+  ProxyOnADevice proxy({true, 52, 0});
+  ASSERT_TRUE(proxy.peer().receive_ready().status.ok());
+  serve::RunBatch run;
+  run.id = BatchId{7};
+  run.model = "echo";
+  run.count = 1;
+  run.input_bytes = 4;
+  run.output_offset = 1024;
+  run.output_capacity = 4;
+  run.start_within = std::chrono::hours(1);
+  proxy.peer().send(run);
+  const auto ran = proxy.peer().receive_ran();
+  EXPECT_EQ(ran.status.code(), StatusCode::internal);
+  EXPECT_EQ(ran.device, DeviceHealth::lost);
+}
+
+}  // namespace
+}  // namespace gpulet::proxy

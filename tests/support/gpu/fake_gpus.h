@@ -1,0 +1,58 @@
+// FakeGpus: a machine whose NVIDIA libraries are those that the tests build, and what they answer.
+//
+// The text is lines of a key, a blank and a value. Before the first "gpu" they are of the machine:
+//   driver_version 580.95.05    cuda_version 13000 (13.0)
+//   nvml_init, cuda_init        what nvmlInit_v2 and cuInit return (0)
+//   fail_<function>             what that function of the driver returns; see fake_cuda.cc
+// Each line "gpu" begins one, of which the lines after it tell:
+//   uuid, name, memory_mib, used_mib, compute_major, compute_minor, sm_mhz, memory_mhz
+//   mig                         1 on, 0 off, -1 the GPU knows no MIG
+//   compute_mode                NVML's number: 0 default, 2 prohibited, 3 exclusive-process
+//   error                       what every function of NVML returns of this GPU: 15 it is lost
+//   sms, step                   SMs, and those of a block (132, 8); tells_step 0: as drivers
+//   before 13.0 scattered                   SMs that are in no block though they would fill some
+// May be written again at any time. One at a time in a process; tests only.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+
+namespace gpulet::support {
+
+class FakeGpus {
+ public:
+  explicit FakeGpus(const std::string& text) {
+    write(text);
+    ::setenv("GPULET_FAKE_GPUS", file().c_str(), 1);
+  }
+  ~FakeGpus() { ::unsetenv("GPULET_FAKE_GPUS"); }
+  FakeGpus(const FakeGpus&) = delete;
+  FakeGpus& operator=(const FakeGpus&) = delete;
+
+  void write(const std::string& text) const { folder_.write("gpus", text); }
+
+  // What was called, in order, of the functions that change something.
+  [[nodiscard]] std::vector<std::string> calls() const {
+    std::vector<std::string> lines;
+    std::ifstream stream(file().string() + ".calls");
+    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    return lines;
+  }
+
+  // Where the dynamic linker finds the two under their own names.
+  [[nodiscard]] static std::filesystem::path libraries() { return GPULET_FAKE_GPU_LIBRARIES; }
+  [[nodiscard]] static std::filesystem::path nvml() { return libraries() / "libnvidia-ml.so.1"; }
+  [[nodiscard]] static std::filesystem::path cuda() { return libraries() / "libcuda.so.1"; }
+
+ private:
+  [[nodiscard]] std::filesystem::path file() const { return folder_.path() / "gpus"; }
+
+  TemporaryFolder folder_;
+};
+
+}  // namespace gpulet::support

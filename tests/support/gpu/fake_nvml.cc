@@ -1,0 +1,134 @@
+// A libnvidia-ml.so.1 that answers from a text file (fake_control.h).
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "gpu/nvml_abi.h"
+#include "tests/support/gpu/fake_control.h"
+
+namespace {
+
+namespace abi = gpulet::gpu::nvml_abi;
+using gpulet::support::FakeMachine;
+using gpulet::support::FakeSettings;
+using gpulet::support::read_fake_machine;
+using gpulet::support::record_fake_call;
+
+constexpr abi::Return kInsufficientSize = 7;
+
+// A device is its number and one, so that none is a null pointer.
+abi::Device handle_of(std::size_t number) {
+  return reinterpret_cast<abi::Device>(number + 1);  // NOLINT(performance-no-int-to-ptr)
+}
+
+// Calls `answer` with the device, unless it is lost.
+template <typename Answer>
+abi::Return of_device(abi::Device device, Answer answer) {
+  const FakeMachine machine = read_fake_machine();
+  const std::size_t number = reinterpret_cast<std::uintptr_t>(device) - 1;
+  if (number >= machine.gpus.size()) return abi::kInvalidArgument;
+  const FakeSettings& gpu = machine.gpus[number];
+  if (const auto error = gpu.number("error", abi::kSuccess); error != abi::kSuccess)
+    return static_cast<abi::Return>(error);
+  return answer(gpu);
+}
+
+abi::Return copy(const std::string& text, char* buffer, abi::Count size) {
+  if (text.size() >= size) return kInsufficientSize;
+  std::memcpy(buffer, text.c_str(), text.size() + 1);
+  return abi::kSuccess;
+}
+
+}  // namespace
+
+// NOLINTBEGIN(readability-identifier-naming): the library's names
+extern "C" {
+
+abi::Return nvmlInit_v2() {
+  record_fake_call("nvmlInit_v2");
+  return static_cast<abi::Return>(read_fake_machine().settings.number("nvml_init", 0));
+}
+abi::Return nvmlShutdown() {
+  record_fake_call("nvmlShutdown");
+  return abi::kSuccess;
+}
+const char* nvmlErrorString(abi::Return code) {
+  switch (code) {
+    case abi::kDriverNotLoaded:
+      return "Driver Not Loaded";
+    case abi::kGpuIsLost:
+      return "GPU is lost";
+    case abi::kVersionMismatch:
+      return "Driver/library version mismatch";
+    default:
+      return "Unknown Error";
+  }
+}
+abi::Return nvmlSystemGetDriverVersion(char* buffer, abi::Count size) {
+  return copy(read_fake_machine().settings.text("driver_version", "580.95.05"), buffer, size);
+}
+abi::Return nvmlDeviceGetCount_v2(abi::Count* count) {
+  *count = static_cast<abi::Count>(read_fake_machine().gpus.size());
+  return abi::kSuccess;
+}
+abi::Return nvmlDeviceGetHandleByIndex_v2(abi::Count number, abi::Device* device) {
+  *device = handle_of(number);
+  return of_device(*device, [](const FakeSettings&) { return abi::kSuccess; });
+}
+abi::Return nvmlDeviceGetHandleByUUID(const char* uuid, abi::Device* device) {
+  const FakeMachine machine = read_fake_machine();
+  for (std::size_t number = 0; number < machine.gpus.size(); ++number) {
+    if (machine.gpus[number].text("uuid", "") != uuid) continue;
+    *device = handle_of(number);
+    return of_device(*device, [](const FakeSettings&) { return abi::kSuccess; });
+  }
+  return abi::kNotFound;
+}
+abi::Return nvmlDeviceGetUUID(abi::Device device, char* buffer, abi::Count size) {
+  return of_device(
+      device, [&](const FakeSettings& gpu) { return copy(gpu.text("uuid", ""), buffer, size); });
+}
+abi::Return nvmlDeviceGetName(abi::Device device, char* buffer, abi::Count size) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    return copy(gpu.text("name", "NVIDIA H200"), buffer, size);
+  });
+}
+abi::Return nvmlDeviceGetMemoryInfo(abi::Device device, abi::Memory* memory) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    const auto total = static_cast<unsigned long long>(gpu.number("memory_mib", 143771)) << 20U;
+    const auto used = static_cast<unsigned long long>(gpu.number("used_mib", 0)) << 20U;
+    *memory = {total, total - used, used};
+    return abi::kSuccess;
+  });
+}
+abi::Return nvmlDeviceGetCudaComputeCapability(abi::Device device, int* major, int* minor) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    *major = static_cast<int>(gpu.number("compute_major", 9));
+    *minor = static_cast<int>(gpu.number("compute_minor", 0));
+    return abi::kSuccess;
+  });
+}
+abi::Return nvmlDeviceGetMigMode(abi::Device device, abi::Count* now, abi::Count* later) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    const auto mig = gpu.number("mig", 0);
+    if (mig < 0) return abi::kNotSupported;
+    *now = *later = static_cast<abi::Count>(mig);
+    return abi::kSuccess;
+  });
+}
+abi::Return nvmlDeviceGetComputeMode(abi::Device device, int* mode) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    *mode = static_cast<int>(gpu.number("compute_mode", 0));
+    return abi::kSuccess;
+  });
+}
+abi::Return nvmlDeviceGetClockInfo(abi::Device device, int clock, unsigned* mhz) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    *mhz = static_cast<unsigned>(clock == abi::kClockSm ? gpu.number("sm_mhz", 1980)
+                                                        : gpu.number("memory_mhz", 3201));
+    return abi::kSuccess;
+  });
+}
+
+}  // extern "C"
+// NOLINTEND(readability-identifier-naming)

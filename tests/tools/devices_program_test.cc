@@ -1,0 +1,104 @@
+// `gpulet devices` on machines whose NVIDIA libraries are fakes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/tools/program_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using support::FakeGpus;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A variable of this process, as long as this is there.
+class Variable {
+ public:
+  Variable(std::string name, const std::string& value) : name_(std::move(name)) {
+    if (const char* const before = std::getenv(name_.c_str())) before_ = before;
+    ::setenv(name_.c_str(), value.c_str(), 1);
+  }
+  ~Variable() { ::setenv(name_.c_str(), before_.c_str(), 1); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  std::string name_;
+  std::string before_;
+};
+
+constexpr const char* kTwo =
+    "gpu\nuuid GPU-00112233-4455-6677-8899-aabbccddeeff\nname NVIDIA H200\n"
+    "gpu\nuuid GPU-ffffffff-0000-0000-0000-000000000000\nname NVIDIA A30\nerror 15\n";
+
+nlohmann::json devices_as_json() {
+  const ProgramResult result = run_gpulet({"devices", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  return nlohmann::json::parse(result.output);
+}
+
+class Devices : public ::testing::Test {
+ protected:
+  const Variable libraries_{"LD_LIBRARY_PATH", FakeGpus::libraries().string()};
+};
+
+TEST_F(Devices, ListsGpusWithWhatTheyCanBeDividedInto) {
+  const FakeGpus machine(kTwo);
+  const ProgramResult result = run_gpulet({"devices"});
+  EXPECT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output,
+              AllOf(HasSubstr("CPU: "), HasSubstr("driver 580.95.05, CUDA 13.0"),
+                    HasSubstr("NVIDIA H200  GPU-00112233"), HasSubstr("143771      9.0  132  off"),
+                    HasSubstr("up to 128 SMs in steps of 8"),
+                    HasSubstr("\nGPU 1 does not answer (GPU is lost")));
+}
+
+TEST_F(Devices, TellsTheSameAsADocument) {
+  const support::TemporaryFolder programs;
+  const auto control = programs.write("nvidia-cuda-mps-control", "#!/bin/sh\n");
+  std::filesystem::permissions(control, std::filesystem::perms::owner_all);
+  const Variable path("PATH", programs.path().string());
+  const FakeGpus machine(std::string("cuda_version 12020\n") + kTwo);
+  const nlohmann::json document = devices_as_json();
+  EXPECT_FALSE(document["cpu"]["cores"].empty());
+  EXPECT_EQ(document["cuda"], "12.2");
+  EXPECT_EQ(document["mps"]["program"], control.string());
+  const nlohmann::json& first = document["gpus"][0];
+  EXPECT_EQ(first["uuid"], "GPU-00112233-4455-6677-8899-aabbccddeeff");
+  EXPECT_EQ(first["memory_mb"], 143771);
+  EXPECT_EQ(first["sms"], 132);
+  EXPECT_EQ(first["mig"], false);
+  EXPECT_EQ(first["green"]["possible"], false);
+  EXPECT_THAT(first["green"]["reason"].get<std::string>(), HasSubstr("12.4"));
+  EXPECT_THAT(document["gpus"][1]["fault"].get<std::string>(), HasSubstr("GPU is lost"));
+}
+
+TEST_F(Devices, WithoutADriverSaysWhyInOneLine) {
+  const FakeGpus machine("nvml_init 9\n");
+  const ProgramResult result = run_gpulet({"devices"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.output, AllOf(HasSubstr("\nGPU: none: "), HasSubstr("Driver Not Loaded")));
+  const nlohmann::json document = devices_as_json();
+  EXPECT_TRUE(document["gpus"].empty());
+  EXPECT_THAT(document["no_gpus"].get<std::string>(),
+              AllOf(HasSubstr("modprobe nvidia"), Not(HasSubstr("\n"))));
+}
+
+TEST_F(Devices, AGpuThatCudaDoesNotShowIsListedWithoutItsSms) {
+  const FakeGpus machine("cuda_init 100\ngpu\nuuid GPU-aa\nmig 1\ngpu\nuuid GPU-bb\n");
+  const nlohmann::json gpus = devices_as_json()["gpus"];
+  EXPECT_EQ(gpus[0]["mig"], true);
+  EXPECT_THAT(gpus[0]["green"]["reason"].get<std::string>(), HasSubstr("MIG is on"));
+  EXPECT_FALSE(gpus[1].contains("sms"));
+  EXPECT_THAT(gpus[1]["green"]["reason"].get<std::string>(), HasSubstr("no CUDA-capable device"));
+}
+
+}  // namespace
+}  // namespace gpulet::tools
