@@ -50,6 +50,10 @@ int run(const Arguments& arguments) {
                  device.offer.mechanism);
   }
 
+  if (!config.value().tls && !config::is_loopback(config.value().frontend))
+    spdlog::warn("without encryption to {}: set \"tls\" (docs/security.md)",
+                 config::to_string(config.value().frontend));
+
   net::asio::io_context io(1);
   const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
   auto signals = std::make_unique<net::asio::signal_set>(io, SIGTERM, SIGINT);

@@ -74,6 +74,8 @@ int run_daemon(const Arguments& arguments) {
   spdlog::info("clients: {}  backends: {}", daemon.value()->client_address(),
                daemon.value()->backend_address());
   tell_endpoints(config.value(), *daemon.value());
+  for (const std::string& exposure : frontend::exposures(config.value()))
+    spdlog::warn("{} (docs/security.md)", exposure);
 
   // The work guard ends with stop(): what is queued then is still sent, bounded by the write
   // timeouts.

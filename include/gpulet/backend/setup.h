@@ -5,11 +5,14 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gpulet/backend/model_store.h"
+#include "gpulet/backend/proxy_user.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
+#include "gpulet/net/tls.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/serve/messages.h"
@@ -27,6 +30,8 @@ struct Setup {
   std::vector<HostedDevice> devices;  // by number
   ModelStore store;
   std::shared_ptr<const profile::ProfileSet> profiles;  // null where no device is simulated
+  std::optional<ProxyUser> proxy_user{};                // nothing: whom this process is
+  net::TlsContextPointer tls{};                         // towards the frontend; null: plain
 };
 
 [[nodiscard]] Result<Setup> make_setup(const config::BackendConfig& config);
