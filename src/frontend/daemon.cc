@@ -332,7 +332,7 @@ class FrontendDaemon::Impl {
     client_sessions_[id] = std::make_unique<ClientSession>(
         std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.tokens,
         buffers_,
-        [this, id](serve::ClientMessage message) {
+        [this, id](serve::ClientMessage&& message) {
           std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
         },
         [this, id](const Status& reason) {

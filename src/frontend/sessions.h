@@ -40,7 +40,7 @@ class Session : public net::ConnectionHandler {
 // Answers itself what its client has no right to.
 class ClientSession final : public Session {
  public:
-  using OnMessage = std::function<void(serve::ClientMessage)>;
+  using OnMessage = std::function<void(serve::ClientMessage&&)>;
   ClientSession(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
                 std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers,
                 OnMessage on_message, OnClosed on_closed);
