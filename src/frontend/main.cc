@@ -9,6 +9,7 @@
 #include <random>
 
 #include "gpulet/frontend/daemon.h"
+#include "gpulet/net/codec/codec.h"
 
 namespace {
 
@@ -67,6 +68,7 @@ int run_daemon(const Arguments& arguments) {
   if (!setup.ok()) return complain(setup.status(), 2);
 
   allow_all_descriptors();
+  net::silence_protobuf();
   net::asio::io_context io(1);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());

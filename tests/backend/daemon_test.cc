@@ -386,8 +386,11 @@ TEST_F(BackendDaemonTest, StopsCleanly) {
   ask(1);  // the report says that the batch was taken
   const auto reports = frontend_->heard<serve::GpuletReport>().size();
   ASSERT_TRUE(run_until([&] { return frontend_->heard<serve::GpuletReport>().size() > reports; }));
-  ASSERT_TRUE(stop());
-  ASSERT_TRUE(run_until([this] { return frontend_->closed(); }));
+  bool stopped = false;
+  daemon_->stop([&] { stopped = true; });
+  ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Leaving>().empty(); }));
+  frontend_->say(serve::RetireGpulet{{1}});  // others serve in its place
+  ASSERT_TRUE(run_until([&] { return stopped && frontend_->closed(); }));
   ASSERT_EQ(frontend_->heard<BatchResult>().size(), 1U);
   EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok())
       << "what was in flight is answered first";
