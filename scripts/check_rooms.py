@@ -61,6 +61,7 @@ HEAVY = [
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_ROOMS, ANY),
     ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"net/codec", "net/grpc"}, NO_PUBLIC),
     ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc"}, NO_PUBLIC),
+    ("OpenSSL", re.compile(r"openssl/"), {"core", "net"}, NO_PUBLIC),
     ("Prometheus", re.compile(r"prometheus/"), {"frontend"}, NO_PUBLIC),
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
     ("spdlog", re.compile(r"spdlog/"), LOG_ROOMS, ANY),

@@ -20,21 +20,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kBufferBytes = 1U << 18U;
 
-// What all connections write down.
-struct Record {
-  Clock::time_point measured_from;
-  std::vector<Duration> latencies;
-  std::uint64_t failures = 0;
-  std::uint64_t request_bytes = 0;
-  Status lost;
-};
-
 class Session {
  public:
-  Session(tcp::socket socket, std::uint32_t depth, Exchange& exchange, Record& record)
+  Session(tcp::socket socket, std::uint32_t depth, Exchange& exchange, Record& record, Status& lost)
       : socket_(std::move(socket)),
         exchange_(exchange),
         record_(record),
+        lost_(lost),
         slots_(depth),
         buffer_(kBufferBytes) {}
 
@@ -105,15 +97,11 @@ class Session {
 
   void note(const Exchange::Reply& reply) {
     const Slot& slot = slots_[reply.slot];
-    const Clock::time_point now = Clock::now();
-    if (now < record_.measured_from) return;
-    record_.latencies.push_back(now - slot.asked);
-    record_.request_bytes += slot.bytes;
-    if (!reply.ok) ++record_.failures;
+    record_.add(slot.asked, slot.bytes, reply.ok);
   }
 
   void lose(const std::string& why) {
-    if (record_.lost.ok()) record_.lost = Status(StatusCode::unavailable, why);
+    if (lost_.ok()) lost_ = Status(StatusCode::unavailable, why);
     error_code ignored;
     socket_.close(ignored);
   }
@@ -121,6 +109,7 @@ class Session {
   tcp::socket socket_;
   Exchange& exchange_;
   Record& record_;
+  Status& lost_;
   std::vector<Slot> slots_;
   std::vector<Exchange::Request> waiting_;
   std::vector<Exchange::Request> written_;  // by the write in flight
@@ -129,25 +118,6 @@ class Session {
   std::size_t received_ = 0;  // not taken yet
   std::size_t skip_ = 0;      // of a reply that was taken but is not all here
 };
-
-Duration percentile(std::vector<Duration>& values, double fraction) {
-  if (values.empty()) return {};
-  const auto at = values.begin() +
-                  static_cast<std::ptrdiff_t>(fraction * static_cast<double>(values.size() - 1));
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
-DriveResult summarise(Record& record, Duration measured) {
-  DriveResult result;
-  result.replies = record.latencies.size();
-  result.failures = record.failures;
-  result.replies_per_second = static_cast<double>(result.replies) / to_seconds(measured);
-  result.bytes_per_second = static_cast<double>(record.request_bytes) / to_seconds(measured);
-  result.p50 = percentile(record.latencies, 0.50);
-  result.p99 = percentile(record.latencies, 0.99);
-  return result;
-}
 
 }  // namespace
 
@@ -158,8 +128,9 @@ Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange) {
   if (error)
     return Status(StatusCode::invalid, "\"" + options.host + "\" is not a numeric address");
 
-  Record record;
-  record.latencies.reserve(1U << 22U);
+  const Clock::time_point measured_from = Clock::now() + options.warm_up;
+  Record record(measured_from);
+  Status lost;
   std::vector<std::unique_ptr<Session>> sessions;
   for (std::uint32_t i = 0; i < options.connections; ++i) {
     tcp::socket socket(context);
@@ -169,15 +140,14 @@ Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange) {
                     "connecting to " + options.host + " failed: " + error.message());
     socket.set_option(tcp::no_delay(true));
     sessions.push_back(
-        std::make_unique<Session>(std::move(socket), options.depth, exchange, record));
+        std::make_unique<Session>(std::move(socket), options.depth, exchange, record, lost));
   }
 
-  record.measured_from = Clock::now() + options.warm_up;
   for (const auto& session : sessions) session->start();
-  const Clock::time_point end = record.measured_from + options.duration;
-  while (Clock::now() < end && record.lost.ok()) context.run_one_until(end);
-  if (!record.lost.ok()) return record.lost;
-  return summarise(record, options.duration);
+  const Clock::time_point end = measured_from + options.duration;
+  while (Clock::now() < end && lost.ok()) context.run_one_until(end);
+  if (!lost.ok()) return lost;
+  return record.summary(options.duration);
 }
 
 }  // namespace gpulet::bench

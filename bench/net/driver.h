@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "bench/net/record.h"
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
@@ -43,15 +44,6 @@ struct DriveOptions {
   std::uint32_t depth = 1;
   Duration warm_up = std::chrono::seconds(1);  // not measured
   Duration duration = std::chrono::seconds(5);
-};
-
-struct DriveResult {
-  std::uint64_t replies = 0;
-  std::uint64_t failures = 0;  // replies that are errors; among `replies`
-  double replies_per_second = 0;
-  double bytes_per_second = 0;  // of requests that were answered
-  Duration p50{};  // from handing a request to the kernel's queue to the end of its reply's head
-  Duration p99{};
 };
 
 // Runs in the calling thread. Fails where it cannot connect, a connection is lost, or a reply makes

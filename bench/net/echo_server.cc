@@ -4,14 +4,12 @@
 #include <array>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
-#include <cstdio>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "gpulet/net/asio.h"
+#include "bench/net/accept.h"
 
 namespace {
 
@@ -25,6 +23,9 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
  public:
   explicit EchoSession(tcp::socket socket) : socket_(std::move(socket)) {}
 
+  void start() { read_length(); }
+
+ private:
   void read_length() {
     asio::async_read(socket_, asio::buffer(&length_, sizeof(length_)),
                      [self = shared_from_this()](const error_code& error, std::size_t) {
@@ -32,7 +33,6 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
                      });
   }
 
- private:
   void read_message() {
     message_.resize(length_);
     asio::async_read(socket_, asio::buffer(message_),
@@ -55,28 +55,6 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
   std::vector<std::byte> message_;
 };
 
-void accept(tcp::acceptor& acceptor) {
-  acceptor.async_accept([&acceptor](const error_code& error, tcp::socket socket) {
-    if (!error) {
-      socket.set_option(tcp::no_delay(true));
-      std::make_shared<EchoSession>(std::move(socket))->read_length();
-    }
-    accept(acceptor);
-  });
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  const unsigned long port = argc > 1 ? std::stoul(argv[1]) : 0;
-  asio::io_context context(1);
-  tcp::acceptor acceptor(context,
-                         {asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
-  std::printf("listening on 127.0.0.1:%u\n",
-              static_cast<unsigned>(acceptor.local_endpoint().port()));
-  std::fflush(stdout);
-  accept(acceptor);
-  asio::signal_set signals(context, SIGINT, SIGTERM);
-  signals.async_wait([&](const error_code&, int) { context.stop(); });
-  context.run();
-}
+int main(int argc, char** argv) { return gpulet::bench::serve<EchoSession>(argc, argv); }

@@ -21,7 +21,7 @@ class Server;
 
 class Session : public net::ConnectionHandler {
  public:
-  Session(Server& server, std::uint64_t id, net::StreamSocket socket, net::ConnectionSlot slot);
+  Session(Server& server, std::uint64_t id, net::Stream socket, net::ConnectionSlot slot);
 
   Result<MutableBytes> payload_memory(const net::FrameHeader& header,
                                       std::span<const std::byte> message) override;
@@ -38,7 +38,7 @@ class Session : public net::ConnectionHandler {
 
 class Server {
  public:
-  void add(net::StreamSocket socket, net::ConnectionSlot slot) {
+  void add(net::Stream socket, net::ConnectionSlot slot) {
     const std::uint64_t id = next_id_++;
     sessions_.emplace(id, std::make_unique<Session>(*this, id, std::move(socket), std::move(slot)));
   }
@@ -51,8 +51,7 @@ class Server {
   std::uint64_t next_id_ = 0;
 };
 
-Session::Session(Server& server, std::uint64_t id, net::StreamSocket socket,
-                 net::ConnectionSlot slot)
+Session::Session(Server& server, std::uint64_t id, net::Stream socket, net::ConnectionSlot slot)
     : server_(server),
       id_(id),
       slot_(std::move(slot)),
@@ -88,7 +87,7 @@ int main(int argc, char** argv) {
   Server server;
   const auto listener =
       net::Listener::listen(context.get_executor(), "127.0.0.1", static_cast<std::uint16_t>(port),
-                            {}, [&](net::StreamSocket socket, net::ConnectionSlot slot) {
+                            {}, [&](net::Stream socket, net::ConnectionSlot slot) {
                               server.add(std::move(socket), std::move(slot));
                             });
   if (!listener.ok()) {

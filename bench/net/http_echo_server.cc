@@ -6,13 +6,11 @@
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/vector_body.hpp>
 #include <boost/beast/http/write.hpp>
-#include <cstdio>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
-#include "gpulet/net/asio.h"
+#include "bench/net/accept.h"
 
 namespace {
 
@@ -31,6 +29,9 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
     buffer_.reserve(kBufferBytes);
   }
 
+  void start() { read(); }
+
+ private:
   void read() {
     parser_.emplace();
     parser_->body_limit(kMaxBodyBytes);
@@ -40,7 +41,6 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
                      });
   }
 
- private:
   void write() {
     answer_.emplace(http::status::ok, parser_->get().version());
     answer_->keep_alive(parser_->get().keep_alive());
@@ -58,28 +58,6 @@ class EchoSession : public std::enable_shared_from_this<EchoSession> {
   std::optional<http::response<Body>> answer_;
 };
 
-void accept(tcp::acceptor& acceptor) {
-  acceptor.async_accept([&acceptor](const error_code& error, tcp::socket socket) {
-    if (!error) {
-      socket.set_option(tcp::no_delay(true));
-      std::make_shared<EchoSession>(std::move(socket))->read();
-    }
-    accept(acceptor);
-  });
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  const unsigned long port = argc > 1 ? std::stoul(argv[1]) : 0;
-  asio::io_context context(1);
-  tcp::acceptor acceptor(context,
-                         {asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
-  std::printf("listening on 127.0.0.1:%u\n",
-              static_cast<unsigned>(acceptor.local_endpoint().port()));
-  std::fflush(stdout);
-  accept(acceptor);
-  asio::signal_set signals(context, SIGINT, SIGTERM);
-  signals.async_wait([&](const error_code&, int) { context.stop(); });
-  context.run();
-}
+int main(int argc, char** argv) { return gpulet::bench::serve<EchoSession>(argc, argv); }

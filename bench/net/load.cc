@@ -8,24 +8,7 @@
 #include "bench/net/driver.h"
 #include "bench/net/exchanges.h"
 
-namespace {
-
 using namespace gpulet;
-
-constexpr double kMicrosecondsPerMillisecond = 1000;
-
-void print(const bench::DriveResult& result) {
-  std::printf(
-      "{\"replies\":%llu,\"failures\":%llu,\"requests_per_s\":%.0f,\"megabytes_per_s\":%.1f,\"p50_"
-      "us\":%.1f,"
-      "\"p99_us\":%.1f}\n",
-      static_cast<unsigned long long>(result.replies),
-      static_cast<unsigned long long>(result.failures), result.replies_per_second,
-      result.bytes_per_second / 1e6, to_ms(result.p50) * kMicrosecondsPerMillisecond,
-      to_ms(result.p99) * kMicrosecondsPerMillisecond);
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   bench::DriveOptions options;
@@ -84,6 +67,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", result.status().to_string().c_str());
     return 1;
   }
-  print(result.value());
+  std::printf("%s\n", to_json(result.value()).c_str());
   return 0;
 }

@@ -31,6 +31,12 @@ void log(const serve::GpuletReport& report) {
 
 Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
+net::ConnectorOptions connector_options(const Setup& setup) {
+  net::ConnectorOptions options;
+  options.tls = setup.tls;
+  return options;
+}
+
 serve::BackendCoreOptions core_options(const Setup& setup) {
   serve::BackendCoreOptions options;
   options.node = setup.config.node;
@@ -51,9 +57,10 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
                 [this](serve::BackendEvent event) { happen(std::move(event)); }),
         buffers_(net::BufferPoolOptions()),
         connector_(io.get_executor(), setup.config.frontend.host, setup.config.frontend.port,
-                   net::ConnectorOptions()),
+                   connector_options(setup)),
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
+                   std::move(setup.proxy_user),
                    [this](serve::BackendEvent event) { happen(std::move(event)); }) {}
 
   void connect();
@@ -68,7 +75,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
-  void on_connected(net::StreamSocket socket);
+  void on_connected(net::Stream stream);
 
   // What the frontend says.
   void obey(serve::Welcome& command) { happen(command); }
@@ -115,17 +122,16 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
 // ---- the frontend
 
 void BackendDaemon::Impl::connect() {
-  connector_.connect_with_retry(
-      [this](net::StreamSocket socket) { on_connected(std::move(socket)); },
-      [this](const Status& failure, Duration pause) {
-        spdlog::warn("frontend {}: {}; trying again in {:.1f} s", frontend_, failure.message(),
-                     to_seconds(pause));
-      });
+  connector_.connect_with_retry([this](net::Stream stream) { on_connected(std::move(stream)); },
+                                [this](const Status& failure, Duration pause) {
+                                  spdlog::warn("frontend {}: {}; trying again in {:.1f} s",
+                                               frontend_, failure.message(), to_seconds(pause));
+                                });
 }
 
-void BackendDaemon::Impl::on_connected(net::StreamSocket socket) {
+void BackendDaemon::Impl::on_connected(net::Stream stream) {
   spdlog::info("frontend {}: connected", frontend_);
-  connection_ = net::Connection::start(std::move(socket), net::ConnectionOptions(), *this);
+  connection_ = net::Connection::start(std::move(stream), net::ConnectionOptions(), *this);
   happen(serve::FrontendConnected{});
 }
 

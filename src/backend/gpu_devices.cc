@@ -38,9 +38,10 @@ Result<std::filesystem::path> own_folder() {
                                                  : std::filesystem::temp_directory_path(ignored) /
                                                        ("gpulet-mps-" + std::to_string(user));
   }
-  constexpr mode_t kOnlyMine = 0700;
+  // Root's clients are of another user, who must find the sockets in it.
+  const mode_t mode = user == 0 ? 0711 : 0700;
   struct stat found {};
-  if (::mkdir(folder.c_str(), kOnlyMine) != 0 && errno != EEXIST) {
+  if (::mkdir(folder.c_str(), mode) != 0 && errno != EEXIST) {
     return Status(StatusCode::unavailable,
                   "cannot make the folder " + folder.string() + " for MPS: " + ::strerror(errno));
   }

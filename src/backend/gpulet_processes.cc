@@ -24,11 +24,11 @@ std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& dev
 
 GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
                                  std::vector<HostedDevice> devices, std::uint32_t warm_proxies,
-                                 Tell tell)
+                                 std::optional<ProxyUser> proxy_user, Tell tell)
     : executor_(executor),
       devices_(std::move(devices)),
       tell_(std::move(tell)),
-      pool_(executor, programs_of(devices_), warm_proxies) {}
+      pool_(executor, programs_of(devices_), warm_proxies, std::move(proxy_user)) {}
 
 // Processes first: a share is released when nobody is left under it. A driver that takes its time
 // to end one ends them all at once.

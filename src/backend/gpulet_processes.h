@@ -29,7 +29,7 @@ class GpuletProcesses {
   using Tell = std::function<void(serve::BackendEvent)>;
 
   GpuletProcesses(const net::asio::any_io_executor& executor, std::vector<HostedDevice> devices,
-                  std::uint32_t warm_proxies, Tell tell);
+                  std::uint32_t warm_proxies, std::optional<ProxyUser> proxy_user, Tell tell);
   ~GpuletProcesses();
   GpuletProcesses(const GpuletProcesses&) = delete;
   GpuletProcesses& operator=(const GpuletProcesses&) = delete;

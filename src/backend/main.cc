@@ -12,6 +12,7 @@
 
 #include "gpulet/backend/daemon.h"
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/net/codec/codec.h"
 
 namespace {
 
@@ -51,6 +52,11 @@ int run(const Arguments& arguments) {
                  device.offer.mechanism);
   }
 
+  if (!config.value().tls && !config::is_loopback(config.value().frontend))
+    spdlog::warn("without encryption to {}: set \"tls\" (docs/security.md)",
+                 config::to_string(config.value().frontend));
+
+  net::silence_protobuf();
   net::asio::io_context io(1);
   const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
   auto signals = std::make_unique<net::asio::signal_set>(io, SIGTERM, SIGINT);

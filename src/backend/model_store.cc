@@ -20,6 +20,10 @@ namespace {
 
 constexpr std::size_t kShaDigits = 64;
 constexpr std::string_view kUnfinishedSuffix = ".part";
+// Nobody but the backend's user may look into the store. A proxy of another user opens what it was
+// given anew, which the file itself must allow.
+constexpr mode_t kFolderMode = 0700;
+constexpr mode_t kFileMode = 0644;
 
 // A name from the wire becomes a path: only what can be a SHA-256 may.
 bool is_sha256(std::string_view text) {
@@ -42,7 +46,7 @@ class ModelStore::Unfinished {
                                                     std::uint64_t total_bytes) {
     for (;;) {
       FileDescriptor descriptor(
-          ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+          ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, kFileMode));
       // The lock tells other backends that the writer lives; it goes with the descriptor.
       if (!descriptor.valid() || ::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0) {
         return disk_failure("write", file);
@@ -89,7 +93,8 @@ class ModelStore::Unfinished {
               "what came as model file " + sha256 + " has the SHA-256 " + actual};
     }
     // A crash of the machine must not leave the name without the bytes.
-    if (::fsync(descriptor_.get()) != 0) return disk_failure("write", file_);
+    if (::fchmod(descriptor_.get(), kFileMode) != 0 || ::fsync(descriptor_.get()) != 0)
+      return disk_failure("write", file_);
     if (::rename(file_.c_str(), name.c_str()) != 0) return disk_failure("rename to", name);
     descriptor_.reset();
     return {};
@@ -109,12 +114,20 @@ class ModelStore::Unfinished {
 Result<ModelStore> ModelStore::open(const std::filesystem::path& directory) {
   std::error_code error;
   const auto absolute = std::filesystem::absolute(directory, error);
-  if (!error) std::filesystem::create_directories(absolute, error);
+  if (!error) std::filesystem::create_directories(absolute.parent_path(), error);
+  if (!error && ::mkdir(absolute.c_str(), kFolderMode) != 0 && errno != EEXIST)
+    error.assign(errno, std::generic_category());
   if (error || ::access(absolute.c_str(), W_OK | X_OK) != 0) {
     const auto why = error ? error.message() : std::string(std::strerror(errno));
     return Status(StatusCode::unavailable, "the model store " + directory.string() +
                                                " cannot be written: " + why +
                                                "; correct \"model_store\"");
+  }
+  struct stat folder {};
+  if (::stat(absolute.c_str(), &folder) == 0 && (folder.st_mode & S_IWOTH) != 0) {
+    return Status(StatusCode::invalid, "the model store " + directory.string() +
+                                           " may be written by everybody, who could put any "
+                                           "program there; chmod o-w it");
   }
   ModelStore store(absolute);
   store.remove_abandoned();
@@ -131,7 +144,8 @@ void ModelStore::remove_abandoned() const {
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error)) {
     if (entry->path().extension() != kUnfinishedSuffix) continue;
-    const FileDescriptor descriptor(::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC));
+    const FileDescriptor descriptor(
+        ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     const bool abandoned = descriptor.valid() && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) == 0;
     if (abandoned) ::unlink(entry->path().c_str());
   }
@@ -141,7 +155,9 @@ std::optional<std::filesystem::path> ModelStore::find(std::string_view sha256) c
   if (!is_sha256(sha256)) return std::nullopt;
   auto file = directory_ / (std::string(sha256) + ".pt");
   std::error_code error;
-  if (!std::filesystem::is_regular_file(file, error)) return std::nullopt;
+  // What a link leads to was never hashed here.
+  const auto status = std::filesystem::symlink_status(file, error);
+  if (!std::filesystem::is_regular_file(status)) return std::nullopt;
   return file;
 }
 

@@ -14,8 +14,9 @@ Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 }  // namespace
 
 ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
-                     const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies)
-    : executor_(executor), timer_(executor) {
+                     const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
+                     std::optional<ProxyUser> user)
+    : executor_(executor), user_(std::move(user)), timer_(executor) {
   serve::WarmPoolOptions options;
   options.wanted = warm_proxies;
   for (const auto& program : programs) {
@@ -37,7 +38,7 @@ Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
     warm.process->hand_over(std::move(callbacks));
     return Taken{std::move(warm.process), true};
   }
-  auto started = ProxyProcess::start(executor_, {program}, std::move(callbacks));
+  auto started = ProxyProcess::start(executor_, {program, false, user_}, std::move(callbacks));
   if (!started.ok()) return started.status();
   return Taken{std::move(started).value(), false};
 }
@@ -80,9 +81,7 @@ void ProxyPool::start_one(const std::filesystem::path& program, Shelf& shelf) {
   callbacks.on_exit = [this, program, process_id](const Status& reason) {
     on_exit(program, *process_id, reason);
   };
-  ProxyOptions options{program};
-  options.in_background = true;
-  auto started = ProxyProcess::start(executor_, options, std::move(callbacks));
+  auto started = ProxyProcess::start(executor_, {program, true, user_}, std::move(callbacks));
   if (!started.ok()) {
     spdlog::warn("warm proxy: {}", started.status().to_string());
     shelf.plan.died(false, now());

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -22,9 +23,10 @@ namespace gpulet::backend {
 
 class ProxyPool {
  public:
-  // So many of each of these programs.
+  // So many of each of these programs, all as that user.
   ProxyPool(const net::asio::any_io_executor& executor,
-            const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies);
+            const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
+            std::optional<ProxyUser> user);
   ~ProxyPool();
   ProxyPool(const ProxyPool&) = delete;
   ProxyPool& operator=(const ProxyPool&) = delete;
@@ -60,6 +62,7 @@ class ProxyPool {
   void wake_in_time();
 
   const net::asio::any_io_executor executor_;
+  const std::optional<ProxyUser> user_;
   std::map<std::filesystem::path, Shelf> shelves_;
   net::asio::steady_timer timer_;
   bool closed_ = false;

@@ -45,6 +45,42 @@ Status system_failure(const std::string& what) {
   return {StatusCode::unavailable, what + ": " + std::strerror(errno)};
 }
 
+struct SocketPair {
+  FileDescriptor ours;
+  FileDescriptor theirs;
+};
+
+Result<SocketPair> make_socket_pair(int type) {
+  std::array<int, 2> ends{-1, -1};
+  if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return system_failure("cannot make a socket pair");
+  return SocketPair{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+// The file as an open descriptor, in a message of its own.
+Status send_file(int socket, const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return system_failure("cannot read " + path);
+  const int descriptor = file.get();
+  char nothing = 0;
+  iovec text{&nothing, 1};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof descriptor)> control{};
+  msghdr message{};
+  message.msg_iov = &text;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  // A proxy that is gone shows on its other channel.
+  const bool sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+  if (sent || errno == EPIPE || errno == ECONNRESET) return {};
+  return system_failure("cannot give a proxy " + path);
+}
+
 }  // namespace
 
 // The process has ended for the owner when both are true: it was reaped, and its channel was read
@@ -52,9 +88,10 @@ Status system_failure(const std::string& what) {
 class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
                            private net::ConnectionHandler {
  public:
-  Impl(const asio::any_io_executor& executor, FileDescriptor memory_file, pid_t process,
-       bool in_background, ProxyCallbacks callbacks)
+  Impl(const asio::any_io_executor& executor, FileDescriptor memory_file, FileDescriptor files,
+       pid_t process, bool in_background, ProxyCallbacks callbacks)
       : memory_file_(std::move(memory_file)),
+        files_(std::move(files)),
         process_(process),
         in_background_(in_background),
         callbacks_(std::move(callbacks)),
@@ -106,6 +143,7 @@ class ProxyProcess::Impl : public std::enable_shared_from_this<Impl>,
   }
 
   FileDescriptor memory_file_;  // until load()
+  FileDescriptor files_;        // until load(): models' files are sent over it
   std::shared_ptr<SlotMemory> memory_;
   const pid_t process_;
   const bool in_background_;
@@ -243,6 +281,12 @@ Status ProxyProcess::Impl::load(serve::LoadModels models, const SlotOptions& slo
                                    slots.output_capacity);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(memory).value();
+  for (const auto& model : models.models) {
+    if (model.file.empty()) continue;
+    auto sent = send_file(files_.get(), model.file);
+    if (!sent.ok()) return sent.within("model '" + model.name + "'");
+  }
+  files_.reset();
   models.memory_bytes = memory_->size();
   if (in_background_ && !reaped_) raise_priority(process_);
   send(std::move(models));
@@ -292,21 +336,22 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
                                                           ProxyCallbacks callbacks) {
   auto memory = SlotMemory::make_file();
   if (!memory.ok()) return memory.status();
-  std::array<int, 2> ends{-1, -1};
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return system_failure("cannot make a socket pair");
-  }
-  FileDescriptor ours(ends[0]);
-  const FileDescriptor theirs(ends[1]);
-  const auto process = spawn({options.program,
-                              {"--control-fd", "3", "--memory-fd", "4"},
-                              environment_of_nobody(),
-                              {theirs.get(), memory.value().get()},
-                              options.in_background});
+  auto control = make_socket_pair(SOCK_STREAM);
+  if (!control.ok()) return control.status();
+  auto files = make_socket_pair(SOCK_SEQPACKET);
+  if (!files.ok()) return files.status();
+  const auto process =
+      spawn({options.program,
+             {"--control-fd", "3", "--memory-fd", "4", "--files-fd", "5"},
+             environment_of_nobody(),
+             {control.value().theirs.get(), memory.value().get(), files.value().theirs.get()},
+             options.in_background,
+             options.user});
   if (!process.ok()) return process.status();
-  auto impl = std::make_shared<Impl>(executor, std::move(memory).value(), process.value(),
-                                     options.in_background, std::move(callbacks));
-  auto watched = impl->watch(std::move(ours));
+  auto impl =
+      std::make_shared<Impl>(executor, std::move(memory).value(), std::move(files.value().ours),
+                             process.value(), options.in_background, std::move(callbacks));
+  auto watched = impl->watch(std::move(control.value().ours));
   if (!watched.ok()) return watched;
   return std::unique_ptr<ProxyProcess>(new ProxyProcess(std::move(impl)));
 }

@@ -108,11 +108,28 @@ bool any_simulated(const config::BackendConfig& config) {
                      [](const auto& device) { return device.partitioning == kSimulated; });
 }
 
+// The frontend accepts no other name than the node's.
+Result<net::TlsContextPointer> make_tls(const config::BackendConfig& config) {
+  if (!config.tls) return net::TlsContextPointer();
+  auto tls = net::TlsContext::client(*config.tls);
+  if (!tls.ok() || tls.value()->certifies(config.node)) return tls;
+  std::string names;
+  for (const auto& name : tls.value()->certified_names())
+    names += (names.empty() ? "" : ", ") + name;
+  return Status(StatusCode::invalid, config.tls->certificate.string() + ": is not for the node " +
+                                         config.node + " but for " + names +
+                                         "; give the node a certificate of its own name");
+}
+
 }  // namespace
 
 Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& places) {
   auto devices = make_devices(config, places);
   if (!devices.ok()) return devices.status();
+  auto proxy_user = choose_proxy_user(config.proxy_user);
+  if (!proxy_user.ok()) return proxy_user.status();
+  auto tls = make_tls(config);
+  if (!tls.ok()) return tls.status().within("tls");
   auto store = ModelStore::open(config.model_store);
   if (!store.ok()) return store.status();
   std::shared_ptr<const profile::ProfileSet> profiles;
@@ -122,7 +139,12 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& p
     profiles = std::make_shared<const profile::ProfileSet>(std::move(read).value());
   }
   auto [present, absent] = std::move(devices).value();
-  return Setup{config, std::move(present), std::move(store).value(), std::move(profiles),
+  return Setup{config,
+               std::move(present),
+               std::move(store).value(),
+               std::move(profiles),
+               std::move(proxy_user).value(),
+               std::move(tls).value(),
                std::move(absent)};
 }
 

@@ -2,15 +2,19 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -72,72 +76,134 @@ std::vector<char*> as_pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-class FileActions {
- public:
-  FileActions() { posix_spawn_file_actions_init(&actions_); }
-  ~FileActions() { posix_spawn_file_actions_destroy(&actions_); }
-  FileActions(const FileActions&) = delete;
-  FileActions& operator=(const FileActions&) = delete;
-  posix_spawn_file_actions_t* get() { return &actions_; }
+// ---- The child, between fork and exec. Other threads of the parent held locks that nobody will
+// release here: nothing but system calls, and no memory but what was made before.
 
- private:
-  posix_spawn_file_actions_t actions_{};
+struct Child {
+  const char* program;
+  char* const* arguments;
+  char* const* environment;
+  std::span<const FileDescriptor> sources;  // each above every number used below
+  int program_file;                         // the same; -1: it could not be opened
+  int failure_pipe;                         // the same
+  const ProxyUser* user;                    // null: as before
 };
 
-class Attributes {
- public:
-  Attributes() {
-    posix_spawnattr_init(&attributes_);
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes_, &none);
-    posix_spawnattr_setsigdefault(&attributes_, &all);
-    posix_spawnattr_setpgroup(&attributes_, 0);
-    posix_spawnattr_setflags(
-        &attributes_,
-        static_cast<short>(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP));
+bool reset_signals() {
+  sigset_t none;
+  sigemptyset(&none);
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &usual, nullptr);
+  return ::sigprocmask(SIG_SETMASK, &none, nullptr) == 0;
+}
+
+// The library's own versions tell every other thread of the process: here there is none, and its
+// list of them is the parent's.
+bool become(const ProxyUser& user) {
+  return ::syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
+         ::syscall(SYS_setresgid, user.group, user.group, user.group) == 0 &&
+         ::syscall(SYS_setresuid, user.user, user.user, user.user) == 0;
+}
+
+[[noreturn]] void fail_child(int pipe) {
+  const int error = errno;
+  const auto written = ::write(pipe, &error, sizeof error);
+  ::_exit(written == sizeof error ? 1 : 2);
+}
+
+[[noreturn]] void run_child(const Child& child) {
+  constexpr mode_t kForItsUserAlone = 077;
+  constexpr rlimit kNoCore{0, 0};
+  int next = kFirstDescriptor;
+  bool ready = ::setpgid(0, 0) == 0 && reset_signals();
+  for (const FileDescriptor& source : child.sources)
+    ready = ready && ::dup2(source.get(), next++) >= 0;
+  const int pipe = next++;
+  ready = ready && ::dup3(child.failure_pipe, pipe, O_CLOEXEC) >= 0;
+  if (!ready) fail_child(child.failure_pipe);
+  const int program = child.program_file < 0 ? -1 : ::dup3(child.program_file, next++, O_CLOEXEC);
+  ::umask(kForItsUserAlone);
+  ready = ::syscall(SYS_close_range, next, ~0U, 0) == 0 && ::setrlimit(RLIMIT_CORE, &kNoCore) == 0;
+  if (!ready) fail_child(pipe);
+  if (child.user != nullptr && !become(*child.user)) fail_child(pipe);
+  // Rights that a service manager gave to the backend are not for its models. Old kernels have
+  // none.
+  ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0UL, 0UL, 0UL);
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1UL, 0UL, 0UL, 0UL) != 0) fail_child(pipe);
+  ::execve(child.program, child.arguments, child.environment);
+  // A folder on the way that only the parent's user may enter.
+  if (errno == EACCES && program >= 0)
+    ::syscall(SYS_execveat, program, "", child.arguments, child.environment, AT_EMPTY_PATH);
+  fail_child(pipe);
+}
+
+// ---- The parent.
+
+// Waits until the child has become the program (0), or has told why not.
+int read_failure(int pipe) {
+  int error = 0;
+  for (;;) {
+    const auto bytes = ::read(pipe, &error, sizeof error);
+    if (bytes < 0 && errno == EINTR) continue;
+    return bytes == sizeof error ? error : 0;
   }
-  ~Attributes() { posix_spawnattr_destroy(&attributes_); }
-  Attributes(const Attributes&) = delete;
-  Attributes& operator=(const Attributes&) = delete;
-  posix_spawnattr_t* get() { return &attributes_; }
+}
 
- private:
-  posix_spawnattr_t attributes_{};
-};
+std::string as_user(const SpawnOptions& options) {
+  return options.user ? " as user " + options.user->name : "";
+}
 
 }  // namespace
 
 Result<pid_t> spawn(const SpawnOptions& options) {
   const auto failed = [&](int error) {
-    return Status(error == ENOENT ? StatusCode::not_found : StatusCode::unavailable,
-                  "cannot start " + options.program.string() + ": " + ::strerror(error));
+    return Status(
+        error == ENOENT ? StatusCode::not_found : StatusCode::unavailable,
+        "cannot start " + options.program.string() + as_user(options) + ": " + ::strerror(error));
   };
-  FileActions actions;
-  // Copies above every target: a target number that is another one's source would be overwritten
-  // before its turn.
-  const int past_last = kFirstDescriptor + static_cast<int>(options.descriptors.size());
+  // Above every number that the child uses: a target that is another one's source would be
+  // overwritten before its turn. After the descriptors come the pipe and the program.
+  const int above = kFirstDescriptor + static_cast<int>(options.descriptors.size()) + 2;
   std::vector<FileDescriptor> sources;
   for (const int descriptor : options.descriptors) {
-    sources.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, past_last));
+    sources.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, above));
     if (!sources.back().valid()) return failed(errno);
-    const int target = kFirstDescriptor + static_cast<int>(sources.size()) - 1;
-    posix_spawn_file_actions_adddup2(actions.get(), sources.back().get(), target);
   }
-  posix_spawn_file_actions_addclosefrom_np(actions.get(), past_last);
+  std::array<int, 2> ends{-1, -1};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return failed(errno);
+  const FileDescriptor reading(ends[0]);
+  FileDescriptor writing(ends[1]);
+  FileDescriptor writing_above(::fcntl(writing.get(), F_DUPFD_CLOEXEC, above));
+  if (!writing_above.valid()) return failed(errno);
+  const FileDescriptor opened(::open(options.program.c_str(), O_PATH | O_CLOEXEC));
+  const FileDescriptor program(opened.valid() ? ::fcntl(opened.get(), F_DUPFD_CLOEXEC, above) : -1);
 
   std::vector<std::string> arguments{options.program.string()};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
   auto environment = merged_environment(options.environment);
-  Attributes attributes;
+  const auto argument_pointers = as_pointers(arguments);
+  const auto environment_pointers = as_pointers(environment);
+  const Child child{options.program.c_str(),
+                    argument_pointers.data(),
+                    environment_pointers.data(),
+                    sources,
+                    program.get(),
+                    writing_above.get(),
+                    options.user ? &*options.user : nullptr};
   std::optional<LoweredPriority> lowered;
   if (options.in_background && may_raise_priority()) lowered.emplace();
-  pid_t process = 0;
-  const int error = posix_spawn(&process, options.program.c_str(), actions.get(), attributes.get(),
-                                as_pointers(arguments).data(), as_pointers(environment).data());
-  if (error != 0) return failed(error);
+  const pid_t process = ::fork();
+  if (process == 0) run_child(child);
+  const int fork_error = errno;
+  lowered.reset();
+  if (process < 0) return failed(fork_error);
+  writing.reset();
+  writing_above.reset();
+  if (const int error = read_failure(reading.get()); error != 0) {
+    ::waitpid(process, nullptr, 0);
+    return failed(error);
+  }
   return process;
 }
 

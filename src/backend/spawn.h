@@ -1,13 +1,15 @@
-// Starting a proxy program and describing its end.
+// Starting a proxy program with as few rights as it needs, and describing its end.
 #pragma once
 
 #include <sys/types.h>
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gpulet/backend/proxy_user.h"
 #include "gpulet/core/status.h"
 
 namespace gpulet::backend {
@@ -19,10 +21,13 @@ struct SpawnOptions {
   std::vector<int> descriptors;  // become 3, 4, ...; every other one above 2 is closed
   // Starts below this process's priority, where that can be taken back later.
   bool in_background = false;
+  std::optional<ProxyUser> user{};  // whom it becomes, for good; nothing: whom this process is
 };
 
 // Signals are at their defaults in the child and none is blocked; it leads a process group of its
-// own. Fails with not_found or unavailable, naming the program.
+// own. Neither it nor what it starts can gain a right that it does not have (no_new_privs); it
+// leaves no core file, and files that it makes are for its user alone. The program need not lie
+// where `user` may look. Fails with not_found or unavailable, naming the program and the user.
 [[nodiscard]] Result<pid_t> spawn(const SpawnOptions& options);
 
 // Gives a process that was started in the background the priority of this one.

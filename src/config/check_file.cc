@@ -110,6 +110,26 @@ Status check_workload(const std::filesystem::path& file) {
   return {};
 }
 
+Status check_tls(const std::filesystem::path& file, const std::string& pointer,
+                 const std::optional<TlsFiles>& tls) {
+  if (!tls) return {};
+  constexpr const char* kMend = "scripts/make-certificates makes one, or correct the path";
+  Status status = must_exist(file, pointer + "/certificate", tls->certificate, kMend);
+  if (status.ok()) status = must_exist(file, pointer + "/key", tls->key, kMend);
+  if (status.ok() && !tls->authority.empty())
+    status = must_exist(file, pointer + "/authority", tls->authority, kMend);
+  return status;
+}
+
+Status check_tokens(const std::filesystem::path& file, const TokenFiles& tokens) {
+  constexpr const char* kMend = "`openssl rand -hex 32` makes a token; or correct the path";
+  Status status;
+  if (!tokens.admin.empty()) status = must_exist(file, "/tokens/admin", tokens.admin, kMend);
+  if (status.ok() && !tokens.inference.empty())
+    status = must_exist(file, "/tokens/inference", tokens.inference, kMend);
+  return status;
+}
+
 constexpr const char* kProfilesMend = "measure one with `gpulet profile run` or correct the path";
 
 Status check_frontend(const std::filesystem::path& file) {
@@ -118,6 +138,9 @@ Status check_frontend(const std::filesystem::path& file) {
   Status status = must_exist(file, "/models", config.value().models, "correct the path");
   if (status.ok()) status = check_models(config.value().models);
   if (status.ok()) status = must_exist(file, "/profiles", config.value().profiles, kProfilesMend);
+  if (status.ok()) status = check_tls(file, "/tls", config.value().tls);
+  if (status.ok()) status = check_tls(file, "/backend_tls", config.value().backend_tls);
+  if (status.ok()) status = check_tokens(file, config.value().tokens);
   return status;
 }
 
@@ -132,6 +155,7 @@ Status check_backend(const std::filesystem::path& file) {
     status =
         must_exist(file, "/proxy", config.value().proxy, "build gpulet-proxy or correct the path");
   }
+  if (status.ok()) status = check_tls(file, "/tls", config.value().tls);
   return status;
 }
 

@@ -6,12 +6,14 @@
 
 #include "config/devices.h"
 #include "config/loading.h"
+#include "config/security_reading.h"
 #include "config/wording.h"
 
 namespace gpulet::config {
 namespace {
 
 constexpr std::uint32_t kLargestCount = 1U << 30U;
+constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
 constexpr std::string_view kEndpointMend =
@@ -51,13 +53,24 @@ Duration read_seconds(const JsonCursor& cursor) {
 }
 
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
-  cursor.allow_keys({"max_queue", "max_connections", "max_payload_bytes"});
+  cursor.allow_keys(
+      {"max_queue", "max_requests", "max_buffered_mb", "max_connections", "max_payload_bytes"});
   if (const auto queue = cursor.find("max_queue"))
     config.max_queue = queue->count(1, kLargestCount);
+  if (const auto most = cursor.find("max_requests"))
+    config.max_requests = most->count(1, kLargestCount);
+  if (const auto most = cursor.find("max_buffered_mb"))
+    config.max_buffered_mb = most->count(1, kMostBufferedMegabytes);
   if (const auto most = cursor.find("max_connections"))
     config.max_connections = most->count(1, kLargestCount);
   if (const auto bytes = cursor.find("max_payload_bytes"))
     config.max_payload_bytes = bytes->count(1, kLargestCount);
+  if (config.max_payload_bytes > std::uint64_t{config.max_buffered_mb} << 20U) {
+    cursor.fail("max_payload_bytes (" + std::to_string(config.max_payload_bytes) +
+                    ") of one request is more than max_buffered_mb (" +
+                    std::to_string(config.max_buffered_mb) + ") of all",
+                "raise max_buffered_mb, or lower max_payload_bytes");
+  }
 }
 
 // Nobody listens where another does.
@@ -88,9 +101,13 @@ std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_
 }
 
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"listen", "backend_listen", "http", "grpc", "metrics", "shared_memory", "models",
-                   "profiles", "policy", "margin", "interference", "headroom", "period_s",
-                   "drain_timeout_s", "idle_after_s", "wake_within_s", "trace_every", "limits"});
+  root.allow_keys({"listen",        "backend_listen",  "http",
+                   "grpc",          "metrics",         "shared_memory",
+                   "models",        "profiles",        "policy",
+                   "margin",        "interference",    "headroom",
+                   "period_s",      "drain_timeout_s", "idle_after_s",
+                   "wake_within_s", "trace_every",     "tls",
+                   "backend_tls",   "tokens",          "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -102,6 +119,9 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
     config.shared_memory = shared->choice({"off", "on"}) == 1;
   if (const auto every = root.find("trace_every"))
     config.trace_every = every->count(0, kLargestCount);
+  if (const auto tls = root.find("tls")) config.tls = read_tls(*tls, file);
+  if (const auto tls = root.find("backend_tls")) config.backend_tls = read_mutual_tls(*tls, file);
+  if (const auto tokens = root.find("tokens")) config.tokens = read_tokens(*tokens, file);
   config.models = resolve(file, root.required("models").text("the path of the models file"));
   config.profiles =
       resolve(file, root.required("profiles").text("the path of the folder of profiles"));
@@ -150,8 +170,8 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
 }
 
 BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys(
-      {"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies", "devices"});
+  root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies",
+                   "proxy_user", "tls", "devices"});
   BackendConfig config;
   config.node = root.required("node").name();
   if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
@@ -165,6 +185,8 @@ BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& 
   }
   if (const auto warm = root.find("warm_proxies"))
     config.warm_proxies = warm->count(0, kMostWarmProxies);
+  if (const auto user = root.find("proxy_user")) config.proxy_user = user->name();
+  if (const auto tls = root.find("tls")) config.tls = read_mutual_tls(*tls, file);
   config.devices = read_devices(root.required("devices"));
   check_devices(root, config);
   return config;
@@ -183,6 +205,11 @@ std::string to_string(const Endpoint& endpoint) {
   const bool needs_brackets = endpoint.host.find(':') != std::string::npos;
   const std::string host = needs_brackets ? '[' + endpoint.host + ']' : endpoint.host;
   return host + ':' + std::to_string(endpoint.port);
+}
+
+bool is_loopback(const Endpoint& endpoint) {
+  return endpoint.host.starts_with("127.") || endpoint.host == "::1" ||
+         endpoint.host == "localhost";
 }
 
 Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file) {

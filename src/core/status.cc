@@ -24,6 +24,8 @@ std::string_view to_string(StatusCode code) {
       return "malformed";
     case StatusCode::internal:
       return "internal";
+    case StatusCode::unauthenticated:
+      return "unauthenticated";
   }
   return "unknown";
 }

@@ -24,6 +24,25 @@ net::kserve::Model as_protocol_has_it(serve::ModelInfo&& info) {
   return model;
 }
 
+net::kserve::Model as_protocol_has_it(const serve::ModelView& view) {
+  net::kserve::Model model;
+  model.name = view.model.name;
+  model.version = std::to_string(view.number);
+  model.inputs = view.model.inputs;
+  model.outputs = view.model.outputs;
+  model.max_batch = view.model.max_batch;
+  model.state = view.state;
+  model.reason = view.reason;
+  return model;
+}
+
+// Whether that model still says what there is to say; its name does.
+bool is_of(const net::kserve::Model& model, const serve::ModelView& view) {
+  return model.state == view.state && model.max_batch == view.model.max_batch &&
+         model.version == std::to_string(view.number) && model.reason == view.reason &&
+         model.inputs == view.model.inputs && model.outputs == view.model.outputs;
+}
+
 using net::kserve::DurationCount;
 
 DurationCount of(const observe::DurationSum& sum) { return {sum.count(), sum.nanoseconds()}; }
@@ -62,11 +81,17 @@ net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
 
 }  // namespace
 
-const net::kserve::Model* CoreHost::model(std::string_view name) {
-  std::optional<serve::ModelInfo> info = core_.model(name);
-  if (!info) return nullptr;
-  asked_ = as_protocol_has_it(*std::move(info));
-  return &asked_;
+std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
+  const std::optional<serve::ModelView> view = core_.model(name);
+  const auto asked = asked_.find(name);
+  if (!view) {
+    if (asked != asked_.end()) asked_.erase(asked);
+    return nullptr;
+  }
+  if (asked != asked_.end() && is_of(*asked->second, *view)) return asked->second;
+  auto model = std::make_shared<const net::kserve::Model>(as_protocol_has_it(*view));
+  asked_.insert_or_assign(std::string(name), model);
+  return model;
 }
 
 std::vector<net::kserve::Model> CoreHost::models() {

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +32,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, Daemon daemon)
       : io_(io), core_(core), daemon_(std::move(daemon)) {}
 
-  [[nodiscard]] const net::kserve::Model* model(std::string_view name) override;
+  [[nodiscard]] std::shared_ptr<const net::kserve::Model> model(std::string_view name) override;
   [[nodiscard]] std::vector<net::kserve::Model> models() override;
   [[nodiscard]] std::vector<net::kserve::ModelStatistics> statistics(
       std::string_view name) override;
@@ -54,7 +56,8 @@ class CoreHost final : public net::kserve::ProtocolHost {
   const serve::FrontendCore& core_;
   Daemon daemon_;
   std::map<ClientId, Call> calls_;
-  net::kserve::Model asked_;  // what model() gave last
+  // What model() gave last, of each that is served: calls share it until it changes.
+  std::map<std::string, std::shared_ptr<const net::kserve::Model>, std::less<>> asked_;
 };
 
 }  // namespace gpulet::frontend

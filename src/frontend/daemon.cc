@@ -49,7 +49,7 @@ class FrontendDaemon::Impl {
                    [this](Result<LoadedCatalogue> read) { take_in(std::move(read)); }),
         wake_(io),
         drain_deadline_(io),
-        buffers_(net::BufferPoolOptions{}),
+        buffers_(buffer_options(setup_.config)),
         host_(io, core_, asked_of_daemon()) {}
 
   ~Impl() {
@@ -62,16 +62,17 @@ class FrontendDaemon::Impl {
   Status listen() {
     auto clients = net::Listener::listen(
         io_.get_executor(), setup_.config.listen.host, setup_.config.listen.port,
-        listener_options(setup_.config.max_connections),
-        [this](net::StreamSocket socket, net::ConnectionSlot slot) {
-          accept_client(std::move(socket), std::move(slot));
+        listener_options(setup_.config.max_connections, setup_.security.clients),
+        [this](net::Stream stream, net::ConnectionSlot slot) {
+          accept_client(std::move(stream), std::move(slot));
         });
     if (!clients.ok()) return clients.status();
-    auto backends = net::Listener::listen(
-        io_.get_executor(), setup_.config.backend_listen.host, setup_.config.backend_listen.port,
-        listener_options(kMaxBackends), [this](net::StreamSocket socket, net::ConnectionSlot slot) {
-          accept_backend(std::move(socket), std::move(slot));
-        });
+    auto backends = net::Listener::listen(io_.get_executor(), setup_.config.backend_listen.host,
+                                          setup_.config.backend_listen.port,
+                                          listener_options(kMaxBackends, setup_.security.backends),
+                                          [this](net::Stream stream, net::ConnectionSlot slot) {
+                                            accept_backend(std::move(stream), std::move(slot));
+                                          });
     if (!backends.ok()) return backends.status();
     Endpoints::Daemon daemon;
     daemon.metrics = [this] { return metrics(); };
@@ -79,7 +80,12 @@ class FrontendDaemon::Impl {
       trace(length, std::move(done));
     };
     daemon.wall_clock = wall_clock;
-    auto endpoints = Endpoints::listen(io_, setup_.config, host_, buffers_, std::move(daemon));
+    daemon.status = [this] { return status(); };
+    daemon.clients = [this] {
+      return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0);
+    };
+    auto endpoints =
+        Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(daemon));
     if (!endpoints.ok()) return endpoints.status();
     client_listener_ = std::move(clients).value();
     backend_listener_ = std::move(backends).value();
@@ -321,11 +327,12 @@ class FrontendDaemon::Impl {
     sessions.erase(found);
   }
 
-  void accept_client(net::StreamSocket socket, net::ConnectionSlot slot) {
+  void accept_client(net::Stream stream, net::ConnectionSlot slot) {
     const ClientId id{next_session_++};
     client_sessions_[id] = std::make_unique<ClientSession>(
-        std::move(socket), std::move(slot), client_options(setup_.config), buffers_,
-        [this, id](serve::ClientMessage message) {
+        std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.tokens,
+        buffers_,
+        [this, id](serve::ClientMessage&& message) {
           std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
         },
         [this, id](const Status& reason) {
@@ -348,21 +355,26 @@ class FrontendDaemon::Impl {
       if (session != client_sessions_.end()) session->second->send(std::move(changed));
     });
   }
+  static void client_said(ClientId, const serve::Authenticate&) {}  // its session's own
   void client_said(ClientId id, const serve::StatusRequest&) {
     const Time now = steady_now();
     client_sessions_.at(id)->send(
         serve::StatusReply{status_json(core_.status(now), started_, now, client_sessions_.size())});
   }
 
-  void accept_backend(net::StreamSocket socket, net::ConnectionSlot slot) {
+  void accept_backend(net::Stream stream, net::ConnectionSlot slot) {
     const BackendId id{next_session_++};
     backend_sessions_[id] = std::make_unique<BackendSession>(
-        std::move(socket), std::move(slot), backend_options(), buffers_,
+        std::move(stream), std::move(slot), backend_options(), setup_.security.backends != nullptr,
+        buffers_,
         [this, id](serve::BackendMessage message) {
           if (backend_sessions_.contains(id)) deliver(serve::BackendSaid{id, std::move(message)});
         },
         [this, id](const Status& reason) {
-          if (!backend_sessions_.contains(id)) return;
+          const auto found = backend_sessions_.find(id);
+          if (found == backend_sessions_.end()) return;
+          if (!found->second->introduced() && reason.code() != StatusCode::cancelled)
+            spdlog::warn("a backend was refused: {}", reason.message());
           forget(backend_sessions_, id);
           deliver(serve::BackendGone{id, reason});
         });

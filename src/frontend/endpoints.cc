@@ -4,6 +4,7 @@
 
 #include "http_pages.h"
 #include "kserve_http.h"
+#include "token_handler.h"
 
 namespace gpulet::frontend {
 
@@ -13,31 +14,37 @@ Endpoints::~Endpoints() = default;
 
 Result<std::unique_ptr<Endpoints>> Endpoints::listen(net::asio::io_context& io,
                                                      const config::FrontendConfig& config,
+                                                     const Security& security,
                                                      net::kserve::ProtocolHost& host,
                                                      net::BufferPool& buffers, Daemon daemon) {
   std::unique_ptr<Endpoints> made(new Endpoints(config.shared_memory));
   if (config.http) {
-    if (const Status status = made->listen_http(io, config, host, buffers, daemon); !status.ok())
+    if (const Status status = made->listen_http(io, config, security, host, buffers, daemon);
+        !status.ok())
       return status.within("HTTP");
   }
   if (config.metrics) {
-    if (const Status status = made->listen_metrics(io, config, buffers, daemon); !status.ok())
+    if (const Status status = made->listen_metrics(io, config, security, buffers, daemon);
+        !status.ok())
       return status.within("metrics");
   }
   if (config.grpc) {
-    if (const Status status = made->listen_grpc(io, config, host); !status.ok())
+    if (const Status status = made->listen_grpc(io, config, security, host); !status.ok())
       return status.within("gRPC");
   }
   return made;
 }
 
 Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
-                              net::kserve::ProtocolHost& host, net::BufferPool& buffers,
-                              const Daemon& daemon) {
+                              const Security& security, net::kserve::ProtocolHost& host,
+                              net::BufferPool& buffers, const Daemon& daemon) {
   http_handler_ = std::make_unique<TraceHandler>(
       daemon.trace, daemon.wall_clock,
       std::make_unique<KserveHttp>(host, regions_, KserveHttpOptions{GPULET_VERSION}));
+  if (security.tokens->guard_any())
+    http_handler_ = std::make_unique<TokenHandler>(security.tokens, std::move(http_handler_));
   http::HttpServerOptions options;
+  options.tls = security.clients;
   options.max_connections = config.max_connections;
   options.max_body_bytes = config.max_payload_bytes;
   auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
@@ -47,10 +54,15 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
 }
 
 Status Endpoints::listen_metrics(net::asio::io_context& io, const config::FrontendConfig& config,
-                                 net::BufferPool& buffers, const Daemon& daemon) {
-  metrics_handler_ = std::make_unique<MetricsHandler>(daemon.metrics);
+                                 const Security& security, net::BufferPool& buffers,
+                                 const Daemon& daemon) {
+  metrics_handler_ = std::make_unique<DashboardHandler>(
+      io, DashboardHandler::Source{daemon.status, daemon.wall_clock, daemon.clients},
+      dashboard_assets(), std::make_unique<MetricsHandler>(daemon.metrics));
   http::HttpServerOptions options;
-  options.max_connections = 64;
+  options.tls = security.clients;
+  // A browser opens several for each page.
+  options.max_connections = 4 * DashboardHandler::kMostPages;
   options.max_body_bytes = 0;
   auto server = http::HttpServer::listen(io.get_executor(), config.metrics->host,
                                          config.metrics->port, options, buffers, *metrics_handler_);
@@ -59,10 +71,13 @@ Status Endpoints::listen_metrics(net::asio::io_context& io, const config::Fronte
 }
 
 Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
-                              net::kserve::ProtocolHost& host) {
+                              const Security& security, net::kserve::ProtocolHost& host) {
   net::grpc_api::GrpcServerOptions options;
   options.version = GPULET_VERSION;
   options.max_message_bytes = config.max_payload_bytes;
+  options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
+  options.tls = security.client_texts;
+  options.tokens = security.tokens;
   auto server = net::grpc_api::GrpcServer::listen(io.get_executor(), config.grpc->host,
                                                   config.grpc->port, options, host, regions_);
   if (server.ok()) grpc_ = std::move(server.value());
@@ -71,6 +86,7 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
 
 void Endpoints::drain(Duration patience) {
   if (http_) http_->drain();
+  if (metrics_handler_) metrics_handler_->stop();
   if (metrics_) metrics_->drain();
   if (grpc_) grpc_->drain(patience);
 }

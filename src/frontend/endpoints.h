@@ -1,15 +1,17 @@
 // Endpoints: where the frontend speaks to others than its own clients and backends: the Open
-// Inference Protocol over HTTP and gRPC, traces, and metrics. Single-strand type, on the
-// io_context's thread.
+// Inference Protocol over HTTP and gRPC, traces, metrics and the dashboard. Single-strand type, on
+// the io_context's thread.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "dashboard.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/frontend/security.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/grpc/server.h"
@@ -27,12 +29,14 @@ class Endpoints {
     std::function<std::string()> metrics;
     std::function<void(Duration length, TraceLog::OnRecords)> trace;
     std::function<observe::WallClock()> wall_clock;
+    std::function<serve::FrontendStatus()> status;
+    std::function<std::size_t()> clients;
   };
 
   // Those that the configuration does not switch off. Fails with the first that cannot listen. Host
   // and buffers outlive the endpoints.
   [[nodiscard]] static Result<std::unique_ptr<Endpoints>> listen(
-      net::asio::io_context& io, const config::FrontendConfig& config,
+      net::asio::io_context& io, const config::FrontendConfig& config, const Security& security,
       net::kserve::ProtocolHost& host, net::BufferPool& buffers, Daemon daemon);
 
   // 0: off.
@@ -52,17 +56,18 @@ class Endpoints {
  private:
   explicit Endpoints(bool shared_memory) : regions_(shared_memory) {}
   [[nodiscard]] Status listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
-                                   net::kserve::ProtocolHost& host, net::BufferPool& buffers,
-                                   const Daemon& daemon);
+                                   const Security& security, net::kserve::ProtocolHost& host,
+                                   net::BufferPool& buffers, const Daemon& daemon);
   [[nodiscard]] Status listen_metrics(net::asio::io_context& io,
                                       const config::FrontendConfig& config,
-                                      net::BufferPool& buffers, const Daemon& daemon);
+                                      const Security& security, net::BufferPool& buffers,
+                                      const Daemon& daemon);
   [[nodiscard]] Status listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
-                                   net::kserve::ProtocolHost& host);
+                                   const Security& security, net::kserve::ProtocolHost& host);
 
   net::kserve::SharedMemory regions_;
   std::unique_ptr<net::http::RequestHandler> http_handler_;
-  std::unique_ptr<net::http::RequestHandler> metrics_handler_;
+  std::unique_ptr<DashboardHandler> metrics_handler_;
   std::unique_ptr<net::http::HttpServer> http_;
   std::unique_ptr<net::http::HttpServer> metrics_;
   std::unique_ptr<net::grpc_api::GrpcServer> grpc_;

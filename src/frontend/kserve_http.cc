@@ -1,6 +1,7 @@
 #include "kserve_http.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,7 @@ Result<serve::ModelsChange> change_of(const kserve::Route& route,
 // Held by the host's callback and, while it may be cancelled, by its exchange's.
 struct KserveHttp::Inference {
   kserve::InferCall call;
-  kserve::Model model;  // as it was asked: it may change meanwhile
+  std::shared_ptr<const kserve::Model> model;  // as it was asked: it may change meanwhile
   std::unique_ptr<http::Exchange> exchange;
   ClientId id;
 };
@@ -68,10 +69,10 @@ void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exc
   const kserve::Route& route = found.value();
   switch (route.endpoint) {
     case Endpoint::infer: {
-      const kserve::Model* const model = host_.model(route.model);
-      if (const Status known = kserve::check_model(model, route); !known.ok())
+      std::shared_ptr<const kserve::Model> model = host_.model(route.model);
+      if (const Status known = kserve::check_model(model.get(), route); !known.ok())
         return exchange->answer(kserve::error(known));
-      return infer(*model, request, std::move(exchange));
+      return infer(std::move(model), request, std::move(exchange));
     }
     case Endpoint::repository_load:
     case Endpoint::repository_unload:
@@ -86,23 +87,24 @@ http::HttpResponse KserveHttp::error(unsigned status, const std::string& message
   return kserve::error(status == kUnsupportedMediaType ? kNotImplemented : status, message);
 }
 
-void KserveHttp::infer(const kserve::Model& model, const http::HttpRequest& request,
+void KserveHttp::infer(std::shared_ptr<const kserve::Model> model, const http::HttpRequest& request,
                        std::unique_ptr<http::Exchange> exchange) {
   Result<kserve::InferCall> call =
-      kserve::read_infer(request.headers, request.body, model, regions_);
+      kserve::read_infer(request.headers, request.body, *model, regions_);
   if (!call.ok()) return exchange->answer(kserve::error(call.status()));
   const auto inference = std::make_shared<Inference>();
   inference->call = std::move(call).value();
-  inference->model = model;
+  inference->model = std::move(model);
   inference->exchange = std::move(exchange);
   const std::weak_ptr<const bool> here = here_;
-  inference->id = host_.infer(
-      std::exchange(inference->call.requests, {}),
-      [this, here, inference](const std::vector<serve::InferReply>& replies) {
-        const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
-        if (here.expired() || !answered) return;
-        answered->answer(kserve::write_infer(inference->call, inference->model, replies, regions_));
-      });
+  inference->id =
+      host_.infer(std::exchange(inference->call.requests, {}),
+                  [this, here, inference](const std::vector<serve::InferReply>& replies) {
+                    const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
+                    if (here.expired() || !answered) return;
+                    answered->answer(
+                        kserve::write_infer(inference->call, *inference->model, replies, regions_));
+                  });
   inference->exchange->on_gone([this, here, inference] {
     const std::unique_ptr<http::Exchange> unanswered = std::move(inference->exchange);
     if (!here.expired() && unanswered) host_.cancel(inference->id);
@@ -142,8 +144,8 @@ http::HttpResponse KserveHttp::answer(const kserve::Route& route,
 }
 
 http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {
-  const kserve::Model* const model = host_.model(route.model);
-  if (const Status known = kserve::check_model(model, route); !known.ok())
+  const std::shared_ptr<const kserve::Model> model = host_.model(route.model);
+  if (const Status known = kserve::check_model(model.get(), route); !known.ok())
     return kserve::error(known);
   if (route.endpoint == Endpoint::model_metadata) return kserve::model_metadata(*model);
   if (route.endpoint == Endpoint::model_config) return kserve::model_config(*model);
@@ -153,7 +155,8 @@ http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {
 
 http::HttpResponse KserveHttp::statistics(const kserve::Route& route) {
   if (!route.model.empty()) {
-    if (const Status known = kserve::check_model(host_.model(route.model), route); !known.ok())
+    if (const Status known = kserve::check_model(host_.model(route.model).get(), route);
+        !known.ok())
       return kserve::error(known);
   }
   return kserve::statistics(host_.statistics(route.model));

@@ -33,7 +33,7 @@ class KserveHttp final : public net::http::RequestHandler {
  private:
   struct Inference;
 
-  void infer(const net::kserve::Model& model, const net::http::HttpRequest& request,
+  void infer(std::shared_ptr<const net::kserve::Model> model, const net::http::HttpRequest& request,
              std::unique_ptr<net::http::Exchange> exchange);
   void change_models(const net::kserve::Route& route, const net::http::HttpRequest& request,
                      std::unique_ptr<net::http::Exchange> exchange);

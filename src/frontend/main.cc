@@ -9,6 +9,7 @@
 #include <random>
 
 #include "gpulet/frontend/daemon.h"
+#include "gpulet/net/codec/codec.h"
 
 namespace {
 
@@ -67,6 +68,7 @@ int run_daemon(const Arguments& arguments) {
   if (!setup.ok()) return complain(setup.status(), 2);
 
   allow_all_descriptors();
+  net::silence_protobuf();
   net::asio::io_context io(1);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());
@@ -74,6 +76,8 @@ int run_daemon(const Arguments& arguments) {
   spdlog::info("clients: {}  backends: {}", daemon.value()->client_address(),
                daemon.value()->backend_address());
   tell_endpoints(config.value(), *daemon.value());
+  for (const std::string& exposure : frontend::exposures(config.value()))
+    spdlog::warn("{} (docs/security.md)", exposure);
 
   // The work guard ends with stop(): what is queued then is still sent, bounded by the write
   // timeouts.

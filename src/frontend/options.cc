@@ -1,5 +1,7 @@
 #include "options.h"
 
+#include <utility>
+
 #include "gpulet/frontend/daemon.h"
 
 namespace gpulet::frontend {
@@ -17,9 +19,16 @@ net::ConnectionOptions backend_options() {
   return options;
 }
 
-net::ListenerOptions listener_options(std::size_t max_connections) {
+net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
+  net::BufferPoolOptions options;
+  options.max_used_bytes = std::size_t{config.max_buffered_mb} << 20U;
+  return options;
+}
+
+net::ListenerOptions listener_options(std::size_t max_connections, net::TlsContextPointer tls) {
   net::ListenerOptions options;
   options.max_connections = max_connections;
+  options.tls = std::move(tls);
   return options;
 }
 
@@ -31,6 +40,8 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.headroom = setup.headroom;
   options.period = setup.config.period;
   options.max_queue_per_model = setup.config.max_queue;
+  options.under_way = {setup.config.max_requests,
+                       std::uint64_t{setup.config.max_buffered_mb} << 20U};
   options.demands.idle_after = setup.config.idle_after;
   options.wake_within = setup.config.wake_within;
   options.trace_every = setup.config.trace_every;

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/listener.h"
 
@@ -11,6 +12,9 @@ namespace gpulet::frontend {
 
 [[nodiscard]] net::ConnectionOptions client_options(const config::FrontendConfig& config);
 [[nodiscard]] net::ConnectionOptions backend_options();
-[[nodiscard]] net::ListenerOptions listener_options(std::size_t max_connections);
+// Of what clients and backends send.
+[[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
+[[nodiscard]] net::ListenerOptions listener_options(std::size_t max_connections,
+                                                    net::TlsContextPointer tls);
 
 }  // namespace gpulet::frontend

@@ -6,13 +6,13 @@
 
 namespace gpulet::frontend {
 
-Session::Session(net::StreamSocket socket, net::ConnectionSlot slot,
+Session::Session(net::Stream stream, net::ConnectionSlot slot,
                  const net::ConnectionOptions& options, net::BufferPool& buffers,
                  OnClosed on_closed)
     : slot_(std::move(slot)),
       buffers_(buffers),
       on_closed_(std::move(on_closed)),
-      connection_(net::Connection::start(std::move(socket), options, *this)) {}
+      connection_(net::Connection::start(std::move(stream), options, *this)) {}
 
 Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
                                              std::span<const std::byte> /*message*/) {
@@ -21,10 +21,12 @@ Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
 
 void Session::on_closed(const Status& reason) { on_closed_(reason); }
 
-ClientSession::ClientSession(net::StreamSocket socket, net::ConnectionSlot slot,
-                             const net::ConnectionOptions& options, net::BufferPool& buffers,
+ClientSession::ClientSession(net::Stream stream, net::ConnectionSlot slot,
+                             const net::ConnectionOptions& options,
+                             std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers,
                              OnMessage on_message, OnClosed on_closed)
-    : Session(std::move(socket), std::move(slot), options, buffers, std::move(on_closed)),
+    : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
+      tokens_(std::move(tokens)),
       on_message_(std::move(on_message)) {}
 
 void ClientSession::send(const serve::FrontendReply& reply) {
@@ -36,7 +38,7 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
   Result<serve::ClientMessage> decoded =
       net::decode_client_message(header, message, payload.freeze());
   if (decoded.ok()) {
-    on_message_(std::move(decoded).value());
+    if (!refuse(decoded.value())) on_message_(std::move(decoded).value());
     return;
   }
   // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
@@ -45,16 +47,40 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
   connection().close_after_sending();
 }
 
+// Whether there is nothing more to do for the message.
+bool ClientSession::refuse(const serve::ClientMessage& message) {
+  if (const auto* const own = std::get_if<serve::Authenticate>(&message)) {
+    token_shown_ = !own->token.empty();
+    right_ = tokens_->right_of(own->token);
+    return true;
+  }
+  if (!tokens_->guard_any()) return false;
+  if (const auto* const request = std::get_if<serve::InferRequest>(&message)) {
+    serve::InferReply reply;
+    reply.tag = request->tag;
+    reply.status = tokens_->check(net::Right::inference, token_shown_, right_);
+    if (reply.status.ok()) return false;
+    send(std::move(reply));
+    return true;
+  }
+  if (!std::holds_alternative<serve::ModelsChange>(message)) return false;
+  serve::ModelsChanged changed{tokens_->check(net::Right::admin, token_shown_, right_)};
+  if (changed.status.ok()) return false;
+  send(std::move(changed));
+  return true;
+}
+
 std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) {
   serve::InferReply reply;
   reply.status = failure;
   return net::encode(serve::FrontendReply(std::move(reply)));
 }
 
-BackendSession::BackendSession(net::StreamSocket socket, net::ConnectionSlot slot,
-                               const net::ConnectionOptions& options, net::BufferPool& buffers,
-                               OnMessage on_message, OnClosed on_closed)
-    : Session(std::move(socket), std::move(slot), options, buffers, std::move(on_closed)),
+BackendSession::BackendSession(net::Stream stream, net::ConnectionSlot slot,
+                               const net::ConnectionOptions& options, bool certified,
+                               net::BufferPool& buffers, OnMessage on_message, OnClosed on_closed)
+    : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
+      certified_(certified),
       on_message_(std::move(on_message)) {}
 
 void BackendSession::send(const serve::BackendCommand& command) {
@@ -65,11 +91,25 @@ void BackendSession::on_frame(const net::FrameHeader& header, std::span<const st
                               MutableBytes payload) {
   Result<serve::BackendMessage> decoded =
       net::decode_backend_message(header, message, payload.freeze());
-  if (decoded.ok()) {
-    on_message_(std::move(decoded).value());
-  } else {
-    connection().close(decoded.status());
+  if (!decoded.ok()) return connection().close(decoded.status());
+  if (const Status welcome = take_introduction(decoded.value()); !welcome.ok())
+    return connection().close(welcome);
+  on_message_(std::move(decoded).value());
+}
+
+Status BackendSession::take_introduction(const serve::BackendMessage& message) {
+  const auto* const hello = std::get_if<serve::Hello>(&message);
+  if (hello == nullptr) return {};
+  if (certified_ && !connection().peer_certifies(hello->node)) {
+    std::string names;
+    for (const std::string& name : connection().peer_names())
+      names += (names.empty() ? "" : ", ") + name;
+    return {StatusCode::unauthenticated, "it says that it is node " + hello->node +
+                                             ", but its certificate is for " + names +
+                                             "; give the node one of its own name"};
   }
+  introduced_ = true;
+  return {};
 }
 
 }  // namespace gpulet::frontend

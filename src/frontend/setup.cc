@@ -14,6 +14,9 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   const Result<schedule::Headroom> headroom = serve::parse_headroom(config.headroom);
   if (!headroom.ok()) return headroom.status().within("headroom");
   setup.headroom = headroom.value();
+  Result<Security> security = read_security(config);
+  if (!security.ok()) return security.status();
+  setup.security = std::move(security).value();
   setup.loader = std::make_shared<CatalogueLoader>(config);
   Result<LoadedCatalogue> loaded = setup.loader->load();
   if (!loaded.ok()) return loaded.status();

@@ -137,8 +137,9 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
   for (const serve::ModelStatus& model : status.models)
     document["models"].push_back(model_of(model));
   document["events"] = Json::array();
-  for (const auto& [time, text] : status.events) {
-    document["events"].push_back({{"at_s", to_seconds(time - started)}, {"text", text}});
+  for (const serve::StatusEvent& event : status.events) {
+    document["events"].push_back(
+        {{"at_s", to_seconds(event.time - started)}, {"text", event.text}});
   }
   return document.dump();
 }

@@ -16,11 +16,14 @@ namespace asio = net::asio;
 
 class Call : public net::ConnectionHandler {
  public:
-  Call(const config::Endpoint& target, const serve::ClientMessage& question)
-      : target_(config::to_string(target)),
+  Call(const Target& target, const serve::ClientMessage& question)
+      : target_(config::to_string(target.endpoint)),
         question_(question),
+        token_(target.token),
+        secure_(target.tls != nullptr),
         timer_(context_),
-        connector_(context_.get_executor(), target.host, target.port, net::ConnectorOptions{}) {}
+        connector_(context_.get_executor(), target.endpoint.host, target.endpoint.port,
+                   options_for(target)) {}
 
   Result<serve::FrontendReply> run(Duration timeout) {
     timer_.expires_after(timeout);
@@ -30,10 +33,12 @@ class Call : public net::ConnectionHandler {
       finish(
           Status(StatusCode::timeout, "no answer within " + std::to_string(milliseconds) + " ms"));
     });
-    connector_.connect([this](Result<net::StreamSocket> socket) {
-      if (!socket.ok()) return finish(socket.status());
+    connector_.connect([this](Result<net::Stream> stream) {
+      if (!stream.ok()) return finish(stream.status());
       connection_ =
-          net::Connection::start(std::move(socket).value(), net::ConnectionOptions{}, *this);
+          net::Connection::start(std::move(stream).value(), net::ConnectionOptions{}, *this);
+      if (!token_.empty())
+        connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token_})));
       connection_->send(net::encode(question_));
     });
     while (!answer_) context_.run_one();
@@ -56,16 +61,25 @@ class Call : public net::ConnectionHandler {
   void on_closed(const Status& reason) override {
     const StatusCode code =
         reason.code() == StatusCode::cancelled ? StatusCode::unavailable : reason.code();
-    finish(Status(code, "the connection ended before the answer: " + reason.message()));
+    finish(Status(code, "the connection ended before the answer: " + reason.message() +
+                            (secure_ ? "" : "; does it want TLS (--tls-authority)?")));
   }
 
  private:
+  static net::ConnectorOptions options_for(const Target& target) {
+    net::ConnectorOptions options;
+    options.tls = target.tls;
+    return options;
+  }
+
   void finish(Result<serve::FrontendReply> answer) {
     if (!answer_) answer_ = std::move(answer);
   }
 
   std::string target_;
   const serve::ClientMessage& question_;
+  const std::string token_;
+  const bool secure_;
   asio::io_context context_{1};
   asio::steady_timer timer_;
   net::Connector connector_;
@@ -73,20 +87,19 @@ class Call : public net::ConnectionHandler {
   std::optional<Result<serve::FrontendReply>> answer_;
 };
 
-Status unexpected(const config::Endpoint& target) {
+Status unexpected(const Target& target) {
   return {StatusCode::malformed,
-          config::to_string(target) + ": answered something else than what was asked"};
+          config::to_string(target.endpoint) + ": answered something else than what was asked"};
 }
 
 }  // namespace
 
-Result<serve::FrontendReply> call(const config::Endpoint& target,
-                                  const serve::ClientMessage& question, Duration timeout) {
+Result<serve::FrontendReply> call(const Target& target, const serve::ClientMessage& question,
+                                  Duration timeout) {
   return Call(target, question).run(timeout);
 }
 
-Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& target,
-                                                   Duration timeout) {
+Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target, Duration timeout) {
   Result<serve::FrontendReply> reply = call(target, serve::ModelsRequest{}, timeout);
   if (!reply.ok()) return reply.status();
   auto* const models = std::get_if<serve::ModelsReply>(&reply.value());
@@ -94,7 +107,7 @@ Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& targe
   return std::move(models->models);
 }
 
-Result<std::vector<serve::ModelInfo>> change_models(const config::Endpoint& target,
+Result<std::vector<serve::ModelInfo>> change_models(const Target& target,
                                                     const serve::ModelsChange& change,
                                                     Duration timeout) {
   Result<serve::FrontendReply> reply = call(target, change, timeout);
@@ -105,7 +118,7 @@ Result<std::vector<serve::ModelInfo>> change_models(const config::Endpoint& targ
   return std::move(changed->models);
 }
 
-Result<std::string> fetch_status(const config::Endpoint& target, Duration timeout) {
+Result<std::string> fetch_status(const Target& target, Duration timeout) {
   Result<serve::FrontendReply> reply = call(target, serve::StatusRequest{}, timeout);
   if (!reply.ok()) return reply.status();
   auto* const status = std::get_if<serve::StatusReply>(&reply.value());

@@ -36,16 +36,19 @@ class Link : public net::ConnectionHandler {
  public:
   Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options)
       : owner_(owner),
-        connector_(context.get_executor(), options.target.host, options.target.port,
+        token_(options.target.token),
+        connector_(context.get_executor(), options.target.endpoint.host,
+                   options.target.endpoint.port,
                    {.timeout = options.connect_timeout,
                     .first_pause = kReconnectPause,
-                    .longest_pause = kReconnectPause}) {}
+                    .longest_pause = kReconnectPause,
+                    .tls = options.target.tls}) {}
 
   // One attempt.
   void open(std::function<void(const Status&)> done) {
-    connector_.connect([this, done = std::move(done)](Result<net::StreamSocket> socket) {
-      const Status status = socket.status();
-      if (status.ok()) start(std::move(socket).value());
+    connector_.connect([this, done = std::move(done)](Result<net::Stream> stream) {
+      const Status status = stream.status();
+      if (status.ok()) start(std::move(stream).value());
       done(status);
     });
   }
@@ -81,21 +84,24 @@ class Link : public net::ConnectionHandler {
 
   void on_closed(const Status& reason) override {
     connection_.reset();
-    connector_.connect_with_retry([this](net::StreamSocket socket) { start(std::move(socket)); },
+    connector_.connect_with_retry([this](net::Stream stream) { start(std::move(stream)); },
                                   [](const Status& /*status*/, Duration /*pause*/) {});
     owner_.on_link_lost(std::exchange(waiting_, {}), reason);
   }
 
  private:
-  void start(net::StreamSocket socket) {
+  void start(net::Stream stream) {
     net::ConnectionOptions options;
     // Inputs are shared with the pool, so a queue costs little memory; the generator bounds it by
     // requests.
     options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
-    connection_ = net::Connection::start(std::move(socket), options, *this);
+    connection_ = net::Connection::start(std::move(stream), options, *this);
+    if (!token_.empty())
+      connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token_})));
   }
 
   LinkOwner& owner_;
+  const std::string token_;
   net::Connector connector_;
   std::shared_ptr<net::Connection> connection_;  // empty while closed
   std::shared_ptr<std::vector<std::byte>> buffer_;

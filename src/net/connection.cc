@@ -25,10 +25,6 @@ std::string milliseconds(Duration duration) {
          " ms";
 }
 
-Status network_failure(const std::string& doing, const error_code& error) {
-  return {StatusCode::unavailable, doing + " failed: " + error.message()};
-}
-
 }  // namespace
 
 std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&) { return std::nullopt; }
@@ -37,9 +33,9 @@ std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&) { return 
 // they find state_ == closed and do nothing.
 class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
  public:
-  Impl(StreamSocket socket, const ConnectionOptions& options, ConnectionHandler& handler)
-      : socket_(std::move(socket)),
-        watchdog_(socket_.get_executor()),
+  Impl(Stream stream, const ConnectionOptions& options, ConnectionHandler& handler)
+      : stream_(std::move(stream)),
+        watchdog_(stream_.get_executor()),
         options_(options),
         handler_(&handler),
         reader_(options.limits),
@@ -51,6 +47,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   void close(const Status& reason);
   void abandon();
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
+  [[nodiscard]] const Stream& stream() const { return stream_; }
 
  private:
   // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits
@@ -64,6 +61,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   void take_frames();
   [[nodiscard]] bool take_frame();
   void break_off(const Status& failure);
+  void fail(const std::string& doing, const error_code& error);
 
   void flush();
   void flush_later();
@@ -78,7 +76,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   [[nodiscard]] Clock::time_point next_deadline() const;
   [[nodiscard]] Clock::time_point read_deadline() const;
 
-  StreamSocket socket_;
+  Stream stream_;
   asio::steady_timer watchdog_;
   const ConnectionOptions options_;
   ConnectionHandler* handler_;  // null once the Connection was dropped
@@ -98,11 +96,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
 };
 
 void Connection::Impl::start() {
-  error_code ignored;  // a socket that is broken already says so at its first read
-  socket_.non_blocking(true, ignored);
-  const auto family = socket_.local_endpoint(ignored).protocol().family();
-  if (family == AF_INET || family == AF_INET6)
-    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.prepare();
   receive();
   watch();
 }
@@ -115,23 +109,27 @@ void Connection::Impl::receive() {
   };
   if (state_ != State::open) {
     discarded_.resize(FrameReader::kBufferBytes);
-    socket_.async_read_some(asio::buffer(discarded_), std::move(done));
+    stream_.async_read_some(asio::buffer(discarded_), std::move(done));
     return;
   }
   const std::array<std::span<std::byte>, 2> space = reader_.space();
   const asio::mutable_buffer buffer(space[1].data(), space[1].size());
   if (space[0].empty()) {
-    socket_.async_read_some(buffer, std::move(done));
+    stream_.async_read_some(buffer, std::move(done));
   } else {
     const asio::mutable_buffer payload(space[0].data(), space[0].size());
-    socket_.async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer}, std::move(done));
+    stream_.async_read_some(std::array<asio::mutable_buffer, 2>{payload, buffer}, std::move(done));
   }
 }
 
 void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
   if (state_ == State::closed) return;
   if (error == asio::error::eof) return on_peer_closed();
-  if (error) return end(network_failure("receiving", error));
+  if (error) {
+    fail("receiving", error);
+    if (state_ == State::lingering) receive();
+    return;
+  }
   last_read_ = Clock::now();
   if (state_ != State::open) return receive();
   reader_.received(bytes);
@@ -142,6 +140,10 @@ void Connection::Impl::on_peer_closed() {
   peer_sends_no_more_ = true;
   if (state_ == State::sending_last) return;  // it may still read
   if (state_ == State::lingering) return close(reason_);
+  if (stream_.shaking_hands()) {
+    return end({StatusCode::unavailable,
+                "the peer closed the connection in the middle of the TLS handshake"});
+  }
   end({StatusCode::cancelled, reader_.inside_frame()
                                   ? "the peer closed the connection in the middle of a frame"
                                   : "the peer closed the connection"});
@@ -156,7 +158,7 @@ void Connection::Impl::take_frames() {
   flush();
   if (state_ == State::closed) return;
   if (state_ == State::open && frames == kMaxFramesPerTurn) {
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->take_frames(); });
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->take_frames(); });
     return;
   }
   receive();
@@ -213,7 +215,7 @@ void Connection::Impl::send(OutgoingFrame frame) {
 void Connection::Impl::flush_later() {
   if (flush_posted_ || waits_to_write_) return;
   flush_posted_ = true;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+  asio::post(stream_.get_executor(), [self = shared_from_this()] {
     self->flush_posted_ = false;
     self->flush();
   });
@@ -230,10 +232,10 @@ void Connection::Impl::write() {
   for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
     const WriteQueue::Pieces pieces = queue_.front();
     error_code error;
-    const std::size_t bytes = socket_.write_some(pieces, error);
+    const std::size_t bytes = stream_.write_some(pieces, error);
     if (error == asio::error::would_block || error == asio::error::try_again)
       return wait_until_writable();
-    if (error) return end(network_failure("sending", error));
+    if (error) return fail("sending", error);
     queue_.written(bytes);
     if (bytes > 0) last_write_ = Clock::time_point{};
     if (bytes < pieces.byte_size()) return wait_until_writable();
@@ -244,13 +246,12 @@ void Connection::Impl::write() {
 void Connection::Impl::wait_until_writable() {
   waits_to_write_ = true;
   if (last_write_ == Clock::time_point{}) last_write_ = Clock::now();
-  socket_.async_wait(StreamSocket::wait_write,
-                     [self = shared_from_this()](const error_code& error) {
-                       self->waits_to_write_ = false;
-                       if (self->state_ == State::closed) return;
-                       if (error) return self->end(network_failure("sending", error));
-                       self->flush();
-                     });
+  stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
+    self->waits_to_write_ = false;
+    if (self->state_ == State::closed) return;
+    if (error) return self->fail("sending", error);
+    self->flush();
+  });
   watch();
 }
 
@@ -264,8 +265,7 @@ void Connection::Impl::close_after_sending(const Status& reason) {
 void Connection::Impl::all_sent() {
   if (peer_sends_no_more_) return close(reason_);
   state_ = State::lingering;
-  error_code ignored;  // a peer that is gone makes the read fail, which closes
-  socket_.shutdown(StreamSocket::shutdown_send, ignored);
+  stream_.shutdown_send();
   linger_until_ = Clock::now() + std::min(kLinger, options_.write_timeout);
   watch();
 }
@@ -275,8 +275,9 @@ void Connection::Impl::all_sent() {
 Clock::time_point Connection::Impl::read_deadline() const {
   Clock::time_point deadline = Clock::time_point::max();
   if (state_ != State::open) return deadline;
-  const bool frame_begun = options_.frame_timeout > Duration::zero() && reader_.inside_frame();
-  if (frame_begun) deadline = last_read_ + options_.frame_timeout;
+  const bool begun = reader_.inside_frame() || stream_.shaking_hands();
+  if (begun && options_.frame_timeout > Duration::zero())
+    deadline = last_read_ + options_.frame_timeout;
   if (options_.read_timeout > Duration::zero())
     deadline = std::min(deadline, last_read_ + options_.read_timeout);
   return deadline;
@@ -319,7 +320,7 @@ void Connection::Impl::on_watchdog() {
 void Connection::Impl::close(const Status& reason) {
   if (state_ == State::closed) return;
   shut();
-  asio::post(socket_.get_executor(), [self = shared_from_this(), reason] {
+  asio::post(stream_.get_executor(), [self = shared_from_this(), reason] {
     if (ConnectionHandler* const handler = std::exchange(self->handler_, nullptr))
       handler->on_closed(reason);
   });
@@ -330,10 +331,18 @@ void Connection::Impl::end(const Status& failure) {
   close(state_ == State::open ? failure : reason_);
 }
 
+// Where TLS failed, the peer is to read why: its alert must not be lost with bytes that are unread.
+void Connection::Impl::fail(const std::string& doing, const error_code& error) {
+  const Status failure(StatusCode::unavailable, doing + " failed: " + stream_.describe(error));
+  if (state_ != State::open || !stream_.broken()) return end(failure);
+  reason_ = failure;
+  queue_.clear();
+  all_sent();
+}
+
 void Connection::Impl::shut() {
   state_ = State::closed;
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.close();
   watchdog_.cancel();
   queue_.clear();
 }
@@ -343,9 +352,9 @@ void Connection::Impl::abandon() {
   if (state_ != State::closed) shut();
 }
 
-std::shared_ptr<Connection> Connection::start(StreamSocket socket, const ConnectionOptions& options,
+std::shared_ptr<Connection> Connection::start(Stream stream, const ConnectionOptions& options,
                                               ConnectionHandler& handler) {
-  auto impl = std::make_shared<Impl>(std::move(socket), options, handler);
+  auto impl = std::make_shared<Impl>(std::move(stream), options, handler);
   impl->start();
   return std::shared_ptr<Connection>(new Connection(std::move(impl)));
 }
@@ -359,5 +368,9 @@ void Connection::close_after_sending() {
 }
 void Connection::close(const Status& reason) { impl_->close(reason); }
 std::size_t Connection::queued_bytes() const { return impl_->queued_bytes(); }
+bool Connection::peer_certifies(const std::string& name) const {
+  return impl_->stream().peer_certifies(name);
+}
+std::vector<std::string> Connection::peer_names() const { return impl_->stream().peer_names(); }
 
 }  // namespace gpulet::net

@@ -41,11 +41,11 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
   void connect_to(const std::vector<tcp::endpoint>& endpoints);
   void finish(Attempt attempt, const error_code& error, const std::string& doing);
   void on_timeout();
-  void deliver(Result<StreamSocket> result);
+  void deliver(Result<Stream> result);
   void end_attempt();
   void pause_then_try(Duration pause);
   void try_again();
-  void on_tried(Result<StreamSocket> result);
+  void on_tried(Result<Stream> result);
   [[nodiscard]] std::string place() const { return host_ + ":" + std::to_string(port_); }
 
   asio::any_io_executor executor_;
@@ -60,6 +60,7 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
   OnConnected on_connected_;
   OnAttemptFailed on_failed_;
   Duration pause_{};  // before the next attempt
+  std::chrono::steady_clock::time_point connected_at_{};
 };
 
 void Connector::Impl::connect(OnDone on_done) {
@@ -100,7 +101,8 @@ void Connector::Impl::finish(Attempt attempt, const error_code& error, const std
     deliver(Status(StatusCode::unavailable, doing + place() + " failed: " + error.message() +
                                                 "; is the peer running and the address right?"));
   } else {
-    deliver(StreamSocket(std::exchange(socket_, tcp::socket(executor_))));
+    StreamSocket socket(std::exchange(socket_, tcp::socket(executor_)));
+    deliver(Stream(std::move(socket), options_.tls, host_));
   }
 }
 
@@ -109,7 +111,7 @@ void Connector::Impl::on_timeout() {
                                           std::to_string(milliseconds(options_.timeout)) + " ms"));
 }
 
-void Connector::Impl::deliver(Result<StreamSocket> result) {
+void Connector::Impl::deliver(Result<Stream> result) {
   const OnDone on_done = std::exchange(on_done_, nullptr);
   end_attempt();
   on_done(std::move(result));
@@ -146,14 +148,17 @@ void Connector::Impl::pause_then_try(Duration pause) {
 }
 
 void Connector::Impl::try_again() {
-  connect([self = shared_from_this()](Result<StreamSocket> result) {
-    self->on_tried(std::move(result));
-  });
+  connect(
+      [self = shared_from_this()](Result<Stream> result) { self->on_tried(std::move(result)); });
 }
 
-void Connector::Impl::on_tried(Result<StreamSocket> result) {
+void Connector::Impl::on_tried(Result<Stream> result) {
   if (result.ok()) {
-    pause_ = options_.first_pause;
+    const auto now = std::chrono::steady_clock::now();
+    const bool lasted = now - connected_at_ >= options_.longest_pause;
+    pause_ = lasted ? options_.first_pause
+                    : std::min(std::max(2 * pause_, options_.first_pause), options_.longest_pause);
+    connected_at_ = now;
     const OnConnected on_connected = std::exchange(on_connected_, nullptr);
     on_failed_ = nullptr;
     return on_connected(std::move(result).value());

@@ -82,7 +82,7 @@ void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
   }
   pause_ = options_.first_pause;
   if (connections() < options_.max_connections) {
-    on_socket_(StreamSocket(std::move(socket)), take_slot());
+    on_socket_(Stream(std::move(socket), options_.tls), take_slot());
     if (closed_) return;
   } else {
     error_code ignored;  // closing is all that can be done for it

@@ -19,7 +19,8 @@
 namespace gpulet::proxy {
 namespace {
 
-constexpr const char* kUsage = "usage: --control-fd N --memory-fd N (started by gpulet-backend)";
+constexpr const char* kUsage =
+    "usage: --control-fd N --memory-fd N [--files-fd N] (started by gpulet-backend)";
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t number = 0;
@@ -35,6 +36,10 @@ bool live_and_die_with_parent() {
   return ::getppid() == parent;
 }
 
+// Proxies of one user hold tensors of different clients: none may look into another, whatever a
+// model does. A new program begins open, so the backend cannot do this in its place.
+void close_to_others() { ::prctl(PR_SET_DUMPABLE, 0UL, 0UL, 0UL, 0UL); }
+
 int fail(const Status& status, int exit_code) {
   std::fprintf(stderr, "gpulet-proxy[%d]: %s\n", static_cast<int>(::getpid()),
                status.to_string().c_str());
@@ -49,7 +54,8 @@ Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
     std::optional<std::uint64_t> value;
   };
   constexpr std::uint64_t kMostFd = std::numeric_limits<int>::max();
-  std::array<Argument, 2> known{Argument{"--control-fd", {}}, Argument{"--memory-fd", {}}};
+  std::array<Argument, 3> known{Argument{"--control-fd", {}}, Argument{"--memory-fd", {}},
+                                Argument{"--files-fd", {}}};
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     const std::string_view name = arguments[i];
     auto argument = known.begin();
@@ -65,12 +71,13 @@ Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
                                              std::string(text) + "'");
     }
   }
-  for (const Argument& argument : known) {
+  for (const Argument& argument : std::span(known).first<2>()) {
     if (!argument.value)
       return Status(StatusCode::invalid, std::string(argument.name) + " is missing; " + kUsage);
   }
   return ProxyOptions{.control_fd = static_cast<int>(*known[0].value),
-                      .memory_fd = static_cast<int>(*known[1].value)};
+                      .memory_fd = static_cast<int>(*known[1].value),
+                      .files_fd = known[2].value ? static_cast<int>(*known[2].value) : -1};
 }
 
 int run(std::span<const char* const> arguments, const Program& program) {
@@ -79,6 +86,7 @@ int run(std::span<const char* const> arguments, const Program& program) {
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) std::signal(ignored, SIG_IGN);
   if (!live_and_die_with_parent())
     return fail({StatusCode::cancelled, "the backend ended before its proxy began"}, kFailed);
+  close_to_others();
 
   const Result<ProxyOptions> options = parse_arguments(arguments);
   if (!options.ok()) return fail(options.status(), kBadArguments);

@@ -14,6 +14,7 @@
 #include "gpulet/serve/messages.h"
 #include "proxy/channel.h"
 #include "proxy/command_reader.h"
+#include "proxy/model_file.h"
 #include "proxy/share_check.h"
 #include "proxy/shared_memory.h"
 
@@ -57,27 +58,37 @@ Status check_areas(const serve::RunBatch& batch, std::size_t memory) {
   return {};
 }
 
+// People know the file by its name.
+std::string replaced(std::string text, const std::string& what, const std::string& by) {
+  for (auto at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
+    text.replace(at, what.size(), by);
+  return text;
+}
+
 // A gpulet's models and its memory, from LoadModels on.
 class Loaded {
  public:
-  explicit Loaded(const Program& program) : program_(program) {}
+  Loaded(const Program& program, const ProxyOptions& options)
+      : program_(program), options_(options) {}
 
-  serve::ProxyReady load(const serve::LoadModels& command, int memory_fd);
+  serve::ProxyReady load(const serve::LoadModels& command);
   serve::BatchRan run(const serve::RunBatch& batch, Clock::time_point arrived);
 
  private:
-  Status prepare(const serve::LoadModels& command, int memory_fd);
+  Status prepare(const serve::LoadModels& command);
   Result<partition::FoundShare> find_share();
   Status load_models(const serve::LoadModels& command, serve::ProxyReady& ready);
+  Result<std::uint32_t> load(const serve::LoadModel& model);
 
   const Program& program_;
+  const ProxyOptions& options_;
   std::optional<SharedMemory> memory_;
   std::unique_ptr<executor::Executor> executor_;
 };
 
-Status Loaded::prepare(const serve::LoadModels& command, int memory_fd) {
+Status Loaded::prepare(const serve::LoadModels& command) {
   if (executor_ != nullptr) return {StatusCode::invalid, "this proxy is a gpulet's already"};
-  Result<SharedMemory> memory = SharedMemory::map(memory_fd, command.memory_bytes);
+  Result<SharedMemory> memory = SharedMemory::map(options_.memory_fd, command.memory_bytes);
   if (!memory.ok()) return memory.status();
   // The only other thread, the command reader, looks at no variable.
   for (const auto& [name, value] : command.environment) {
@@ -99,26 +110,38 @@ Result<partition::FoundShare> Loaded::find_share() {
   return check_share(expected.value(), found.value());
 }
 
+Result<std::uint32_t> Loaded::load(const serve::LoadModel& model) {
+  executor::ModelToLoad wanted{.name = model.name,
+                               .file = model.file,
+                               .inputs = model.inputs,
+                               .outputs = model.outputs,
+                               .max_batch = model.max_batch,
+                               .form = model.form};
+  if (options_.files_fd < 0 || model.file.empty()) return executor_->load(wanted);
+  const Result<ModelFile> given = ModelFile::receive(options_.files_fd);
+  if (!given.ok()) return given.status().within("model '" + model.name + "': " + model.file);
+  wanted.file = given.value().path();
+  const Result<std::uint32_t> form = executor_->load(wanted);
+  if (form.ok()) return form;
+  return Status(form.status().code(),
+                replaced(form.status().message(), wanted.file.string(), model.file));
+}
+
 Status Loaded::load_models(const serve::LoadModels& command, serve::ProxyReady& ready) {
   auto found = find_share();
   if (!found.ok()) return found.status();
   ready.found = found.value();
   for (const serve::LoadModel& model : command.models) {
-    const Result<std::uint32_t> form = executor_->load({.name = model.name,
-                                                        .file = model.file,
-                                                        .inputs = model.inputs,
-                                                        .outputs = model.outputs,
-                                                        .max_batch = model.max_batch,
-                                                        .form = model.form});
+    const Result<std::uint32_t> form = load(model);
     if (!form.ok()) return form.status();
     ready.forms.push_back(form.value());
   }
   return {};
 }
 
-serve::ProxyReady Loaded::load(const serve::LoadModels& command, int memory_fd) {
+serve::ProxyReady Loaded::load(const serve::LoadModels& command) {
   serve::ProxyReady ready;
-  ready.status = prepare(command, memory_fd);
+  ready.status = prepare(command);
   if (ready.status.ok()) {
     ready.status = load_models(command, ready);
     if (!ready.status.ok()) ready.device = executor_->health();
@@ -170,7 +193,7 @@ Status serve(const ProxyOptions& options, const Program& program) {
   if (program.prepare != nullptr) program.prepare();
   // Not earlier: nothing that is timed comes before LoadModels.
   CommandReader reader(options.control_fd);
-  Loaded loaded(program);
+  Loaded loaded(program, options);
   // A peer that is gone by now shows in what it sent, or did not send.
   static_cast<void>(write_message(options.control_fd, serve::ProxyIdle{}));
   for (;;) {
@@ -182,7 +205,7 @@ Status serve(const ProxyOptions& options, const Program& program) {
 
     serve::ProxyMessage answer;
     if (const auto* models = std::get_if<serve::LoadModels>(&command)) {
-      answer = loaded.load(*models, options.memory_fd);
+      answer = loaded.load(*models);
     } else {
       answer = loaded.run(std::get<serve::RunBatch>(command), arrived);
     }

@@ -91,6 +91,7 @@ Applications::Run Applications::run_of(std::shared_ptr<const Application> applic
   run.arrived = now;
   run.deadline = asked.deadline;
   run.late_after = asked.late_after;
+  run.place = asked.place;
   return run;
 }
 

@@ -93,6 +93,12 @@ void FrontendCore::admit(const std::string& name, NamedModel& known, Request req
     return;
   }
   const bool slept = expect(name, known);
+  Result<UnderWay::Place> entered = under_way_.enter(request.input.size());
+  if (!entered.ok()) {
+    dispatcher_.refuse(index, std::move(request), entered.status(), output);
+    return;
+  }
+  request.place = std::move(entered).value();
   place(name, known, std::move(request), slept, now, output);
 }
 

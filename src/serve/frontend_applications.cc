@@ -53,8 +53,8 @@ bool FrontendCore::ask_application(ClientSaid& event, Time now, FrontendEffects&
   InferRequest& request = event.request;
   const Duration given =
       request.timeout > Duration::zero() ? request.timeout : from_ms(application->front.slo_ms);
-  Applications::Asked asked{event.client, request.tag, now + given,
-                            now + given,  {},          trace_choice_.next()};
+  Applications::Asked asked{event.client, request.tag,          now + given, now + given,
+                            {},           trace_choice_.next(), {}};
   ApplicationOutput output;
   const auto refuse = [&](Status why) {
     applications_.refuse(request.model, asked, std::move(why), now, output);
@@ -78,6 +78,9 @@ bool FrontendCore::ask_application(ClientSaid& event, Time now, FrontendEffects&
     return refuse(
         {StatusCode::unavailable, "application " + request.model + " has no place: " + why});
   }
+  Result<UnderWay::Place> entered = under_way_.enter(request.payload.size());
+  if (!entered.ok()) return refuse(entered.status());
+  asked.place = std::move(entered).value();
   if (!woken.empty() && request.timeout == Duration::zero())
     asked.deadline = std::max(asked.deadline, now + options_.wake_within);
   for (NamedModel* const known : woken) known->waking = true;

@@ -26,6 +26,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
       profiles_(catalogue.profiles != nullptr ? std::move(catalogue.profiles)
                                               : std::make_shared<const profile::ProfileSet>()),
       interference_(std::move(catalogue.interference)),
+      under_way_(options_.under_way),
       dispatcher_({}, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
       demands_({}, demand_options(options_)),
       applications_(options_.max_queue_per_model),
@@ -300,7 +301,7 @@ observe::RequestTraceRecord FrontendCore::record_of(const Answer& answer) const 
 }
 
 void FrontendCore::note(bool warning, std::string text, Time now, FrontendEffects& effects) {
-  events_.emplace_back(now, text);
+  events_.push_back({now, text, warning});
   if (events_.size() > kEventsKept) events_.pop_front();
   effects.emplace_back(Note{warning, std::move(text)});
 }

@@ -109,6 +109,7 @@ void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Ste
   }
   text += " (" + std::to_string(steps.create.size()) + " new, " +
           std::to_string(steps.retire.size()) + " to go): " + joined(reasons_of_pending_);
+  decision_ = text;
   note(false, std::move(text), now, effects);
   if (models_of(plan.unserved) == models_of(plan_.unserved)) return;  // told before
   for (const schedule::Unserved& unserved : plan.unserved) {

@@ -214,6 +214,8 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
   reorganisation_counters_.longest_took = std::max(reorganisation_counters_.longest_took, took);
   reorganisation_counters_.took.record(took);
   ++reorganisation_counters_.plans;
+  reorganisation_counters_.last_at = now;
+  reorganisation_counters_.last_reason = decision_;
   rollout_.reset();
   note(false,
        "epoch " + std::to_string(epoch_.value) + " serves, " +

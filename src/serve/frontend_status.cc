@@ -40,10 +40,14 @@ ModelInfo FrontendCore::describe(const Application& application) const {
   return info;
 }
 
-std::optional<ModelInfo> FrontendCore::model(std::string_view name) const {
-  if (const NamedModel* const known = versions_.find(name))
-    return describe(std::string(name), *known);
-  if (const auto application = applications_.find(name)) return describe(*application);
+std::optional<ModelView> FrontendCore::model(std::string_view name) const {
+  if (const NamedModel* const known = versions_.find(name)) {
+    const ServedModel& model = dispatcher_.models()[known->current.index];
+    return ModelView{model, known->number, state_of(model.name, *known),
+                     reason_of(model.name, *known)};
+  }
+  if (const auto application = applications_.find(name))
+    return ModelView{application->front, 1, state_of(*application), why_unserved(*application)};
   return std::nullopt;
 }
 

@@ -43,5 +43,6 @@ void add_schedule_command(CLI::App& app, Run& chosen);
 void add_simulate_command(CLI::App& app, Run& chosen);
 void add_status_command(CLI::App& app, Run& chosen);
 void add_top_command(CLI::App& app, Run& chosen);
+void add_trace_command(CLI::App& app, Run& chosen);
 
 }  // namespace gpulet::tools

@@ -19,6 +19,7 @@
 #include "tools/image.h"
 #include "tools/infer_input.h"
 #include "tools/table.h"
+#include "tools/target_options.h"
 #include "tools/tensor_values.h"
 
 namespace gpulet::tools {
@@ -32,7 +33,7 @@ constexpr Duration kPatience = std::chrono::seconds(30);
 constexpr double kLongestTimeoutMs = 3600000;
 
 struct InferOptions {
-  std::string target = "127.0.0.1:7000";
+  TargetOptions target;
   std::string model;
   std::string input;
   std::string image;
@@ -49,7 +50,7 @@ struct Answer {
   double latency_ms = 0;
 };
 
-Result<serve::ModelInfo> find_model(const config::Endpoint& target, const std::string& name) {
+Result<serve::ModelInfo> find_model(const load::Target& target, const std::string& name) {
   Result<std::vector<serve::ModelInfo>> models = load::fetch_models(target);
   if (!models.ok()) return models.status();
   std::string names;
@@ -57,8 +58,8 @@ Result<serve::ModelInfo> find_model(const config::Endpoint& target, const std::s
     if (model.name == name) return std::move(model);
     names += (names.empty() ? "" : ", ") + model.name;
   }
-  return Status(StatusCode::not_found, config::to_string(target) + ": has no model " + name +
-                                           "; it has " + (names.empty() ? "none" : names));
+  return Status(StatusCode::not_found, config::to_string(target.endpoint) + ": has no model " +
+                                           name + "; it has " + (names.empty() ? "none" : names));
 }
 
 Result<Bytes> payload_of(const InferOptions& options, const serve::ModelInfo& model) {
@@ -79,14 +80,14 @@ Result<Bytes> payload_of(const InferOptions& options, const serve::ModelInfo& mo
   return tensor;
 }
 
-Result<Answer> ask(const config::Endpoint& target, const serve::InferRequest& request) {
+Result<Answer> ask(const load::Target& target, const serve::InferRequest& request) {
   const Clock::time_point began = Clock::now();
   Result<serve::FrontendReply> reply = load::call(target, request, request.timeout + kPatience);
   if (!reply.ok()) return reply.status();
   auto* const infer = std::get_if<serve::InferReply>(&reply.value());
   if (infer == nullptr)
-    return Status(StatusCode::malformed,
-                  config::to_string(target) + ": answered something else than what was asked");
+    return Status(StatusCode::malformed, config::to_string(target.endpoint) +
+                                             ": answered something else than what was asked");
   if (!infer->status.ok()) {
     return Status(infer->status.code(), request.model + ": " + infer->status.to_string());
   }
@@ -165,8 +166,8 @@ std::string top_text(const InferOptions& options, const Answer& answer,
 }
 
 int infer(const InferOptions& options) {
-  const Result<config::Endpoint> target = config::parse_endpoint(options.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
   if (options.input.empty() == options.image.empty())
     return bad_input(Status(StatusCode::invalid, "give what to send with --input or --image"));
   const Result<std::vector<std::string>> labels = read_labels(options.labels);
@@ -200,8 +201,7 @@ void add_infer_command(CLI::App& app, Run& chosen) {
   CLI::App* const command =
       app.add_subcommand("infer", "send one request to a running frontend and print its answer");
   const auto options = std::make_shared<InferOptions>();
-  command->add_option("--target", options->target, "the frontend's address for clients")
-      ->capture_default_str();
+  add_target_options(*command, options->target);
   command->add_option("--model", options->model, "the model or application to ask")->required();
   auto* const input = command->add_option(
       "--input", options->input,

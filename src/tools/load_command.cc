@@ -17,6 +17,7 @@
 #include "tools/load_report.h"
 #include "tools/signal_watch.h"
 #include "tools/table.h"
+#include "tools/target_options.h"
 #include "tools/terminal.h"
 
 namespace gpulet::tools {
@@ -26,7 +27,7 @@ constexpr double kLongestSeconds = 1e6;
 constexpr double kLargestScale = 1e6;
 
 struct LoadArguments {
-  std::string target;
+  TargetOptions target;
   std::string workload;
   double seconds = 0;
   load::Scale scale;
@@ -108,10 +109,10 @@ int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
   }
   if (offered == 0 || served > 0) return kSucceeded;
   return run_failed(
-      Status(StatusCode::unavailable, arguments.target + ": not one request was served"));
+      Status(StatusCode::unavailable, arguments.target.address + ": not one request was served"));
 }
 
-int send_load(const LoadArguments& arguments, const config::Endpoint& target,
+int send_load(const LoadArguments& arguments, const load::Target& target,
               const std::vector<load::PreparedModel>& models) {
   std::ofstream csv;
   if (!arguments.csv.empty()) {
@@ -150,8 +151,8 @@ int send_load(const LoadArguments& arguments, const config::Endpoint& target,
 }
 
 int run(const LoadArguments& arguments) {
-  const Result<config::Endpoint> target = config::parse_endpoint(arguments.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(arguments.target);
+  if (!target.ok()) return bad_input(target.status());
   if (const Status numbers = check_numbers(arguments); !numbers.ok()) return bad_input(numbers);
   const auto workload = config::load_workload(arguments.workload);
   if (!workload.ok()) return bad_input(workload.status());
@@ -169,8 +170,7 @@ void add_load_command(CLI::App& app, Run& chosen) {
   CLI::App* const command = app.add_subcommand(
       "load", "send a workload to a running frontend and measure what comes back");
   const auto arguments = std::make_shared<LoadArguments>();
-  command->add_option("--target", arguments->target, "HOST:PORT of the frontend for clients")
-      ->required();
+  add_target_options(*command, arguments->target, TargetNeed::required);
   command->add_option("--workload", arguments->workload, "what to send (JSON)")->required();
   command->add_option("--seconds", arguments->seconds, "how long to send")->required();
   command->add_option("--rate-scale", arguments->scale.rate, "multiplies every open loop's rate")

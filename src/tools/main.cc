@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
     gpulet::tools::add_simulate_command(app, chosen);
     gpulet::tools::add_status_command(app, chosen);
     gpulet::tools::add_top_command(app, chosen);
+    gpulet::tools::add_trace_command(app, chosen);
 
     try {
       app.parse(argc, argv);

@@ -20,6 +20,7 @@
 #include "gpulet/serve/served_model.h"
 #include "tools/command.h"
 #include "tools/table.h"
+#include "tools/target_options.h"
 
 namespace gpulet::tools {
 namespace {
@@ -32,12 +33,12 @@ constexpr auto kLookEvery = std::chrono::milliseconds(100);
 constexpr double kDefaultTimeoutSeconds = 120;
 
 struct ListOptions {
-  std::string target = "127.0.0.1:7000";
+  TargetOptions target;
   bool json = false;
 };
 
 struct ChangeOptions {
-  std::string target = "127.0.0.1:7000";
+  TargetOptions target;
   std::string name;
   std::string file;
   double timeout_s = kDefaultTimeoutSeconds;
@@ -99,8 +100,8 @@ void print_table(const std::vector<ModelInfo>& models) {
 }
 
 int list(const ListOptions& options) {
-  const Result<config::Endpoint> target = config::parse_endpoint(options.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
   const Result<std::vector<ModelInfo>> models = load::fetch_models(target.value());
   if (!models.ok()) return run_failed(models.status());
   if (options.json) {
@@ -150,7 +151,7 @@ struct Outcome {
 };
 
 // Looks until everything is decided or the time is up.
-Result<std::vector<Outcome>> await_loaded(const config::Endpoint& target,
+Result<std::vector<Outcome>> await_loaded(const load::Target& target,
                                           const std::vector<ModelInfo>& meant,
                                           Clock::time_point deadline) {
   std::vector<Outcome> outcomes;
@@ -204,8 +205,8 @@ Duration left_until(Clock::time_point deadline) {
 int load_models(const ChangeOptions& options) {
   const Clock::time_point deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(from_seconds(options.timeout_s));
-  const Result<config::Endpoint> target = config::parse_endpoint(options.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
   if (options.name.empty() == options.file.empty()) {
     return bad_input(
         Status(StatusCode::invalid, "name the entry of the models file to load, or a --file"));
@@ -241,8 +242,8 @@ int load_models(const ChangeOptions& options) {
 int unload_model(const ChangeOptions& options) {
   const Clock::time_point deadline =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(from_seconds(options.timeout_s));
-  const Result<config::Endpoint> target = config::parse_endpoint(options.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
   serve::ModelsChange change;
   change.kind = serve::ModelsChange::Kind::unload;
   change.name = options.name;
@@ -270,8 +271,7 @@ int unload_model(const ChangeOptions& options) {
 }
 
 void add_common(CLI::App& command, ChangeOptions& options) {
-  command.add_option("--target", options.target, "the frontend's address for clients")
-      ->capture_default_str();
+  add_target_options(command, options.target);
   command.add_option("--timeout", options.timeout_s, "seconds to wait for what comes of it")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
@@ -281,8 +281,7 @@ void add_common(CLI::App& command, ChangeOptions& options) {
 void add_list(CLI::App& models, Run& chosen) {
   CLI::App* const command = models.add_subcommand("list", "print the models that it serves");
   const auto options = std::make_shared<ListOptions>();
-  command->add_option("--target", options->target, "the frontend's address for clients")
-      ->capture_default_str();
+  add_target_options(*command, options->target);
   command->add_flag("--json", options->json, "print one JSON document");
   command->callback([options, &chosen] { chosen = [options] { return list(*options); }; });
 }

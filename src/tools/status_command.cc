@@ -10,13 +10,14 @@
 #include "gpulet/load/call.h"
 #include "tools/command.h"
 #include "tools/status_picture.h"
+#include "tools/target_options.h"
 #include "tools/terminal.h"
 
 namespace gpulet::tools {
 namespace {
 
 struct StatusOptions {
-  std::string target = "127.0.0.1:7000";
+  TargetOptions target;
   bool json = false;
 };
 
@@ -31,15 +32,15 @@ int print_json(const std::string& document) {
 }
 
 int status(const StatusOptions& options) {
-  const Result<config::Endpoint> target = config::parse_endpoint(options.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
   const Result<std::string> document = load::fetch_status(target.value());
   if (!document.ok()) return run_failed(document.status());
   if (options.json) return print_json(document.value());
   const Terminal terminal = describe_terminal(stdout);
   const Result<std::string> picture =
       render_status(document.value(), {.utf8 = terminal.utf8, .colour = terminal.colour});
-  if (!picture.ok()) return run_failed(picture.status().within(options.target));
+  if (!picture.ok()) return run_failed(picture.status().within(options.target.address));
   std::cout << picture.value();
   return kSucceeded;
 }
@@ -50,8 +51,7 @@ void add_status_command(CLI::App& app, Run& chosen) {
   CLI::App* const command = app.add_subcommand(
       "status", "print a running frontend's devices, gpulets, models and events");
   const auto options = std::make_shared<StatusOptions>();
-  command->add_option("--target", options->target, "the frontend's address for clients")
-      ->capture_default_str();
+  add_target_options(*command, options->target);
   command->add_flag("--json", options->json, "print the status document");
   command->callback([options, &chosen] { chosen = [options] { return status(*options); }; });
 }

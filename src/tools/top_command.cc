@@ -13,6 +13,7 @@
 #include "tools/live_terminal.h"
 #include "tools/status_picture.h"
 #include "tools/table.h"
+#include "tools/target_options.h"
 #include "tools/terminal.h"
 #include "tools/top_screen.h"
 
@@ -27,12 +28,11 @@ constexpr double kShortestInterval = 0.1;
 constexpr double kLongestInterval = 3600;
 
 struct TopOptions {
-  std::string target = "127.0.0.1:7000";
+  TargetOptions target;
   double interval_s = 1;
 };
 
-Result<std::string> ask(const config::Endpoint& target, const PictureStyle& style,
-                        Duration timeout) {
+Result<std::string> ask(const load::Target& target, const PictureStyle& style, Duration timeout) {
   const Result<std::string> document = load::fetch_status(target, timeout);
   if (!document.ok()) return document.status();
   return render_status(document.value(), style);
@@ -54,7 +54,7 @@ class View {
   }
 
   [[nodiscard]] std::string screen(const Window& window, bool colour) const {
-    std::string title = "gpulet top: " + options_.target + " every " +
+    std::string title = "gpulet top: " + options_.target.address + " every " +
                         shortest(options_.interval_s, 1) + " s; q ends, the arrow keys scroll";
     if (!failure_.empty()) title = "no answer, this is from before: " + failure_;
     if (colour) title = (failure_.empty() ? "\033[1m" : "\033[1;31m") + title;
@@ -68,7 +68,7 @@ class View {
   std::size_t first_ = 0;
 };
 
-int show_live(const TopOptions& options, const config::Endpoint& target, const PictureStyle& style,
+int show_live(const TopOptions& options, const load::Target& target, const PictureStyle& style,
               std::string picture) {
   const auto interval = std::chrono::duration_cast<Clock::duration>(
       std::chrono::duration<double>(options.interval_s));
@@ -92,8 +92,8 @@ int show_live(const TopOptions& options, const config::Endpoint& target, const P
 }
 
 int top(const TopOptions& options) {
-  const Result<config::Endpoint> target = config::parse_endpoint(options.target);
-  if (!target.ok()) return bad_input(target.status().within("--target"));
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
   const Terminal terminal = describe_terminal(stdout);
   const PictureStyle style{.utf8 = terminal.utf8, .colour = terminal.colour};
   Result<std::string> picture = ask(target.value(), style, load::kCallTimeout);
@@ -110,8 +110,7 @@ void add_top_command(CLI::App& app, Run& chosen) {
   CLI::App* const command =
       app.add_subcommand("top", "watch a running frontend's status in the terminal");
   const auto options = std::make_shared<TopOptions>();
-  command->add_option("--target", options->target, "the frontend's address for clients")
-      ->capture_default_str();
+  add_target_options(*command, options->target);
   command->add_option("--interval", options->interval_s, "seconds between two looks")
       ->check(CLI::Range(kShortestInterval, kLongestInterval))
       ->capture_default_str();

@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <string>
 
 #include "gpulet/core/sha256.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
@@ -74,7 +78,10 @@ class BackendDaemonTest : public ::testing::Test {
     devices.push_back(device(kPaced, "cpu_quota", std::move(paced).value()));
     auto store = ModelStore::open(directory_.path());
     ASSERT_TRUE(store.ok());
-    backend::Setup setup{config, std::move(devices), std::move(store).value(), profiles()};
+    auto user = choose_proxy_user("");
+    ASSERT_TRUE(user.ok()) << user.status().to_string();
+    backend::Setup setup{config, std::move(devices), std::move(store).value(), profiles(),
+                         std::move(user).value()};
     daemon_ = BackendDaemon::start(io_, std::move(setup));
     accept();
   }
@@ -158,6 +165,26 @@ TEST_F(BackendDaemonTest, OffersItsDevicesAndServesABatch) {
   EXPECT_GE(result.executed, from_ms(1.0)) << "the profile's latency";
   ASSERT_EQ(result.outputs.size(), 2 * kRequestBytes);
   EXPECT_EQ(result.outputs.view().back(), std::byte{42});
+}
+
+TEST_F(BackendDaemonTest, RunsAndHoldsProxiesThatAreNotRoot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may run processes as another user";
+  ask(1, kPaced);
+  ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::ModelWanted>().empty(); }));
+  const auto bytes = std::as_bytes(std::span(kModelText));
+  frontend_->say(
+      serve::ModelPiece{model_sha256(), 0, bytes.size(), Bytes::own({bytes.begin(), bytes.end()})});
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  const auto proxies = daemon_->proxies();
+  ASSERT_EQ(proxies.size(), 1U);
+  std::ifstream status("/proc/" + std::to_string(proxies[0]) + "/status");
+  const std::string text((std::istreambuf_iterator<char>(status)), {});
+  EXPECT_EQ(text.find("Uid:\t0"), std::string::npos) << text;
+  EXPECT_NE(text.find("CapEff:\t0000000000000000"), std::string::npos) << text;
+  EXPECT_NE(text.find("NoNewPrivs:\t1"), std::string::npos) << text;
+  send_batch(7, 1);
+  ASSERT_TRUE(answered(1));
+  EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok());
 }
 
 TEST_F(BackendDaemonTest, AnswersManyBatchesOnceEach) {
@@ -316,8 +343,11 @@ TEST_F(BackendDaemonTest, StopsCleanly) {
   ask(1);  // the report says that the batch was taken
   const auto reports = frontend_->heard<serve::GpuletReport>().size();
   ASSERT_TRUE(run_until([&] { return frontend_->heard<serve::GpuletReport>().size() > reports; }));
-  ASSERT_TRUE(stop());
-  ASSERT_TRUE(run_until([this] { return frontend_->closed(); }));
+  bool stopped = false;
+  daemon_->stop([&] { stopped = true; });
+  ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Leaving>().empty(); }));
+  frontend_->say(serve::RetireGpulet{{1}});  // others serve in its place
+  ASSERT_TRUE(run_until([&] { return stopped && frontend_->closed(); }));
   ASSERT_EQ(frontend_->heard<BatchResult>().size(), 1U);
   EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok())
       << "what was in flight is answered first";

@@ -1,6 +1,7 @@
 #include "gpulet/backend/model_store.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -109,6 +110,36 @@ TEST_F(ModelStoreTest, TakesNoNameThatLeadsOutOfItsDirectory) {
         << name;
     EXPECT_FALSE(store.find(name));
   }
+}
+
+TEST_F(ModelStoreTest, FollowsNoLink) {
+  const auto outside = directory_.path() / "outside";
+  std::ofstream(outside) << "not hashed";
+  auto store = open();
+  const auto folder = directory_.path() / "store";
+  std::filesystem::create_symlink(outside, folder / (sha256_of(kText) + ".pt"));
+  EXPECT_FALSE(store.find(sha256_of(kText)));
+  // Nor where somebody has guessed what a file will be called while it comes.
+  std::filesystem::create_symlink(
+      outside, folder / (sha256_of(kText) + "." + std::to_string(::getpid()) + ".part"));
+  EXPECT_EQ(store.take(piece(0, kText.size())).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(text_of(outside), "not hashed");
+}
+
+TEST_F(ModelStoreTest, IsForItsUserAlone) {
+  auto store = open();
+  const auto stored = store.take(piece(0, kText.size()));
+  ASSERT_TRUE(stored.ok() && stored.value());
+  using std::filesystem::perms;
+  const auto mode = [](const std::filesystem::path& path) {
+    return std::filesystem::status(path).permissions();
+  };
+  EXPECT_EQ(mode(directory_.path() / "store"), perms::owner_all);
+  EXPECT_EQ(mode(*stored.value()) & perms::others_write, perms::none);
+  std::filesystem::permissions(directory_.path() / "store", perms::all);
+  const auto refused = ModelStore::open(directory_.path() / "store").status();
+  EXPECT_EQ(refused.code(), StatusCode::invalid);
+  EXPECT_NE(refused.message().find("chmod o-w"), std::string::npos) << refused.message();
 }
 
 TEST_F(ModelStoreTest, StartsAgainAfterTheConnectionWasLost) {

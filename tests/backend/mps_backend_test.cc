@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -58,6 +59,8 @@ class MpsBackendTest : public ::testing::Test {
   }
   [[nodiscard]] config::BackendConfig configured(const std::vector<config::DeviceConfig>& devices) {
     config::BackendConfig config;
+    // Another user would not find the daemon in this test's folder.
+    if (::geteuid() == 0) config.proxy_user = "root";
     config.node = "n0";
     config.frontend = {"127.0.0.1", acceptor_.local_endpoint().port()};
     config.model_store = directory_.path() / "store";

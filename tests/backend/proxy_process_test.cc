@@ -5,13 +5,21 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
 namespace {
@@ -245,7 +253,7 @@ TEST_F(ProxyProcessTest, SaysWhichProgramItCannotStart) {
 }
 
 TEST_F(ProxyProcessTest, PassesTheEnvironmentAndNothingElseThatIsOpen) {
-  // A shell in place of a proxy: succeeds only where it sees the variable, fd 3 and 4, and no fd 5
+  // A shell in place of a proxy: succeeds only where it sees the variable, fd 3 to 5, and no fd 6
   // or above.
   ProxyOptions options;
   options.program = GPULET_SOURCE_DIR "/tests/backend/inherits.sh";
@@ -254,6 +262,94 @@ TEST_F(ProxyProcessTest, PassesTheEnvironmentAndNothingElseThatIsOpen) {
   ASSERT_TRUE(started.ok()) << started.to_string();
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
   EXPECT_TRUE(exit_->ok()) << exit_->to_string();
+}
+
+// The words after `name` in a file of /proc/<process>.
+std::vector<std::string> words_after(const std::string& name, pid_t process, const char* file) {
+  std::ifstream lines("/proc/" + std::to_string(process) + "/" + file);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(name)) continue;
+    std::istringstream rest(line.substr(name.size()));
+    return {std::istream_iterator<std::string>(rest), {}};
+  }
+  return {};
+}
+std::vector<std::string> status_of(pid_t process, const std::string& name) {
+  return words_after(name + ":", process, "status");
+}
+using Words = std::vector<std::string>;
+
+TEST_F(ProxyProcessTest, GainsNoRightsAndLeavesNoCoreFile) {
+  start_and_load();
+  const pid_t process = process_->pid();
+  EXPECT_EQ(status_of(process, "NoNewPrivs"), Words{"1"});
+  EXPECT_EQ(status_of(process, "Umask"), Words{"0077"});
+  EXPECT_EQ(status_of(process, "CapAmb"), Words{"0000000000000000"});
+  const auto core = words_after("Max core file size", process, "limits");
+  ASSERT_GE(core.size(), 2U);
+  EXPECT_EQ(core[0] + core[1], "00") << "of both limits";
+}
+
+TEST_F(ProxyProcessTest, RunsAsTheUserGivenWithoutAnyCapability) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root may run processes as another user";
+  const auto nobody = choose_proxy_user("nobody");
+  ASSERT_TRUE(nobody.ok()) << nobody.status().to_string();
+  // The program lies where that user may not look.
+  const support::TemporaryFolder closed;
+  ProxyOptions options;
+  options.program = closed.path() / "proxy";
+  options.user = nobody.value();
+  std::filesystem::copy_file(GPULET_PROXY_SIMULATED, options.program);
+  const auto started = start(options);
+  ASSERT_TRUE(started.ok()) << started.to_string();
+  ASSERT_TRUE(run_until([this] { return idle_; }));
+  const pid_t process = process_->pid();
+  const auto user = std::to_string(nobody.value()->user);
+  const auto group = std::to_string(nobody.value()->group);
+  EXPECT_EQ(status_of(process, "Uid"), Words(4, user));
+  EXPECT_EQ(status_of(process, "Gid"), Words(4, group));
+  Words groups;
+  for (const gid_t one : nobody.value()->groups) groups.push_back(std::to_string(one));
+  EXPECT_EQ(status_of(process, "Groups"), groups);
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+    EXPECT_EQ(status_of(process, set), Words{"0000000000000000"}) << set;
+
+  ASSERT_TRUE(load().ok());
+  ASSERT_TRUE(run_until([this] { return ready_.has_value(); }));
+  process_->run(batch(1, 1), *fill_slot(1, 1));
+  ASSERT_TRUE(run_until([this] { return ran_.size() == 1; }));
+  EXPECT_TRUE(ran_[0].ran.status.ok()) << ran_[0].ran.status.to_string();
+}
+
+TEST_F(ProxyProcessTest, RefusesAModelWhoseFileCannotBeRead) {
+  ASSERT_TRUE(start().ok());
+  auto unreadable = models();
+  unreadable.models[0].file = "/nowhere/model.pt";
+  const auto loaded = process_->load(unreadable, {.input_capacity = 1, .output_capacity = 1});
+  EXPECT_EQ(loaded.code(), StatusCode::unavailable);
+  EXPECT_NE(loaded.message().find("/nowhere/model.pt"), std::string::npos) << loaded.to_string();
+}
+
+TEST(ProxyUser, IsNobodyElseWhereRootAsksForRoot) {
+  if (::geteuid() != 0) GTEST_SKIP() << "this is not root";
+  const auto root = choose_proxy_user("root");
+  ASSERT_TRUE(root.ok());
+  EXPECT_FALSE(root.value().has_value());
+}
+
+TEST(ProxyUser, HasADefaultForRootAlone) {
+  const auto chosen = choose_proxy_user("");
+  ASSERT_TRUE(chosen.ok()) << chosen.status().to_string();
+  EXPECT_EQ(chosen.value().has_value(), ::geteuid() == 0);
+  EXPECT_TRUE(!chosen.value() || chosen.value()->user != 0);
+}
+
+TEST(ProxyUser, MustExistAndBeTheOwnWithoutRoot) {
+  const auto unknown = choose_proxy_user("no-such-user");
+  EXPECT_EQ(unknown.status().code(), StatusCode::invalid);
+  EXPECT_NE(unknown.status().message().find("no-such-user"), std::string::npos);
+  if (::geteuid() == 0) return;
+  EXPECT_EQ(choose_proxy_user("root").status().code(), StatusCode::invalid);
 }
 
 }  // namespace

@@ -38,13 +38,47 @@ TEST(Endpoint, RefusesEverythingElse) {
   }
 }
 
+TEST(FrontendConfig, ReadsWhatSecuresIt) {
+  const auto config = parse_frontend(frontend(R"(,"tls":{"certificate":"f.pem","key":"f.key"},
+                   "backend_tls":{"certificate":"b.pem","key":"/k","authority":"../a.pem"},
+                   "tokens":{"inference":"t"})"),
+                                     "/etc/gpulet/frontend.json");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config.value().tls, (TlsFiles{"/etc/gpulet/f.pem", "/etc/gpulet/f.key", {}}));
+  EXPECT_EQ(config.value().backend_tls, (TlsFiles{"/etc/gpulet/b.pem", "/k", "/etc/a.pem"}));
+  EXPECT_EQ(config.value().tokens, (TokenFiles{{}, "/etc/gpulet/t"}));
+  const auto node = parse_backend(backend(R"(,"tls":{"certificate":"n","key":"k","authority":"a"},
+                  "devices":[{"type":"t","partitioning":"cpu_quota","sizes":[100]}])"),
+                                  "/b.json");
+  ASSERT_TRUE(node.ok()) << node.status().to_string();
+  EXPECT_EQ(node.value().tls, (TlsFiles{"/n", "/k", "/a"}));
+}
+
+TEST(FrontendConfig, RefusesHalfOfWhatSecuresIt) {
+  for (const std::string members :
+       {R"(,"tls":{"certificate":"f.pem"})",
+        R"(,"tls":{"certificate":"f","key":"k","authority":"a"})",
+        R"(,"backend_tls":{"certificate":"f","key":"k"})", R"(,"tokens":{})"}) {
+    EXPECT_EQ(parse_frontend(frontend(members), "f.json").status().code(), StatusCode::invalid)
+        << members;
+  }
+}
+
+TEST(Endpoint, KnowsWhatOnlyThisMachineReaches) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "::1", "localhost"})
+    EXPECT_TRUE(is_loopback({host, 1})) << host;
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "frontend"})
+    EXPECT_FALSE(is_loopback({host, 1})) << host;
+}
+
 TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",
           "shared_memory":"on","models":"models.json","profiles":"../profiles",
           "policy":"sbp","margin":1.2,"interference":"linear",
           "headroom":"none","period_s":0.5,"drain_timeout_s":3,
-          "limits":{"max_queue":1,"max_connections":2,"max_payload_bytes":3}})",
+          "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
+                    "max_payload_bytes":3}})",
       "/etc/gpulet/frontend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config.value().listen, (Endpoint{"0.0.0.0", 1}));
@@ -62,6 +96,8 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));
   EXPECT_EQ(config.value().drain_timeout, std::chrono::seconds(3));
   EXPECT_EQ(config.value().max_queue, 1U);
+  EXPECT_EQ(config.value().max_requests, 4U);
+  EXPECT_EQ(config.value().max_buffered_mb, 5U);
   EXPECT_EQ(config.value().max_connections, 2U);
   EXPECT_EQ(config.value().max_payload_bytes, 3U);
 }
@@ -88,7 +124,11 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
            "/period_s: 0 is not allowed here; write a number above 0 and up to 86400"},
           {frontend(R"(,"limits":{"max_queues":1})"),
            R"(/limits/max_queues: unknown key "max_queues"; write "max_queue" or take it out )"
-           "(known here: max_queue, max_connections, max_payload_bytes)"},
+           "(known here: max_queue, max_requests, max_buffered_mb, max_connections, "
+           "max_payload_bytes)"},
+          {frontend(R"(,"limits":{"max_buffered_mb":1})"),
+           "/limits: max_payload_bytes (67108864) of one request is more than max_buffered_mb (1) "
+           "of all; raise max_buffered_mb, or lower max_payload_bytes"},
       },
       parse_frontend);
 }

@@ -116,6 +116,25 @@ TEST_F(CatalogueLoaderTest, ChangesByHandStandBesideTheFile) {
   EXPECT_EQ(names(loader.change(unload("c"))), (Names{"a", "b"}));
 }
 
+TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoFileOutsideOfTheModelsFolders) {
+  const support::TemporaryFolder elsewhere;
+  elsewhere.write("a.pt", "somebody's");
+  std::filesystem::create_symlink(elsewhere.path(), folder_ / "link");
+  CatalogueLoader loader(config_);
+  ASSERT_TRUE(loader.load().ok());
+  const auto name = elsewhere.path().filename().string();
+  for (const std::string& place : {(elsewhere.path() / "a").string(), "../" + name + "/a",
+                                   std::string("link/a"), "./x/../../" + name + "/a"}) {
+    const std::string entry = text({place});
+    const std::string named = R"({"name":"evil")" + entry.substr(entry.find(R"(,"file")"));
+    const auto refused = loader.change(load_file(R"({"models":[)" + named));
+    EXPECT_EQ(refused.status().code(), StatusCode::invalid) << place;
+    EXPECT_NE(refused.status().message().find("lies outside"), std::string::npos)
+        << refused.status().message();
+  }
+  EXPECT_EQ(names(loader.load()).size(), 2U);
+}
+
 TEST_F(CatalogueLoaderTest, AWrongChangeSaysWhatIsWrongAndDoesNotCount) {
   CatalogueLoader loader(config_);
   ASSERT_TRUE(loader.load().ok());

@@ -32,7 +32,7 @@ serve::FrontendStatus serving_status() {
   model.name = "lenet";
   model.counters = {12, 10, 3, 1, 1};
   status.models.push_back(model);
-  status.events.emplace_back(Time(std::chrono::seconds(3)), "epoch 3 serves");
+  status.events.push_back({Time(std::chrono::seconds(3)), "epoch 3 serves"});
   return status;
 }
 

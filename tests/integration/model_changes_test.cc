@@ -65,7 +65,7 @@ class ModelChangesTest : public ::testing::Test {
   bool told(const std::string& words) {
     const auto events = cluster_.status().events;
     return std::any_of(events.begin(), events.end(), [&words](const auto& event) {
-      return event.second.find(words) != std::string::npos;
+      return event.text.find(words) != std::string::npos;
     });
   }
 

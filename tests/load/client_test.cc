@@ -43,7 +43,7 @@ class FakeFrontend {
  public:
   class Peer : public net::ConnectionHandler {
    public:
-    Peer(FakeFrontend& server, net::StreamSocket socket, net::ConnectionSlot slot)
+    Peer(FakeFrontend& server, net::Stream socket, net::ConnectionSlot slot)
         : server_(server),
           slot_(std::move(slot)),
           connection_(net::Connection::start(std::move(socket), net::ConnectionOptions{}, *this)) {}
@@ -84,7 +84,7 @@ class FakeFrontend {
   explicit FakeFrontend(OnInfer on_infer) : on_infer_(std::move(on_infer)) {
     auto listener = net::Listener::listen(
         context_.get_executor(), "127.0.0.1", 0, net::ListenerOptions{},
-        [this](net::StreamSocket socket, net::ConnectionSlot slot) {
+        [this](net::Stream socket, net::ConnectionSlot slot) {
           peers_.push_back(std::make_unique<Peer>(*this, std::move(socket), std::move(slot)));
         });
     listener_ = std::move(listener).value();

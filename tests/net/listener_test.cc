@@ -18,7 +18,7 @@ using namespace testing;
 using namespace std::chrono_literals;
 
 struct Accepted {
-  StreamSocket socket;
+  Stream socket;
   ConnectionSlot slot;
 };
 
@@ -26,7 +26,7 @@ class ListenerTest : public ::testing::Test {
  protected:
   std::unique_ptr<Listener> listen(const ListenerOptions& options = {}) {
     return Listener::listen(loop_.executor(), "127.0.0.1", 0, options,
-                            [this](StreamSocket socket, ConnectionSlot slot) {
+                            [this](Stream socket, ConnectionSlot slot) {
                               accepted_.push_back({std::move(socket), std::move(slot)});
                             })
         .value();
@@ -132,11 +132,11 @@ TEST_F(ListenerTest, says_which_address_it_cannot_use) {
 
 class ConnectorTest : public ListenerTest {
  protected:
-  [[nodiscard]] Result<StreamSocket> connect(const std::string& host, std::uint16_t port,
-                                             const ConnectorOptions& options = {}) {
+  [[nodiscard]] Result<Stream> connect(const std::string& host, std::uint16_t port,
+                                       const ConnectorOptions& options = {}) {
     Connector connector(loop_.executor(), host, port, options);
-    std::optional<Result<StreamSocket>> done;
-    connector.connect([&](Result<StreamSocket> result) { done.emplace(std::move(result)); });
+    std::optional<Result<Stream>> done;
+    connector.connect([&](Result<Stream> result) { done.emplace(std::move(result)); });
     if (!loop_.run_until([&] { return done.has_value(); }))
       return Status(StatusCode::internal, "no answer");
     return std::move(*done);
@@ -189,15 +189,15 @@ TEST_F(ConnectorTest, tries_again_with_growing_pauses_until_somebody_listens) {
   Connector connector(loop_.executor(), "127.0.0.1", port, options);
   std::vector<Duration> pauses;
   int connected = 0;
-  connector.connect_with_retry([&](StreamSocket) { ++connected; },
-                               [&](const Status&, Duration pause) {
-                                 pauses.push_back(pause);
-                                 if (pauses.size() != 4) return;
-                                 listener =
-                                     Listener::listen(loop_.executor(), "127.0.0.1", port, {},
-                                                      [](StreamSocket, ConnectionSlot) {})
-                                         .value();
-                               });
+  connector.connect_with_retry(
+      [&](Stream) { ++connected; },
+      [&](const Status&, Duration pause) {
+        pauses.push_back(pause);
+        if (pauses.size() != 4) return;
+        listener =
+            Listener::listen(loop_.executor(), "127.0.0.1", port, {}, [](Stream, ConnectionSlot) {
+            }).value();
+      });
   ASSERT_TRUE(loop_.run_until([&] { return connected == 1; }));
   EXPECT_EQ(pauses, (std::vector<Duration>{1ms, 2ms, 4ms, 4ms}));
 }
@@ -206,13 +206,13 @@ TEST_F(ConnectorTest, may_be_destroyed_in_its_callback_and_while_it_connects) {
   const auto listener = listen();
   auto connector = std::make_unique<Connector>(loop_.executor(), "127.0.0.1", listener->port(),
                                                ConnectorOptions{});
-  connector->connect([&](const Result<StreamSocket>&) { connector.reset(); });
+  connector->connect([&](const Result<Stream>&) { connector.reset(); });
   ASSERT_TRUE(loop_.run_until([&] { return connector == nullptr; }));
 
   bool called = false;
   connector = std::make_unique<Connector>(loop_.executor(), "localhost", listener->port(),
                                           ConnectorOptions{});
-  connector->connect([&](const Result<StreamSocket>&) { called = true; });
+  connector->connect([&](const Result<Stream>&) { called = true; });
   connector.reset();
   loop_.run_ready();
   EXPECT_FALSE(called);

@@ -39,6 +39,7 @@ void add_client_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(net::encode(ClientMessage(InferRequest{7, "lenet", 50ms, image, payload})));
   seeds.add(net::encode(ClientMessage(ModelsRequest{})));
   seeds.add(net::encode(ClientMessage(StatusRequest{})));
+  seeds.add(net::encode(ClientMessage(Authenticate{"a token of this client"})));
   seeds.add(net::encode(
       ClientMessage(ModelsChange{ModelsChange::Kind::load, "lenet", "/models.json", payload})));
   seeds.add(net::encode(FrontendReply(InferReply{7, {}, image, {payload}, 1ms, 2ms, 4})));

@@ -150,6 +150,7 @@ bool equal(const ModelsChanged& a, const ModelsChanged& b) {
 }
 bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.models, b.models); }
 bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json; }
+bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.token; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
          a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found;
@@ -239,14 +240,16 @@ std::string any_name() {
 std::vector<TensorSpec> any_tensors() { return some(any_tensor); }
 
 Status any_status() {
-  const auto code = static_cast<StatusCode>(*rc::gen::inRange(0, 10));
+  const auto code = static_cast<StatusCode>(*rc::gen::inRange(0, 11));
   return code == StatusCode::ok ? Status() : Status(code, any_name());
 }
 
 ClientMessage any_client_message() {
-  switch (*rc::gen::inRange(0, 4)) {
+  switch (*rc::gen::inRange(0, 5)) {
     case 0:
       return ModelsRequest{};
+    case 3:
+      return serve::Authenticate{any_name()};
     case 2:
       return ModelsChange{*rc::gen::element(ModelsChange::Kind::load, ModelsChange::Kind::unload),
                           any_name(), any_name(), any_bytes()};

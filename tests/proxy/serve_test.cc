@@ -1,7 +1,13 @@
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
@@ -45,6 +51,24 @@ serve::RunBatch batch(std::uint64_t id, std::uint32_t count) {
   return run;
 }
 
+// As a backend gives a model's file.
+ssize_t send_descriptor(int socket, int descriptor) {
+  char text = 0;
+  iovec part{&text, 1};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof descriptor)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  return ::sendmsg(socket, &message, 0);
+}
+
 // An executor of the test's, which outlives the proxy.
 class Borrowed final : public executor::Executor {
  public:
@@ -61,11 +85,11 @@ class Borrowed final : public executor::Executor {
 // A proxy in a thread of this process.
 class ServedProxy {
  public:
-  ServedProxy(ProxyPeer& peer, executor::Executor& executor)
-      : status_(std::async(std::launch::async, [&peer, &executor] {
+  ServedProxy(ProxyPeer& peer, executor::Executor& executor, int files_fd = -1)
+      : status_(std::async(std::launch::async, [&peer, &executor, files_fd] {
           Program program;
           program.make_executor = [&executor] { return std::make_unique<Borrowed>(executor); };
-          Status status = serve({peer.proxy_socket(), peer.memory_fd()}, program);
+          Status status = serve({peer.proxy_socket(), peer.memory_fd(), files_fd}, program);
           ::shutdown(peer.proxy_socket(),
                      SHUT_RDWR);  // as the process's end would; the peer waits for no answer then
           return status;
@@ -157,6 +181,51 @@ TEST(ServedProxy, TellsWhyLoadingFailed) {
   EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::not_found, "nowhere.pt: no such file"));
   peer.send(serve::StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
+}
+
+// Fails to load everything, with what is in the file.
+class ReadingExecutor final : public executor::Executor {
+ public:
+  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+    std::ifstream file(model.file);
+    std::string text;
+    std::getline(file, text);
+    return Status(StatusCode::invalid, model.file.string() + " holds " + text);
+  }
+  Result<std::size_t> run(const executor::BatchToRun&) override { return std::size_t{0}; }
+};
+
+TEST(ServedProxy, ReadsTheFileThatItIsGivenAndNamesItAsItsBackendDoes) {
+  ProxyPeer peer(kMemory);
+  ReadingExecutor executor;
+  std::array<int, 2> files{-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, files.data()), 0);
+  const int file = ::memfd_create("model", MFD_CLOEXEC);
+  ASSERT_EQ(::write(file, "weights", 7), 7);
+  ASSERT_EQ(send_descriptor(files[0], file), 1);
+  ServedProxy proxy(peer, executor, files[1]);
+  peer.load(echo_model());
+  EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::invalid, "nowhere.pt holds weights"));
+  peer.load(echo_model());
+  EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid) << "it is a gpulet's already";
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(proxy.ended().ok());
+  for (const int one : {files[0], files[1], file}) ::close(one);
+}
+
+TEST(ServedProxy, RefusesAModelWithoutItsFile) {
+  ProxyPeer peer(kMemory);
+  ReadingExecutor executor;
+  std::array<int, 2> files{-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, files.data()), 0);
+  ServedProxy proxy(peer, executor, files[1]);
+  peer.load(echo_model());
+  const Status refused = peer.receive_ready().status;
+  EXPECT_EQ(refused.code(), StatusCode::malformed) << refused.to_string();
+  EXPECT_NE(refused.message().find("nowhere.pt"), std::string::npos) << refused.to_string();
+  peer.send(serve::StopProxy{});
+  EXPECT_TRUE(proxy.ended().ok());
+  for (const int one : files) ::close(one);
 }
 
 TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {

@@ -176,6 +176,56 @@ TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefusedWithTheDifference) 
   EXPECT_TRUE(refused(good).ok());
 }
 
+InferRequest one_byte(std::uint64_t tag) {
+  return {tag, "a", {}, {{"x", DataType::uint8, {1}}}, Bytes::own(std::vector<std::byte>(1))};
+}
+
+TEST(FrontendCoreTest, RequestsBeyondWhatMayBeUnderWayAreRefusedAndNameTheLimit) {
+  for (const auto& [limits, name] : {std::pair{UnderWayLimits{.requests = 2}, "max_requests"},
+                                     std::pair{UnderWayLimits{.bytes = 2}, "max_buffered_mb"}}) {
+    FrontendOptions options;
+    options.under_way = limits;
+    FrontendCore core(options, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
+    const auto said = [&core](std::uint64_t client, std::uint64_t tag) {
+      FrontendEffects effects;
+      core.on(ClientSaid{ClientId{client}, one_byte(tag)}, at_s(0), effects);
+      const auto* reply = effects.empty() ? nullptr : std::get_if<ReplyToClient>(&effects.front());
+      return reply == nullptr ? Status() : reply->reply.status;
+    };
+    EXPECT_TRUE(said(1, 1).ok());
+    EXPECT_TRUE(said(2, 2).ok());
+    const Status refused = said(3, 3);
+    EXPECT_EQ(refused.code(), StatusCode::overloaded);
+    EXPECT_NE(refused.message().find(name), std::string::npos) << refused.to_string();
+    // Whoever goes makes room.
+    FrontendEffects effects;
+    core.on(ClientGone{ClientId{1}}, at_s(0), effects);
+    EXPECT_TRUE(said(3, 4).ok());
+    EXPECT_FALSE(said(3, 5).ok());
+  }
+}
+
+// Whatever becomes of requests, their places are given up with them.
+TEST(FrontendCoreTest, PlacesOfRequestsThatHaveEndedAreFree) {
+  FrontendOptions options;
+  options.under_way.requests = 40;
+  World world(options, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.run_until(at_s(2));
+  std::uint64_t end = load(world, "a", 50, 2, 8, 1, 7);
+  world.run_until(at_s(4));
+  world.kill_a_proxy("n0");
+  world.run_until(at_s(6));
+  world.kill_backend("n0");
+  world.run_until(at_s(9));
+  world.add_backend("n1", 1);
+  world.run_until(at_s(14));
+  const std::uint64_t begin = end;
+  end = load(world, "a", 50, 15, 20, begin, 9);
+  world.run_until(at_s(22));
+  EXPECT_TRUE(outcome(world, begin, end).errors.empty());
+}
+
 TEST(FrontendCoreTest, SecondBackendOfOneNameIsSentAway) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;

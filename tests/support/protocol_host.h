@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,9 +49,9 @@ class FakeHost final : public net::kserve::ProtocolHost {
   }
   [[nodiscard]] std::size_t held() const { return held_.size(); }
 
-  const net::kserve::Model* model(std::string_view name) override {
+  std::shared_ptr<const net::kserve::Model> model(std::string_view name) override {
     for (const net::kserve::Model& one : models_) {
-      if (one.name == name) return &one;
+      if (one.name == name) return std::make_shared<const net::kserve::Model>(one);
     }
     return nullptr;
   }

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/cluster/cluster.h"
@@ -76,6 +77,30 @@ TEST_F(LiveProgram, InferSaysWhatIsWrong) {
   const ProgramResult late = infer({"--model", "echo", "--input", good, "--timeout-ms", "0.001"});
   EXPECT_EQ(late.exit_code, 1);
   EXPECT_THAT(late.errors, HasSubstr("too_late"));
+}
+
+TEST_F(LiveProgram, TraceWritesWhatItIsAskedFor) {
+  const std::string http = "127.0.0.1:" + std::to_string(cluster_.http_port());
+  const auto trace = [&http](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"trace", "--target", http, "--seconds", "0.2"});
+    return run_gpulet(arguments);
+  };
+  const ProgramResult printed = trace({});
+  ASSERT_EQ(printed.exit_code, 0) << printed.errors;
+  EXPECT_TRUE(nlohmann::json::parse(printed.output).contains("traceEvents")) << printed.output;
+
+  const std::string file = folder_.path() / "requests.csv";
+  const ProgramResult written = trace({"--format", "log", "--out", file, "--json"});
+  ASSERT_EQ(written.exit_code, 0) << written.errors;
+  const auto document = nlohmann::json::parse(written.output);
+  EXPECT_EQ(document["file"], file);
+  EXPECT_EQ(document["bytes"], std::filesystem::file_size(file));
+
+  EXPECT_EQ(trace({"--out", folder_.path() / "none" / "file"}).exit_code, 2);
+  EXPECT_EQ(trace({"--format", "video"}).exit_code, 2);
+  const ProgramResult nobody = run_gpulet({"trace", "--target", "127.0.0.1:1", "--seconds", "0"});
+  EXPECT_EQ(nobody.exit_code, 1);
+  EXPECT_THAT(nobody.errors, HasSubstr("127.0.0.1:1"));
 }
 
 TEST_F(LiveProgram, TopPrintsOnceWhereThereIsNoTerminal) {

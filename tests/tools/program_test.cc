@@ -149,7 +149,8 @@ TEST_F(Program, BashCompletesCommandsOptionsAndChoices) {
   const std::string script = write("completion.bash", printed.output);
   EXPECT_EQ(completions(script, "gpulet mo"), "models\n");
   EXPECT_EQ(completions(script, "gpulet models l"), "list load\n");
-  EXPECT_EQ(completions(script, "gpulet models load --t"), "--target --timeout\n");
+  EXPECT_EQ(completions(script, "gpulet models load --t"),
+            "--target --tls-authority --token-file --timeout\n");
   EXPECT_EQ(completions(script, "gpulet completion \"\""), "bash zsh fish\n");
   // Files: bash's own.
   EXPECT_EQ(completions(script, "gpulet infer --input mo"), "\n");

@@ -92,7 +92,7 @@ class Link : public net::ConnectionHandler {
  private:
   void connect() {
     connector_.connect_with_retry(
-        [this](net::StreamSocket socket) {
+        [this](net::Stream socket) {
           net::ConnectionOptions options;
           options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
           connection_ = net::Connection::start(std::move(socket), options, *this);

@@ -22,13 +22,15 @@ namespace gpulet::backend {
 
 class ModelStore {
  public:
-  // Makes the directory where it does not exist. Fails with unavailable, naming it.
+  // Makes the directory where it does not exist, for its user alone. Fails with unavailable, or
+  // invalid where everybody may write it, naming it.
   [[nodiscard]] static Result<ModelStore> open(const std::filesystem::path& directory);
   ~ModelStore();
   ModelStore(ModelStore&&) noexcept;
   ModelStore& operator=(ModelStore&&) noexcept;
 
-  // The absolute path of the file; empty where the store does not have it. On any thread.
+  // The absolute path of the file; empty where the store does not have it, as a file of its own
+  // (no link), or where that is no SHA-256: no name leads out of the store. On any thread.
   [[nodiscard]] std::optional<std::filesystem::path> find(std::string_view sha256) const;
 
   // Takes the next piece of a file. Returns the finished file's path with the last piece, and no

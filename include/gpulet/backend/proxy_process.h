@@ -1,12 +1,13 @@
 // ProxyProcess: the process of one gpulet, seen from its parent.
 //
-// The program is started as `PROGRAM --control-fd 3 --memory-fd 4` in a process group of its own (a
-// Ctrl-C at the terminal is for the parent to handle), with nothing else open but the standard
-// streams. It may be started before its gpulet is known: load() tells it everything. Frames go over
-// fd 3 (serve::ProxyCommand out, serve::ProxyMessage in); fd 4 is shared memory, from load() on cut
-// into slots of one input and one output area each. A batch is received straight into a slot, run,
-// and its outputs leave as Bytes that point into the slot; the slot is free again when the last of
-// them is gone.
+// The program is started as `PROGRAM --control-fd 3 --memory-fd 4 --files-fd 5` in a process group
+// of its own (a Ctrl-C at the terminal is for the parent to handle), with nothing else open but the
+// standard streams, as another user where the options name one, and without a way to more rights.
+// It may be started before its gpulet is known: load() tells it everything. Frames go over fd 3
+// (serve::ProxyCommand out, serve::ProxyMessage in); fd 4 is shared memory, from load() on cut into
+// slots of one input and one output area each. A batch is received straight into a slot, run, and
+// its outputs leave as Bytes that point into the slot; the slot is free again when the last of them
+// is gone. Models' files go over fd 5 as open descriptors: a proxy needs no way to where they are.
 //
 // Single-strand type on the executor given; callbacks come from there, never from within a call,
 // and on_exit is the last one. Destroying it (also inside a callback) kills the process, waits for
@@ -23,6 +24,7 @@
 #include <memory>
 #include <optional>
 
+#include "gpulet/backend/proxy_user.h"
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
@@ -34,6 +36,7 @@ namespace gpulet::backend {
 struct ProxyOptions {
   std::filesystem::path program;
   bool in_background = false;  // below this process's priority until it loads, where that can be
+  std::optional<ProxyUser> user{};  // nothing: whom this process is
 };
 
 struct SlotOptions {
@@ -70,7 +73,8 @@ class ProxyProcess {
   void hand_over(ProxyCallbacks callbacks);
 
   // The first command; fills in the size of the memory. Fails where there is no such memory
-  // (invalid, unavailable); nothing was sent then. REQUIRES: called once.
+  // (invalid, unavailable) or a model's file cannot be read (unavailable); no command was sent
+  // then. REQUIRES: called once.
   [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots);
 
   // Input memory of a free slot; empty before load(), and where none is free or `bytes` is beyond

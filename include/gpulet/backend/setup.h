@@ -5,13 +5,16 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gpulet/backend/model_store.h"
+#include "gpulet/backend/proxy_user.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
 #include "gpulet/gpu/nvml.h"
+#include "gpulet/net/tls.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/partition/drivers/mps_daemon.h"
 #include "gpulet/profile/profile.h"
@@ -30,6 +33,8 @@ struct Setup {
   std::vector<HostedDevice> devices;  // by number, without those that are absent
   ModelStore store;
   std::shared_ptr<const profile::ProfileSet> profiles;  // null where no device is simulated
+  std::optional<ProxyUser> proxy_user{};                // nothing: whom this process is
+  net::TlsContextPointer tls{};                         // towards the frontend; null: plain
   // GPUs of the file that cannot be used here, and why: a line each.
   std::vector<std::string> absent{};
 };

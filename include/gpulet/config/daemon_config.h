@@ -6,9 +6,15 @@
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
 //            "idle_after_s":300,"wake_within_s":10,"shared_memory":"off",
 //            "trace_every":0,
-//            "limits":{"max_queue":4096,"max_connections":4096,"max_payload_bytes":67108864}}
+//            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
+//            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
+//            "tokens":{"admin":"admin.tokens","inference":"inference.tokens"},
+//            "limits":{"max_queue":4096,"max_requests":65536,"max_buffered_mb":2048,
+//                      "max_connections":4096,"max_payload_bytes":67108864}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
+//            "proxy_user":"nobody",
+//            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a cluster file's node ]}
 //
 // Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
@@ -20,7 +26,9 @@
 // "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
 // is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";
 // without it, learned where the profiles hold a fit. `headroom` is "poisson" (room for what chance
-// adds to the mean rates) or "none". Errors as in model_config.h. Plain values; blocking file I/O.
+// adds to the mean rates) or "none". `tls` secures whatever clients speak to; `backend_tls` and a
+// backend's `tls` belong together. docs/security.md tells of these and of `tokens`. Errors as in
+// model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +39,7 @@
 #include <vector>
 
 #include "gpulet/config/cluster_config.h"
+#include "gpulet/config/security_config.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 
@@ -45,6 +54,8 @@ struct Endpoint {
 // "127.0.0.1:7000", "[::1]:7000", "node7:7000".
 [[nodiscard]] Result<Endpoint> parse_endpoint(const std::string& text);
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
+// Whether only this machine reaches it: 127.x.y.z, ::1 or localhost.
+[[nodiscard]] bool is_loopback(const Endpoint& endpoint);
 
 struct FrontendConfig {
   Endpoint listen{"127.0.0.1", 7000};          // clients
@@ -53,8 +64,11 @@ struct FrontendConfig {
   std::optional<Endpoint> http = Endpoint{"127.0.0.1", 8000};
   std::optional<Endpoint> grpc = Endpoint{"127.0.0.1", 8001};
   std::optional<Endpoint> metrics = Endpoint{"127.0.0.1", 8002};
-  bool shared_memory = false;     // clients may register shared memory of this machine
-  std::uint32_t trace_every = 0;  // every so manieth request is traced; 0: none of itself
+  bool shared_memory = false;           // clients may register shared memory of this machine
+  std::uint32_t trace_every = 0;        // every so manieth request is traced; 0: none of itself
+  std::optional<TlsFiles> tls;          // of listen, http, grpc and metrics
+  std::optional<TlsFiles> backend_tls;  // of backend_listen, both ways
+  TokenFiles tokens;
   std::filesystem::path models;
   std::filesystem::path profiles;
   std::string policy = "elastic";
@@ -67,6 +81,8 @@ struct FrontendConfig {
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
   std::uint32_t max_queue = 4096;                   // requests waiting per model
+  std::uint32_t max_requests = 65536;               // under way at once, over all clients
+  std::uint32_t max_buffered_mb = 2048;             // of requests, being received or under way
   std::uint32_t max_connections = 4096;
   std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
 };
@@ -81,6 +97,10 @@ struct BackendConfig {
   // Processes of each proxy program that are started before a gpulet needs them; each takes as much
   // memory as the program without a model (LibTorch: 230 MB).
   std::uint32_t warm_proxies = 2;
+  // Whom proxies run as where the backend runs as root; "root" for itself. Empty: gpulet where
+  // there is such a user, else nobody.
+  std::string proxy_user;
+  std::optional<TlsFiles> tls;  // towards the frontend, both ways
   std::vector<DeviceConfig> devices;
 };
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct Request {
   std::uint32_t attempts = 0;  // batches it was part of that died under it
   Bytes input;
   RequestTrace trace;
+  std::shared_ptr<const void> place{};  // among those under way: given up with the request
 
   // An answer behind it is late.
   [[nodiscard]] Time due() const { return deadline < late_after ? deadline : late_after; }

@@ -16,15 +16,16 @@ namespace gpulet {
 
 enum class StatusCode : std::uint8_t {
   ok = 0,
-  invalid = 1,      // the caller's input is wrong; asking again will not help
-  not_found = 2,    // no such model, gpulet, file
-  unavailable = 3,  // nobody can serve it now; asking later may help
-  too_late = 4,     // the deadline cannot be met any more
-  overloaded = 5,   // a bounded queue is full
-  timeout = 6,      // a peer did not answer in time
-  cancelled = 7,    // the asker went away or took it back
-  malformed = 8,    // bytes that are not of the protocol
-  internal = 9,     // a bug, or a failure below that has no better name
+  invalid = 1,           // the caller's input is wrong; asking again will not help
+  not_found = 2,         // no such model, gpulet, file
+  unavailable = 3,       // nobody can serve it now; asking later may help
+  too_late = 4,          // the deadline cannot be met any more
+  overloaded = 5,        // a bounded queue is full
+  timeout = 6,           // a peer did not answer in time
+  cancelled = 7,         // the asker went away or took it back
+  malformed = 8,         // bytes that are not of the protocol
+  internal = 9,          // a bug, or a failure below that has no better name
+  unauthenticated = 10,  // whoever asks has not shown that it may
 };
 
 // The code's name as written above: "invalid", "too_late", ...

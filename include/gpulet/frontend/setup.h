@@ -1,5 +1,5 @@
 // What a frontend needs before it can start: its models with their hashes, its profiles, its
-// policy. Blocking file I/O; errors name the file, the place and the mend.
+// policy, what secures its ports. Blocking file I/O; errors name the file, the place and the mend.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
+#include "gpulet/frontend/security.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/catalogue.h"
 
@@ -20,6 +21,7 @@ class CatalogueLoader;  // reads the files again (src/frontend/catalogue_loader.
 
 struct Setup {
   config::FrontendConfig config;
+  Security security{};
   serve::Catalogue catalogue;
   std::map<std::string, std::filesystem::path, std::less<>> model_files;  // by SHA-256
   std::shared_ptr<CatalogueLoader> loader;                                // never null

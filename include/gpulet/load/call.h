@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/load/target.h"
 #include "gpulet/serve/messages.h"
 
 namespace gpulet::load {
@@ -16,21 +16,21 @@ inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
 // Connects to `target`, sends `question` and returns the first answer. Fails with unavailable
 // (nobody listens there, the connection broke), timeout, or malformed (what listens there speaks
 // another protocol), naming the target.
-[[nodiscard]] Result<serve::FrontendReply> call(const config::Endpoint& target,
+[[nodiscard]] Result<serve::FrontendReply> call(const Target& target,
                                                 const serve::ClientMessage& question,
                                                 Duration timeout = kCallTimeout);
 
-[[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const config::Endpoint& target,
+[[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target,
                                                                  Duration timeout = kCallTimeout);
 
 // Asks for models to come or go; returns those that are meant, right after the change. Fails,
 // besides, as the frontend says where it refuses.
-[[nodiscard]] Result<std::vector<serve::ModelInfo>> change_models(const config::Endpoint& target,
+[[nodiscard]] Result<std::vector<serve::ModelInfo>> change_models(const Target& target,
                                                                   const serve::ModelsChange& change,
                                                                   Duration timeout = kCallTimeout);
 
 // The status document, docs/status.md.
-[[nodiscard]] Result<std::string> fetch_status(const config::Endpoint& target,
+[[nodiscard]] Result<std::string> fetch_status(const Target& target,
                                                Duration timeout = kCallTimeout);
 
 }  // namespace gpulet::load

@@ -11,10 +11,10 @@
 #include <functional>
 #include <vector>
 
-#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/load/generator.h"
+#include "gpulet/load/target.h"
 #include "gpulet/load/workload.h"
 
 namespace gpulet::load {
@@ -23,7 +23,7 @@ inline constexpr Duration kReconnectPause = std::chrono::milliseconds(500);
 inline constexpr Duration kProgressPeriod = std::chrono::seconds(1);
 
 struct LoadOptions {
-  config::Endpoint target;
+  Target target;
   GeneratorOptions generator;
   std::uint32_t connections = 4;  // at least 1
   Duration connect_timeout = std::chrono::seconds(5);

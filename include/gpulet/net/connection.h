@@ -1,4 +1,4 @@
-// Connection: frames over one stream socket (TCP or Unix), in both directions.
+// Connection: frames over one stream (TCP or Unix, plain or under TLS), in both directions.
 //
 // Single-strand type: every call and every callback happens on the executor of the socket, which
 // must not run them concurrently. Reading goes through one buffer, so that many small frames cost
@@ -17,16 +17,17 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/codec/frame.h"
+#include "gpulet/net/stream.h"
 
 namespace gpulet::net {
-
-using StreamSocket = asio::generic::stream_protocol::socket;
 
 class ConnectionHandler {
  public:
@@ -57,14 +58,15 @@ struct ConnectionOptions {
   Duration write_timeout = std::chrono::seconds(10);  // without any progress of a write
   // Without a byte received within this time the peer is gone. Zero: no limit (clients may idle).
   Duration read_timeout{};
-  // The same, but only once a frame has begun. Zero: no limit.
+  // The same, but only once a frame has begun, and for the TLS handshake as a whole. Zero: no
+  // limit.
   Duration frame_timeout = std::chrono::seconds(30);
 };
 
 class Connection {
  public:
   // Takes the socket over and starts reading. The first callback comes after this returns.
-  [[nodiscard]] static std::shared_ptr<Connection> start(StreamSocket socket,
+  [[nodiscard]] static std::shared_ptr<Connection> start(Stream stream,
                                                          const ConnectionOptions& options,
                                                          ConnectionHandler& handler);
 
@@ -79,6 +81,9 @@ class Connection {
 
   // Of frames that were sent and not yet taken by the kernel, with what keeping them costs.
   [[nodiscard]] std::size_t queued_bytes() const;
+  // As Stream's.
+  [[nodiscard]] bool peer_certifies(const std::string& name) const;
+  [[nodiscard]] std::vector<std::string> peer_names() const;
 
   ~Connection();
   Connection(const Connection&) = delete;

@@ -1,4 +1,4 @@
-// Connector: a TCP connection to one place, once or again and again.
+// Connector: a TCP connection to one place, plain or under TLS, once or again and again.
 //
 // Single-strand type, as Connection. One attempt at a time; callbacks are never made from within a
 // call. Destroying or closing it ends the attempt without a callback; a callback may do so.
@@ -21,13 +21,14 @@ struct ConnectorOptions {
   Duration first_pause =
       std::chrono::milliseconds(100);  // between attempts; doubles up to longest_pause
   Duration longest_pause = std::chrono::seconds(5);
+  TlsContextPointer tls{};  // a client's; null: plain
 };
 
 class Connector {
  public:
   // Fails with timeout, or unavailable (not found, refused, unreachable), naming host and port.
-  using OnDone = std::function<void(Result<StreamSocket>)>;
-  using OnConnected = std::function<void(StreamSocket)>;
+  using OnDone = std::function<void(Result<Stream>)>;
+  using OnConnected = std::function<void(Stream)>;
   // An attempt failed; the next one comes after the pause.
   using OnAttemptFailed = std::function<void(const Status&, Duration pause)>;
 
@@ -37,8 +38,9 @@ class Connector {
 
   // One attempt. REQUIRES: none is under way.
   void connect(OnDone on_done);
-  // Until it succeeds. After a first success the next call pauses before its first attempt, so that
-  // a peer which accepts and closes at once is not asked in a tight loop.
+  // Until it succeeds. After a first success the next call pauses before its first attempt, the
+  // longer the sooner it follows: a peer which accepts and closes at once, or refuses what it is
+  // shown under TLS, is not asked in a tight loop.
   void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed);
   void close();
 

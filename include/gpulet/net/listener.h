@@ -1,4 +1,4 @@
-// Listener: accepts TCP connections on one address, for as long as it lives.
+// Listener: accepts TCP connections on one address, plain or under TLS, for as long as it lives.
 //
 // Errors of accepting (no descriptors left, a peer that left before it was accepted) never end it:
 // it pauses and goes on. Above the limit of connections a peer is accepted and closed at once.
@@ -23,6 +23,7 @@ struct ListenerOptions {
   Duration first_pause =
       std::chrono::milliseconds(10);  // after a failed accept; doubles up to longest_pause
   Duration longest_pause = std::chrono::seconds(1);
+  TlsContextPointer tls{};  // a server's; null: plain
 };
 
 // A place among the listener's connections. Whoever has the socket keeps it until the connection
@@ -31,7 +32,7 @@ using ConnectionSlot = std::shared_ptr<void>;
 
 class Listener {
  public:
-  using OnSocket = std::function<void(StreamSocket, ConnectionSlot)>;
+  using OnSocket = std::function<void(Stream, ConnectionSlot)>;
 
   // Binds and listens; the first callback comes later. Port 0: any free one. The host is a numeric
   // address. Fails with invalid (not an address) or unavailable (in use, not permitted), naming

@@ -23,6 +23,9 @@ namespace gpulet::proxy {
 struct ProxyOptions {
   int control_fd = -1;
   int memory_fd = -1;  // empty until LoadModels is sent, and of its final size then
+  // A Unix datagram socket over which the models' files come, opened, in the order of LoadModels;
+  // -1: they are found by their names.
+  int files_fd = -1;
 };
 
 // What a proxy program is beside its channel.
@@ -35,7 +38,7 @@ struct Program {
   std::function<std::unique_ptr<executor::Executor>()> make_executor;
 };
 
-// From `--control-fd N --memory-fd N`, both required. Fails with invalid, naming the argument.
+// From `--control-fd N --memory-fd N [--files-fd N]`. Fails with invalid, naming the argument.
 [[nodiscard]] Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments);
 
 // Obeys the channel until StopProxy (what was sent before it is finished first) or until the peer
@@ -49,9 +52,10 @@ struct Program {
 // do not lie in the memory.
 [[nodiscard]] Status serve(const ProxyOptions& options, const Program& program);
 
-// What both programs do: ties the process's life to its parent's, parses the arguments, prepares,
-// serves. Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures are told
-// on standard error.
+// What both programs do: ties the process's life to its parent's, closes it to other processes of
+// its user (no core file, no debugger, no /proc), parses the arguments, prepares, serves. Returns
+// the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures are told on standard
+// error.
 //
 // SIGINT, SIGTERM and SIGHUP are ignored: a terminal or a service manager sends them to the whole
 // group, and the backend still wants the batches in flight to be finished. A proxy ends by

@@ -82,6 +82,7 @@ class Applications {
     Time late_after{};  // an answer behind it counts as late; at most the deadline
     Bytes payload;
     RequestId id{};
+    std::shared_ptr<const void> place{};  // as Request's
   };
   // REQUIRES (both): find(name) is one, the payload has the size of its inputs.
   void start(const std::string& name, Asked asked, Time now, ApplicationOutput& out);
@@ -147,6 +148,7 @@ class Applications {
     std::size_t left = 0;              // nodes that have not ended
     std::vector<std::uint64_t> calls;  // under way, of models and steps
     std::uint32_t largest_batch = 0;
+    std::shared_ptr<const void> place;  // as Request's
   };
   struct Place {
     std::uint64_t run = 0;

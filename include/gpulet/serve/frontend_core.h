@@ -40,6 +40,7 @@
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
 #include "gpulet/serve/trace_choice.h"
+#include "gpulet/serve/under_way.h"
 
 namespace gpulet::serve {
 
@@ -64,6 +65,7 @@ struct FrontendOptions {
       std::chrono::seconds(180);                  // for the gpulets of a plan to become ready
   Duration hold_back = std::chrono::seconds(30);  // for models whose gpulet failed for good
   std::uint32_t max_queue_per_model = 4096;
+  UnderWayLimits under_way{};
   // A request without a timeout of its own waits so long for a model that sleeps, whatever its SLO.
   Duration wake_within = std::chrono::seconds(10);
   std::uint32_t trace_every = 0;  // every so manieth request is Traced; 0: none
@@ -206,6 +208,14 @@ struct ReorganisationCounters {
   Duration last_took{};             // from the decision to serving
   Duration longest_took{};
   observe::BucketHistogram took{};
+  Time last_at{};           // when the last one came into force
+  std::string last_reason;  // what it does and why, in words
+};
+// Something that happened, in words.
+struct StatusEvent {
+  Time time{};
+  std::string text;
+  bool warning = false;
 };
 struct FrontendStatus {
   std::string state;
@@ -218,7 +228,15 @@ struct FrontendStatus {
   std::vector<DeviceStatus> devices;  // by key
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
-  std::deque<std::pair<Time, std::string>> events;  // the last ones
+  std::deque<StatusEvent> events;  // the last ones
+};
+
+// What is asked of a model at every request, without copies of what it is.
+struct ModelView {
+  const ServedModel& model;
+  std::uint32_t number = 1;  // as in ModelInfo
+  ModelState state = ModelState::loading;
+  std::string reason;
 };
 
 class FrontendCore {
@@ -237,8 +255,9 @@ class FrontendCore {
   [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
   [[nodiscard]] FrontendStatus status(Time now) const;
   [[nodiscard]] ModelsReply models() const;
-  // One of them, or an application; nothing where the name is not served.
-  [[nodiscard]] std::optional<ModelInfo> model(std::string_view name) const;
+  // One of them, or an application; nothing where the name is not served. Good until the next
+  // event.
+  [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
   // Places for versions of models, in use or not: bounded however often models change.
   [[nodiscard]] std::size_t model_slots() const { return dispatcher_.models().size(); }
   // Some version that serves, or is to serve, is of that file.
@@ -370,6 +389,7 @@ class FrontendCore {
   FrontendOptions options_;
   std::shared_ptr<const profile::ProfileSet> profiles_;           // never null
   std::shared_ptr<const profile::InterferenceSet> interference_;  // may be null
+  UnderWay under_way_;
   ModelVersions versions_;
   Dispatcher dispatcher_;
   Fleet fleet_;
@@ -389,6 +409,7 @@ class FrontendCore {
   std::vector<std::string> reasons_of_pending_;
   std::optional<Rollout> rollout_;
   ReorganisationCounters reorganisation_counters_;
+  std::string decision_;          // the plan on its way, in words
   bool gpulets_changed_ = false;  // since the roll-out was last looked at
 
   // Why and when to plan.
@@ -411,7 +432,7 @@ class FrontendCore {
     Duration executed_at_tick{};
   };
   std::unordered_map<GpuletId, Busy> busy_;
-  std::deque<std::pair<Time, std::string>> events_;
+  std::deque<StatusEvent> events_;
 };
 
 }  // namespace gpulet::serve

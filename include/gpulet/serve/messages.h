@@ -74,7 +74,7 @@ struct ModelsReply {
   std::vector<ModelInfo> models;
 };
 
-// Models of a running frontend come or go. Whoever may speak to it as a client may ask for that.
+// Models of a running frontend come or go.
 struct ModelsChange {
   enum class Kind : std::uint8_t { load = 1, unload = 2 };
   Kind kind = Kind::load;
@@ -94,7 +94,14 @@ struct StatusReply {
   std::string json;  // docs/status.md
 };
 
-using ClientMessage = std::variant<InferRequest, ModelsRequest, ModelsChange, StatusRequest>;
+// What a connection may ask for from here on. It gets no answer: a token that is not known shows in
+// the answers to what needs one.
+struct Authenticate {
+  std::string token;
+};
+
+using ClientMessage =
+    std::variant<InferRequest, ModelsRequest, ModelsChange, StatusRequest, Authenticate>;
 using FrontendReply = std::variant<InferReply, ModelsReply, ModelsChanged, StatusReply>;
 
 // ---- backend -> frontend

@@ -59,6 +59,12 @@ OutgoingFrame encode_one(const serve::ModelsChange& change) {
   return make_frame(MessageType::models_change, message, {change.text});
 }
 
+OutgoingFrame encode_one(const serve::Authenticate& authenticate) {
+  wire::Authenticate message;
+  message.set_token(authenticate.token);
+  return make_frame(MessageType::authenticate, message, {});
+}
+
 OutgoingFrame encode_one(const serve::ModelsChanged& changed) {
   wire::ModelsChanged message;
   net::to_wire(changed.status, message.mutable_status());
@@ -197,6 +203,13 @@ Result<ClientMessage> decode_client_message(const FrameHeader& header,
           [&](const wire::StatusRequest&, FieldReader& fields) -> ClientMessage {
             fields.no_payload(payload);
             return serve::StatusRequest{};
+          });
+    case MessageType::authenticate:
+      return decode_as<ClientMessage, wire::Authenticate>(
+          header.type, message,
+          [&](const wire::Authenticate& one, FieldReader& fields) -> ClientMessage {
+            fields.no_payload(payload);
+            return serve::Authenticate{fields.text(one.token(), "token", kMaxTokenBytes)};
           });
     default:
       return not_expected(header.type, "a client");

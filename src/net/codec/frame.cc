@@ -56,6 +56,8 @@ std::string_view to_string(MessageType type) {
       return "models_change";
     case MessageType::models_changed:
       return "models_changed";
+    case MessageType::authenticate:
+      return "authenticate";
     case MessageType::hello:
       return "hello";
     case MessageType::gpulet_report:

@@ -1,8 +1,11 @@
 #include "net/codec/wire.h"
 
+#include <google/protobuf/stubs/logging.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/codec/limits.h"
 
 namespace gpulet::net {
@@ -114,5 +117,7 @@ Status parse(MessageType type, std::span<const std::byte> bytes,
   }
   return {};
 }
+
+void silence_protobuf() { google::protobuf::SetLogHandler(nullptr); }
 
 }  // namespace gpulet::net

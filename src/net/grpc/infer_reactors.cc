@@ -174,6 +174,21 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
   std::shared_ptr<StreamReactor> self_;
 };
 
+// A stream that ends at once.
+class RefusedStream final : public ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer> {
+ public:
+  static RefusedStream* start(const Status& status) {
+    auto reactor = std::make_shared<RefusedStream>();
+    reactor->self_ = reactor;
+    reactor->Finish(grpc_status(status));
+    return reactor.get();
+  }
+  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
+
+ private:
+  std::shared_ptr<RefusedStream> self_;
+};
+
 }  // namespace
 
 ::grpc::ServerUnaryReactor* start_infer(const SitePointer& site,
@@ -183,7 +198,8 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
 }
 
 ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>* start_stream(
-    const SitePointer& site) {
+    const SitePointer& site, const Status& may) {
+  if (!may.ok()) return RefusedStream::start(may);
   return StreamReactor::start(site);
 }
 

@@ -13,8 +13,9 @@ namespace gpulet::net::grpc_api {
                                                       const inference::ModelInferRequest& request,
                                                       inference::ModelInferResponse& response);
 
+// Ends at once with `may` where that failed.
 [[nodiscard]] ::grpc::ServerBidiReactor<inference::ModelInferRequest,
                                         inference::ModelStreamInferResponse>*
-start_stream(const SitePointer& site);
+start_stream(const SitePointer& site, const Status& may);
 
 }  // namespace gpulet::net::grpc_api

@@ -13,12 +13,12 @@ std::shared_ptr<Inference> Inference::begin(const SitePointer& site,
 
 Status Inference::ask(inference::ModelInferRequest&& request) {
   if (!site_->open) return stopping();
-  const auto model = find_model(site_->host, request.model_name(), request.model_version());
+  auto model = find_model(site_->host, request.model_name(), request.model_version());
   if (!model.ok()) return model.status();
   Result<kserve::InferCall> call = read_infer(std::move(request), *model.value(), site_->regions);
   if (!call.ok()) return call.status();
   call_ = std::move(call).value();
-  model_ = *model.value();
+  model_ = std::move(model).value();
   id_ =
       site_->host.infer(std::exchange(call_.requests, {}),
                         [self = shared_from_this()](const std::vector<serve::InferReply>& replies) {
@@ -29,7 +29,7 @@ Status Inference::ask(inference::ModelInferRequest&& request) {
 
 void Inference::answered(const std::vector<serve::InferReply>& replies) {
   inference::ModelInferResponse response;
-  const Status written = write_infer(call_, model_, replies, site_->regions, response);
+  const Status written = write_infer(call_, *model_, replies, site_->regions, response);
   finish(written, std::move(response));
 }
 

@@ -29,7 +29,7 @@ class Inference : public std::enable_shared_from_this<Inference> {
   SitePointer site_;
   OnDone done_;
   kserve::InferCall call_;
-  kserve::Model model_;  // as it was when the call came
+  std::shared_ptr<const kserve::Model> model_;  // as it was when the call came
   ClientId id_;
 };
 

@@ -1,6 +1,7 @@
 #include "gpulet/net/grpc/server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/resource_quota.h>
 
 #include <algorithm>
 #include <limits>
@@ -22,6 +23,13 @@ int as_int(std::size_t value) {
       std::min<std::size_t>(value, static_cast<std::size_t>(std::numeric_limits<int>::max())));
 }
 
+std::shared_ptr<::grpc::ServerCredentials> credentials(const TlsTexts& tls) {
+  if (tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
+  ::grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back({tls.key, tls.certificate});
+  return ::grpc::SslServerCredentials(options);
+}
+
 }  // namespace
 
 class GrpcServer::Impl {
@@ -39,11 +47,16 @@ class GrpcServer::Impl {
   Status listen(const std::string& host, std::uint16_t port) {
     ::grpc::ServerBuilder builder;
     int bound = 0;
-    builder.AddListeningPort(address_of(host, port), ::grpc::InsecureServerCredentials(), &bound);
+    builder.AddListeningPort(address_of(host, port), credentials(site_->options.tls), &bound);
     builder.RegisterService(&inference_);
     builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(as_int(site_->options.max_message_bytes));
     builder.SetMaxSendMessageSize(-1);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                               as_int(site_->options.max_calls_of_connection));
+    ::grpc::ResourceQuota memory("gpulet");
+    memory.Resize(site_->options.max_buffered_bytes);
+    builder.SetResourceQuota(memory);
     // Two servers must not share a port without knowing of each other.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     server_ = builder.BuildAndStart();

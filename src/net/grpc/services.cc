@@ -29,6 +29,22 @@ void about_model(Site& site, const Request& request, Response& response,
   answered(model.status());
 }
 
+// Whether whoever calls may: fails with unauthenticated.
+Status permission(const SitePointer& site, const ::grpc::CallbackServerContext& context,
+                  Right needed) {
+  const Tokens& tokens = *site->options.tokens;
+  if (!tokens.guard(needed)) return {};
+  const auto found = context.client_metadata().find("authorization");
+  if (found == context.client_metadata().end()) return tokens.check_header(needed, {});
+  return tokens.check_header(needed, {found->second.data(), found->second.size()});
+}
+
+Reactor* refused(::grpc::CallbackServerContext& context, const Status& status) {
+  Reactor* const reactor = context.DefaultReactor();
+  reactor->Finish(grpc_status(status));
+  return reactor;
+}
+
 void write_ready(const kserve::Model& model, inference::ModelReadyResponse& response) {
   response.set_ready(kserve::takes_requests(model.state));
 }
@@ -111,15 +127,16 @@ Reactor* InferenceService::ModelMetadata(Context* /*context*/,
                               write_metadata>);
 }
 
-Reactor* InferenceService::ModelInfer(Context* /*context*/,
-                                      const inference::ModelInferRequest* request,
+Reactor* InferenceService::ModelInfer(Context* context, const inference::ModelInferRequest* request,
                                       inference::ModelInferResponse* response) {
+  if (const Status may = permission(site_, *context, Right::inference); !may.ok())
+    return refused(*context, may);
   return start_infer(site_, *request, *response);
 }
 
 ::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
-InferenceService::ModelStreamInfer(Context* /*context*/) {
-  return start_stream(site_);
+InferenceService::ModelStreamInfer(Context* context) {
+  return start_stream(site_, permission(site_, *context, Right::inference));
 }
 
 Reactor* InferenceService::ModelConfig(Context* /*context*/,
@@ -156,15 +173,19 @@ Reactor* InferenceService::RepositoryIndex(Context* /*context*/,
       });
 }
 
-Reactor* InferenceService::RepositoryModelLoad(Context* /*context*/,
+Reactor* InferenceService::RepositoryModelLoad(Context* context,
                                                const inference::RepositoryModelLoadRequest* request,
                                                inference::RepositoryModelLoadResponse* response) {
+  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
+    return refused(*context, may);
   return ask_host(site_, request, response, load_model);
 }
 
 Reactor* InferenceService::RepositoryModelUnload(
-    Context* /*context*/, const inference::RepositoryModelUnloadRequest* request,
+    Context* context, const inference::RepositoryModelUnloadRequest* request,
     inference::RepositoryModelUnloadResponse* response) {
+  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
+    return refused(*context, may);
   return ask_host(site_, request, response, unload_model);
 }
 
@@ -187,8 +208,10 @@ Reactor* InferenceService::SystemSharedMemoryStatus(
 }
 
 Reactor* InferenceService::SystemSharedMemoryRegister(
-    Context* /*context*/, const inference::SystemSharedMemoryRegisterRequest* request,
+    Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
     inference::SystemSharedMemoryRegisterResponse* response) {
+  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
+    return refused(*context, may);
   return ask_host<inference::SystemSharedMemoryRegisterRequest,
                   inference::SystemSharedMemoryRegisterResponse>(
       site_, request, response,
@@ -201,8 +224,10 @@ Reactor* InferenceService::SystemSharedMemoryRegister(
 }
 
 Reactor* InferenceService::SystemSharedMemoryUnregister(
-    Context* /*context*/, const inference::SystemSharedMemoryUnregisterRequest* request,
+    Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
     inference::SystemSharedMemoryUnregisterResponse* response) {
+  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
+    return refused(*context, may);
   return ask_host<inference::SystemSharedMemoryUnregisterRequest,
                   inference::SystemSharedMemoryUnregisterResponse>(
       site_, request, response,

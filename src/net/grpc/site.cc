@@ -23,6 +23,8 @@ namespace {
       return ::grpc::StatusCode::DEADLINE_EXCEEDED;
     case StatusCode::cancelled:
       return ::grpc::StatusCode::CANCELLED;
+    case StatusCode::unauthenticated:
+      return ::grpc::StatusCode::UNAUTHENTICATED;
     case StatusCode::internal:
       break;
   }
@@ -37,13 +39,14 @@ namespace {
 
 Status stopping() { return {StatusCode::unavailable, "the server is stopping"}; }
 
-Result<const kserve::Model*> find_model(kserve::ProtocolHost& host, const std::string& name,
-                                        const std::string& version) {
-  const kserve::Model* const model = host.model(name);
+Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& host,
+                                                        const std::string& name,
+                                                        const std::string& version) {
+  std::shared_ptr<const kserve::Model> model = host.model(name);
   kserve::Route route;
   route.model = name;
   route.version = version;
-  if (const Status there = kserve::check_model(model, route); !there.ok()) return there;
+  if (const Status there = kserve::check_model(model.get(), route); !there.ok()) return there;
   return model;
 }
 

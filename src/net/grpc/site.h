@@ -14,11 +14,12 @@
 
 namespace gpulet::net::grpc_api {
 
-// All but the executor is touched on the executor's thread alone. Calls may outlive the server by
-// what the io_context still holds of them: `open` says whether host and regions are still there.
+// All but the executor and the options is touched on the executor's thread alone. Calls may outlive
+// the server by what the io_context still holds of them: `open` says whether host and regions are
+// still there.
 struct Site {
   asio::io_context::executor_type executor;
-  GrpcServerOptions options;
+  const GrpcServerOptions options;
   kserve::ProtocolHost& host;
   kserve::SharedMemory& regions;
   bool open = true;
@@ -29,8 +30,8 @@ using SitePointer = std::shared_ptr<Site>;
 [[nodiscard]] Status stopping();
 
 // Fails with not_found where there is no such model, or not in that version; empty: any.
-[[nodiscard]] Result<const kserve::Model*> find_model(kserve::ProtocolHost& host,
-                                                      const std::string& name,
-                                                      const std::string& version);
+[[nodiscard]] Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& host,
+                                                                      const std::string& name,
+                                                                      const std::string& version);
 
 }  // namespace gpulet::net::grpc_api

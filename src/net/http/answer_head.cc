@@ -15,6 +15,7 @@ std::string_view reason_of(unsigned status) {
                                        Reason{204, "No Content"},
                                        Reason{304, "Not Modified"},
                                        Reason{400, "Bad Request"},
+                                       Reason{401, "Unauthorized"},
                                        Reason{403, "Forbidden"},
                                        Reason{404, "Not Found"},
                                        Reason{405, "Method Not Allowed"},

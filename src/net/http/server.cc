@@ -43,7 +43,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
 
  private:
-  void on_socket(StreamSocket socket, ConnectionSlot slot);
+  void on_socket(Stream stream, ConnectionSlot slot);
   void sweep_later();
   void sweep();
   // REQUIRES: `act` ends no session but the one that it is given.
@@ -62,19 +62,20 @@ Status HttpServer::Impl::listen(const asio::any_io_executor& executor, const std
                                 std::uint16_t port) {
   ListenerOptions options;
   options.max_connections = context_->options.max_connections + kTurnedAwayAtOnce;
-  auto listener = Listener::listen(executor, host, port, options,
-                                   [this](StreamSocket socket, ConnectionSlot slot) {
-                                     on_socket(std::move(socket), std::move(slot));
-                                   });
+  options.tls = context_->options.tls;
+  auto listener =
+      Listener::listen(executor, host, port, options, [this](Stream stream, ConnectionSlot slot) {
+        on_socket(std::move(stream), std::move(slot));
+      });
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener).value();
   return {};
 }
 
-void HttpServer::Impl::on_socket(StreamSocket socket, ConnectionSlot slot) {
+void HttpServer::Impl::on_socket(Stream stream, ConnectionSlot slot) {
   const bool too_many = sessions_.size() >= context_->options.max_connections;
   const auto place = sessions_.emplace(sessions_.end());
-  *place = std::make_shared<Session>(std::move(socket), std::move(slot), context_,
+  *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
                                      [this, place] { sessions_.erase(place); });
   const std::shared_ptr<Session> session = *place;  // it may end at once
   if (too_many) {

@@ -47,24 +47,22 @@ void Session::Inbox::release() {
   bytes_ = {};
 }
 
-Session::Session(StreamSocket socket, ConnectionSlot slot, std::shared_ptr<SessionContext> context,
+Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionContext> context,
                  std::function<void()> on_closed)
-    : socket_(std::move(socket)),
+    : stream_(std::move(stream)),
       slot_(std::move(slot)),
       context_(std::move(context)),
       on_closed_(std::move(on_closed)),
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
-      read_deadline_(Clock::now() + context_->options.idle_timeout) {
-  error_code ignored;  // a socket that is broken already says so at its first read
-  socket_.non_blocking(true, ignored);
-  const int family = socket_.local_endpoint(ignored).protocol().family();
-  if (family == AF_INET || family == AF_INET6)
-    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+      shaking_hands_(stream_.shaking_hands()),
+      read_deadline_(Clock::now() + (shaking_hands_ ? context_->options.header_timeout
+                                                    : context_->options.idle_timeout)) {
+  stream_.prepare();
 }
 
 void Session::later(void (*act)(Session&)) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), act] {
+  asio::post(stream_.get_executor(), [self = shared_from_this(), act] {
     if (!self->closed()) act(*self);
   });
 }
@@ -92,7 +90,7 @@ std::size_t Session::inbox_capacity() const {
 // Without a buffer.
 void Session::wait_for_bytes() {
   reading_ = true;
-  socket_.async_wait(StreamSocket::wait_read, [self = shared_from_this()](const error_code& error) {
+  stream_.async_wait_readable([self = shared_from_this()](const error_code& error) {
     self->reading_ = false;
     if (self->closed()) return;
     if (error) return self->close();
@@ -109,7 +107,7 @@ void Session::read() {
       into_body ? reader_.body_space() : inbox_.space(inbox_capacity());
   if (space.empty()) return;  // until something of it is taken
   reading_ = true;
-  socket_.async_read_some(
+  stream_.async_read_some(
       asio::mutable_buffer(space.data(), space.size()),
       [self = shared_from_this(), into_body](const error_code& error, std::size_t bytes) {
         self->on_read(error, bytes, into_body);
@@ -313,8 +311,7 @@ void Session::leave() {
 void Session::all_sent() {
   if (peer_left_) return close();
   phase_ = Phase::lingering;
-  error_code ignored;  // a peer that is gone makes the read fail, which closes
-  socket_.shutdown(StreamSocket::shutdown_send, ignored);
+  stream_.shutdown_send();
   read_deadline_ = Clock::now() + std::min(kLinger, context_->options.progress_timeout);
   read();
 }
@@ -326,12 +323,12 @@ void Session::drain() {
 }
 
 void Session::check_deadlines(Clock::time_point now) {
+  if (shaking_hands_ && !stream_.shaking_hands()) on_hands_shaken(now);
   if (write_deadline_ <= now) return close();
   const bool may_park = phase_ == Phase::idle && reading_ && !parking_ && !waits_to_write_;
   if (may_park && park_at_ <= now && inbox_.empty() && inbox_.capacity() > 0) {
     parking_ = true;
-    error_code ignored;  // a socket that cannot be cancelled fails its read
-    socket_.cancel(ignored);
+    stream_.cancel();
   }
   if (read_deadline_ > now) return;
   if (phase_ == Phase::idle || phase_ == Phase::lingering || refused_) return close();
@@ -342,19 +339,26 @@ void Session::check_deadlines(Clock::time_point now) {
   read();
 }
 
+// A client that connects in advance may take its time from here.
+void Session::on_hands_shaken(Clock::time_point now) {
+  shaking_hands_ = false;
+  if (phase_ != Phase::idle) return;
+  read_deadline_ = now + context_->options.idle_timeout;
+  park_at_ = std::min(park_at_, now + kParkAfter);
+}
+
 void Session::close() {
   if (closed()) return;
   const bool waited = phase_ == Phase::waiting;
   shut();
   if (waited && gone_)
-    asio::post(socket_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
+    asio::post(stream_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
   if (const auto on_closed = std::exchange(on_closed_, nullptr)) on_closed();
 }
 
 void Session::shut() {
   phase_ = Phase::closed;
-  error_code ignored;
-  socket_.close(ignored);
+  stream_.close();
   queue_.clear();
   slot_.reset();
 }

@@ -39,7 +39,7 @@ class Session : public std::enable_shared_from_this<Session> {
   using Clock = std::chrono::steady_clock;
 
   // `on_closed` is called once, when it has closed by itself; not after abandon().
-  Session(StreamSocket socket, ConnectionSlot slot, std::shared_ptr<SessionContext> context,
+  Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionContext> context,
           std::function<void()> on_closed);
 
   void start();
@@ -121,6 +121,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // ---- the end
   void become_idle();
   void leave();
+  void on_hands_shaken(Clock::time_point now);
   void close();
   void shut();
   void tell_gone();
@@ -132,7 +133,7 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] std::size_t inbox_capacity() const;
   void later(void (*act)(Session&));
 
-  StreamSocket socket_;
+  Stream stream_;
   ConnectionSlot slot_;
   const std::shared_ptr<SessionContext> context_;
   std::function<void()> on_closed_;
@@ -158,6 +159,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool waits_to_write_ = false;  // the kernel takes no more for now
   bool peer_left_ = false;
   bool abandoned_ = false;
+  bool shaking_hands_;  // when it was looked at last
   Clock::time_point read_deadline_;
   Clock::time_point write_deadline_ = Clock::time_point::max();
   Clock::time_point park_at_ = Clock::time_point::max();

@@ -132,7 +132,7 @@ void Session::on_gone(std::function<void()> gone) {
   const bool left = peer_left_ || (closed() && !abandoned_);
   if (abandoned_ || (phase_ != Phase::waiting && !closed())) return;
   gone_ = std::move(gone);
-  if (left) asio::post(socket_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
+  if (left) asio::post(stream_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
 }
 
 void Session::tell_gone() {
@@ -175,7 +175,7 @@ void Session::flush() {
   for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
     const WriteQueue::Pieces pieces = queue_.front();
     error_code error;
-    const std::size_t bytes = socket_.write_some(pieces, error);
+    const std::size_t bytes = stream_.write_some(pieces, error);
     if (error == asio::error::would_block || error == asio::error::try_again)
       return wait_until_writable();
     if (error) return close();
@@ -192,13 +192,12 @@ void Session::wait_until_writable() {
   waits_to_write_ = true;
   if (write_deadline_ == Clock::time_point::max())
     write_deadline_ = Clock::now() + context_->options.progress_timeout;
-  socket_.async_wait(StreamSocket::wait_write,
-                     [self = shared_from_this()](const error_code& error) {
-                       self->waits_to_write_ = false;
-                       if (self->closed()) return;
-                       if (error) return self->close();
-                       self->flush();
-                     });
+  stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
+    self->waits_to_write_ = false;
+    if (self->closed()) return;
+    if (error) return self->close();
+    self->flush();
+  });
 }
 
 }  // namespace gpulet::net::http

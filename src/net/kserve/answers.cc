@@ -18,6 +18,8 @@ unsigned http_status(StatusCode code) {
       return 499;
     case StatusCode::internal:
       return 500;
+    case StatusCode::unauthenticated:
+      return 401;
     case StatusCode::ok:
     case StatusCode::invalid:
     case StatusCode::malformed:

@@ -1,5 +1,8 @@
 #include "json_events.h"
 
+#include <boost/json/basic_parser_impl.hpp>
+#include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "wording.h"
@@ -9,57 +12,93 @@ namespace {
 
 constexpr std::size_t kDeepest = 100;  // as the protocol's reference server has it
 
-// The parser's own words, without its prefix "[json.exception....]" and without the whole of a long
-// token.
-std::string reason_of(std::string_view what) {
-  constexpr std::size_t kLongest = 200;
-  const std::size_t prefix = what.find("] ");
-  if (prefix != std::string_view::npos) what.remove_prefix(prefix + 2);
-  return std::string(what.substr(0, kLongest)) + (what.size() > kLongest ? "..." : "");
-}
+using boost::json::error_code;
+using boost::json::string_view;
 
-// What nlohmann's parser calls; the names are its.
+// What Boost's parser calls; the names are its.
 class Events {
  public:
+  constexpr static std::size_t max_object_size = static_cast<std::size_t>(-1);
+  constexpr static std::size_t max_array_size = static_cast<std::size_t>(-1);
+  constexpr static std::size_t max_string_size = static_cast<std::size_t>(-1);
+  constexpr static std::size_t max_key_size = static_cast<std::size_t>(-1);
+
   explicit Events(JsonReader& reader) : reader_(reader) {}
 
-  bool null() { return reader_.scalar(std::monostate()); }
-  bool boolean(bool value) { return reader_.scalar(value); }
-  bool number_integer(std::int64_t value) { return reader_.scalar(value); }
-  bool number_unsigned(std::uint64_t value) { return reader_.scalar(value); }
-  bool number_float(double value, const std::string& /*text*/) { return reader_.scalar(value); }
-  bool string(std::string& value) { return reader_.scalar(std::string_view(value)); }
-  bool binary(nlohmann::json::binary_t& /*value*/) { return false; }  // not in JSON text
+  // NOLINTBEGIN(readability-convert-member-functions-to-static): the parser calls an object's
+  bool on_document_begin(error_code& /*error*/) { return true; }
+  bool on_document_end(error_code& /*error*/) { return true; }
+  bool on_comment_part(string_view /*text*/, error_code& /*error*/) { return true; }
+  bool on_comment(string_view /*text*/, error_code& /*error*/) { return true; }
+  // Numbers come in parts only where the text does.
+  bool on_number_part(string_view /*text*/, error_code& /*error*/) { return true; }
+  // NOLINTEND(readability-convert-member-functions-to-static)
 
-  bool start_object(std::size_t /*size*/) { return open(false); }
-  bool key(std::string& name) { return reader_.key(name); }
-  bool end_object() { return close(); }
-  bool start_array(std::size_t /*size*/) { return open(true); }
-  bool end_array() { return close(); }
-
-  bool parse_error(std::size_t /*position*/, const std::string& /*last_token*/,
-                   const nlohmann::json::exception& error) {
-    failure_ = invalid("the request's JSON cannot be read: " + reason_of(error.what()));
-    return false;
+  bool on_null(error_code& error) { return go_on(reader_.scalar(std::monostate()), error); }
+  bool on_bool(bool value, error_code& error) { return go_on(reader_.scalar(value), error); }
+  bool on_int64(std::int64_t value, string_view /*text*/, error_code& error) {
+    if (value < 0) return go_on(reader_.scalar(value), error);
+    return go_on(reader_.scalar(static_cast<std::uint64_t>(value)), error);
+  }
+  bool on_uint64(std::uint64_t value, string_view /*text*/, error_code& error) {
+    return go_on(reader_.scalar(value), error);
+  }
+  // The parser's value may be a few units off in the last place.
+  bool on_double(double nearly, string_view text, error_code& error) {
+    double value = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (read.ec == std::errc::result_out_of_range) {
+      if (std::abs(nearly) > 1) return stop(boost::json::error::exponent_overflow, error);
+      value = 0;
+    }
+    return go_on(reader_.scalar(value), error);
   }
 
-  [[nodiscard]] const Status& failure() const { return failure_; }
+  // A text with escapes comes in parts.
+  bool on_string_part(string_view text, std::size_t /*size*/, error_code& /*error*/) {
+    parts_.append(text.data(), text.size());
+    return true;
+  }
+  bool on_string(string_view text, std::size_t /*size*/, error_code& error) {
+    const bool more = reader_.scalar(whole(text));
+    parts_.clear();
+    return go_on(more, error);
+  }
+  bool on_key_part(string_view text, std::size_t size, error_code& error) {
+    return on_string_part(text, size, error);
+  }
+  bool on_key(string_view text, std::size_t /*size*/, error_code& error) {
+    const bool more = reader_.key(whole(text));
+    parts_.clear();
+    return go_on(more, error);
+  }
+
+  bool on_object_begin(error_code& error) { return go_on(reader_.open(false), error); }
+  bool on_object_end(std::size_t /*size*/, error_code& error) {
+    return go_on(reader_.close(), error);
+  }
+  bool on_array_begin(error_code& error) { return go_on(reader_.open(true), error); }
+  bool on_array_end(std::size_t /*size*/, error_code& error) {
+    return go_on(reader_.close(), error);
+  }
 
  private:
-  bool open(bool array) {
-    if (++depth_ <= kDeepest) return reader_.open(array);
-    failure_ =
-        invalid("the request's JSON is nested deeper than " + std::to_string(kDeepest) + " levels");
+  static bool stop(boost::json::error why, error_code& error) {
+    error = why;
     return false;
   }
-  bool close() {
-    --depth_;
-    return reader_.close();
+  // What the reader refused is told by the reader.
+  static bool go_on(bool more, error_code& error) {
+    return more || stop(boost::json::error::exception, error);
+  }
+  std::string_view whole(string_view last) {
+    if (parts_.empty()) return {last.data(), last.size()};
+    parts_.append(last.data(), last.size());
+    return parts_;
   }
 
   JsonReader& reader_;
-  Status failure_;
-  std::size_t depth_ = 0;
+  std::string parts_;
 };
 
 }  // namespace
@@ -77,12 +116,20 @@ std::string shown(const Scalar& value) {
 }
 
 Status read_json(std::string_view text, JsonReader& reader) {
-  Events events(reader);
-  const bool read = nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &events);
-  if (read) return {};
+  boost::json::parse_options options;
+  options.max_depth = kDeepest;
+  boost::json::basic_parser<Events> parser(options, reader);
+  error_code error;
+  const std::size_t taken = parser.write_some(false, text.data(), text.size(), error);
   if (!reader.refusal().ok()) return reader.refusal();
-  if (!events.failure().ok()) return events.failure();
-  return invalid("the request's JSON cannot be read");
+  if (!error && taken < text.size()) error = boost::json::error::extra_data;
+  if (!error) return {};
+  if (error == boost::json::error::too_deep) {
+    return invalid("the request's JSON is nested deeper than " + std::to_string(kDeepest) +
+                   " levels");
+  }
+  return invalid("the request's JSON cannot be read: " + error.message() + " after " +
+                 std::to_string(taken) + " bytes");
 }
 
 }  // namespace gpulet::net::kserve

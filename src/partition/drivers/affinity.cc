@@ -1,6 +1,7 @@
 #include "partition/drivers/affinity.h"
 
 #include <sched.h>
+#include <signal.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -27,6 +28,12 @@ Status bind_to_cores(pid_t process, const std::vector<std::uint32_t>& cores) {
       return {StatusCode::unavailable, "cannot bind process " + std::to_string(process) +
                                            " to its device's cores: " + std::strerror(errno)};
     }
+  }
+  // Gone, or hidden: a process that may not be looked into is, by hidepid.
+  if (error && ::kill(process, 0) == 0) {
+    return {StatusCode::unavailable,
+            "cannot see the threads of process " + std::to_string(process) + " in " +
+                tasks.string() + ": mount /proc without hidepid (ProtectProc=default in a unit)"};
   }
   return {};
 }

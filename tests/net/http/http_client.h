@@ -2,7 +2,7 @@
 // tests only.
 #pragma once
 
-#include <boost/asio/write.hpp>
+#include <array>
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -11,6 +11,7 @@
 
 #include "gpulet/net/asio.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/stream.h"
 #include "tests/net/loop.h"
 
 namespace gpulet::net::http::testing {
@@ -31,10 +32,10 @@ inline std::string text_of(const Bytes& bytes) {
 
 class Client {
  public:
-  Client(net::testing::Loop& loop, std::uint16_t port)
-      : loop_(loop), state_(std::make_shared<State>(loop.context())) {
-    state_->socket.connect({asio::ip::address_v4::loopback(), port});
-    state_->socket.non_blocking(true);
+  // With a context, under TLS.
+  Client(net::testing::Loop& loop, std::uint16_t port, const TlsContextPointer& tls = {})
+      : loop_(loop), state_(std::make_shared<State>(connected(loop, port, tls))) {
+    state_->stream.prepare();
     read(state_);
   }
   ~Client() { close(); }
@@ -42,13 +43,12 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   void send(std::string bytes) {
-    auto kept = std::make_shared<std::string>(std::move(bytes));
-    ++state_->writes;
-    asio::async_write(
-        state_->socket, asio::buffer(*kept),
-        [kept, state = state_](const boost::system::error_code&, std::size_t) { --state->writes; });
+    state_->unsent = std::move(bytes);
+    state_->sent = 0;
+    // Later: what the server has to do meanwhile gets its turn.
+    asio::post(loop_.executor(), [state = state_] { write(state); });
     // One write at a time: the next bytes must not come between these.
-    (void)loop_.run_until([this] { return state_->writes == 0 || state_->closed; });
+    (void)loop_.run_until([this] { return state_->unsent.empty() || state_->closed; });
   }
   // The next answer; nothing where none comes. To a HEAD: without a body.
   [[nodiscard]] std::optional<Answer> answer(bool to_head = false) {
@@ -69,26 +69,43 @@ class Client {
   }
   [[nodiscard]] const std::string& received() const { return state_->received; }
   void clear() { state_->received.clear(); }
-  void close() {
-    boost::system::error_code ignored;
-    state_->socket.close(ignored);
-  }
+  void close() { state_->stream.close(); }
   void stop_reading() { state_->reads = false; }
 
  private:
   struct State {
-    explicit State(asio::io_context& context) : socket(context) {}
-    asio::ip::tcp::socket socket;
+    explicit State(Stream connected) : stream(std::move(connected)) {}
+    Stream stream;
     std::string received;
     std::string buffer = std::string(1U << 16U, '\0');
-    int writes = 0;
+    std::string unsent;
+    std::size_t sent = 0;  // of it
     bool closed = false;
     bool reads = true;
   };
 
+  static Stream connected(net::testing::Loop& loop, std::uint16_t port,
+                          const TlsContextPointer& tls) {
+    asio::ip::tcp::socket socket(loop.context());
+    socket.connect({asio::ip::address_v4::loopback(), port});
+    return {StreamSocket(std::move(socket)), tls, "127.0.0.1"};
+  }
+
+  static void write(const std::shared_ptr<State>& state) {
+    const std::array<asio::const_buffer, 1> rest{asio::buffer(state->unsent) + state->sent};
+    boost::system::error_code error;
+    state->sent += state->stream.write_some(rest, error);
+    const bool failed = error && error != asio::error::would_block;
+    if (failed || state->sent == state->unsent.size()) return state->unsent.clear();
+    state->stream.async_wait_writable([state](const boost::system::error_code& waited) {
+      if (waited) return state->unsent.clear();
+      write(state);
+    });
+  }
+
   static void read(const std::shared_ptr<State>& state) {
-    state->socket.async_read_some(
-        asio::buffer(state->buffer),
+    state->stream.async_read_some(
+        asio::mutable_buffer(state->buffer.data(), state->buffer.size()),
         [state](const boost::system::error_code& error, std::size_t bytes) {
           state->received.append(state->buffer, 0, bytes);
           state->closed = static_cast<bool>(error);

@@ -12,6 +12,8 @@
 #include "gpulet/net/http/server.h"
 #include "tests/net/http/http_client.h"
 #include "tests/net/http/zlib_text.h"
+#include "tests/support/certificates/certificates.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::net::http {
 namespace {
@@ -402,6 +404,71 @@ TEST_F(HttpServerTest, KeepsWhatWasPipelinedWhileTheHandlerIsAtWork) {
 TEST_F(HttpServerTest, AnswersForAHandlerThatDropsAnExchange) {
   handler_.dropping = true;
   EXPECT_EQ(client()->ask(get("/"))->status, 500U);
+}
+
+// ---- under TLS
+
+class HttpsServerTest : public HttpServerTest {
+ protected:
+  [[nodiscard]] std::unique_ptr<Client> secure_client(HttpServerOptions options = {}) {
+    options.tls = TlsContext::server({files_.certificate, files_.key, {}}).value();
+    serve(options);
+    return std::make_unique<Client>(loop_, server_->port(), trust_);
+  }
+
+  support::TemporaryFolder folder_;
+  const gpulet::testing::Authority authority_{folder_.path(), "authority"};
+  const config::TlsFiles files_ = authority_.issue("server", {"127.0.0.1"});
+  const TlsContextPointer trust_ = TlsContext::client({{}, {}, files_.authority}).value();
+};
+
+TEST_F(HttpsServerTest, KeepsConnectionsAndAnswersPipelinedRequestsInTheirOrder) {
+  const auto one = secure_client();
+  EXPECT_EQ(one->ask(get("/first"))->body, "GET /first\n");
+  one->send(get("/a") + post("/b", "body") + get("/c"));
+  EXPECT_EQ(one->answer()->body, "GET /a\n");
+  EXPECT_EQ(one->answer()->body, "POST /b\nbody");
+  EXPECT_EQ(one->answer()->body, "GET /c\n");
+}
+
+TEST_F(HttpsServerTest, CarriesLargeBodiesBothWays) {
+  const auto one = secure_client();
+  const std::string body = pattern(3U << 20U);
+  const auto answer = one->ask(post("/large", body));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body, "POST /large\n" + body);
+  EXPECT_EQ(one->ask(get("/after"))->body, "GET /after\n");
+}
+
+TEST_F(HttpsServerTest, AnswersTheLastRequestWholeBeforeItCloses) {
+  const auto one = secure_client();
+  const std::string body = pattern(1U << 20U);
+  const auto answer = one->ask(post("/last", body, "Connection: close\r\n"));
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->body.size(), body.size() + 11);
+  EXPECT_TRUE(one->is_closed());
+}
+
+TEST_F(HttpsServerTest, ClosesWhereTheHandshakeDoesNotEnd) {
+  HttpServerOptions options;
+  options.header_timeout = std::chrono::milliseconds(50);
+  const auto one = secure_client(options);
+  Client silent(loop_, server_->port());
+  EXPECT_TRUE(silent.is_closed());
+  Client plain(loop_, server_->port());
+  plain.send(get("/plain"));
+  EXPECT_TRUE(run_until([this] { return server_->connections() <= 1; }));
+  EXPECT_EQ(handler_.requests.size(), 0U);
+}
+
+TEST_F(HttpsServerTest, AConnectionThatIdledIsServedAgain) {
+  HttpServerOptions options;
+  options.header_timeout = std::chrono::milliseconds(100);
+  const auto one = secure_client(options);
+  EXPECT_EQ(one->ask(get("/one"))->body, "GET /one\n");
+  const auto later = std::chrono::steady_clock::now() + std::chrono::milliseconds(2300);
+  EXPECT_TRUE(run_until([later] { return std::chrono::steady_clock::now() > later; }));
+  EXPECT_EQ(one->ask(get("/two"))->body, "GET /two\n");
 }
 
 class StreamTest : public HttpServerTest {

@@ -65,7 +65,7 @@ void write_models(const std::filesystem::path& file, const std::vector<config::M
 frontend::Setup write_and_load(const std::filesystem::path& directory,
                                const std::vector<config::ModelConfig>& models,
                                const std::vector<profile::Profile>& profiles,
-                               const std::string& applications) {
+                               const std::string& applications, const ClusterChanges& changes) {
   write_models(directory / "models.json", models, applications);
   for (const profile::Profile& profile : profiles)
     must(profile::write_profile(profile, directory / "profiles"));
@@ -80,6 +80,7 @@ frontend::Setup write_and_load(const std::filesystem::path& directory,
   config.metrics = config::Endpoint{"127.0.0.1", 0};
   config.models = directory / "models.json";
   config.profiles = directory / "profiles";
+  if (changes.frontend) changes.frontend(config);
   Result<frontend::Setup> setup = frontend::make_setup(config, 7);
   must(setup.status());
   return std::move(setup).value();
@@ -118,13 +119,14 @@ std::vector<profile::Profile> profiles_of(const std::vector<ClusterModel>& model
 
 }  // namespace
 
-Cluster::Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer)
-    : Cluster(make_directory(), models, std::move(observer)) {}
+Cluster::Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer,
+                 ClusterChanges changes)
+    : Cluster(make_directory(), models, std::move(observer), std::move(changes)) {}
 
 Cluster::Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
-                 frontend::CoreObserver observer)
-    : Cluster(directory, byte_models(directory, models), profiles_of(models), std::move(observer)) {
-}
+                 frontend::CoreObserver observer, ClusterChanges changes)
+    : Cluster(directory, byte_models(directory, models), profiles_of(models), std::move(observer),
+              "[]", std::move(changes)) {}
 
 Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
                  frontend::CoreObserver observer, const std::string& applications)
@@ -132,9 +134,10 @@ Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::
 
 Cluster::Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
                  const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
-                 const std::string& applications)
+                 const std::string& applications, ClusterChanges changes)
     : directory_(std::move(directory)),
-      setup_(write_and_load(directory_, models, profiles, applications)) {
+      changes_(std::move(changes)),
+      setup_(write_and_load(directory_, models, profiles, applications, changes_)) {
   spdlog::set_level(spdlog::level::warn);
   auto started = frontend::FrontendDaemon::start(io_, setup_, std::move(observer));
   must(started.status());
@@ -216,8 +219,11 @@ void Cluster::add_mps_backend(const std::string& node, const backend::GpuPlaces&
 
 void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file,
                             const backend::GpuPlaces& places) {
-  const Result<config::BackendConfig> config = config::load_backend(config_file);
+  Result<config::BackendConfig> config = config::load_backend(config_file);
   must(config.status());
+  if (changes_.backend) changes_.backend(config.value());
+  // Another user would not find the daemon of MPS in the test's folder.
+  if (!places.mps.directory.empty() && ::geteuid() == 0) config.value().proxy_user = "root";
   Result<backend::Setup> setup = backend::make_setup(config.value(), places);
   must(setup.status());
   on_daemons(

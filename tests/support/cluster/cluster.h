@@ -28,9 +28,16 @@ struct ClusterModel {
   std::size_t bytes = 1;  // of the input and of the output
 };
 
+// What a test wants otherwise in the daemons' files.
+struct ClusterChanges {
+  std::function<void(config::FrontendConfig&)> frontend;
+  std::function<void(config::BackendConfig&)> backend;
+};
+
 class Cluster {
  public:
-  explicit Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer = {});
+  explicit Cluster(const std::vector<ClusterModel>& models, frontend::CoreObserver observer = {},
+                   ClusterChanges changes = {});
   // Any models, on devices that the plan believes to be like `profile`, and applications of them as
   // models.json has them.
   Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
@@ -69,10 +76,10 @@ class Cluster {
  private:
   // In that directory, which it removes at its end.
   Cluster(const std::filesystem::path& directory, const std::vector<ClusterModel>& models,
-          frontend::CoreObserver observer);
+          frontend::CoreObserver observer, ClusterChanges changes);
   Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
           const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
-          const std::string& applications = "[]");
+          const std::string& applications = "[]", ClusterChanges changes = {});
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
                                                            const std::string& proxy,
                                                            const std::string& devices) const;
@@ -83,6 +90,7 @@ class Cluster {
                      const backend::GpuPlaces& places = {});
 
   std::filesystem::path directory_;
+  ClusterChanges changes_;
   frontend::Setup setup_;
   net::asio::io_context io_{1};
   std::unique_ptr<frontend::FrontendDaemon> frontend_;

@@ -45,4 +45,9 @@ namespace gpulet::net {
 [[nodiscard]] Result<serve::ProxyMessage> decode_proxy_message(const FrameHeader& header,
                                                                std::span<const std::byte> message);
 
+// For a daemon's main. Protobuf writes a line to standard error for every message whose text is not
+// UTF-8; from now on it does not in this process, so that no peer can fill a log. Such messages are
+// refused as before.
+void silence_protobuf();
+
 }  // namespace gpulet::net

@@ -29,6 +29,7 @@ enum class MessageType : std::uint8_t {
   status_reply = 6,
   models_change = 7,
   models_changed = 8,
+  authenticate = 9,
   hello = 16,
   gpulet_report = 17,
   batch_result = 18,

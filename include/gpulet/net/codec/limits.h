@@ -12,6 +12,7 @@ namespace gpulet::net {
 inline constexpr std::size_t kMaxNameBytes =
     256;  // of models, tensors, nodes, device types, mechanisms
 inline constexpr std::size_t kMaxPathBytes = 4096;
+inline constexpr std::size_t kMaxTokenBytes = 4096;
 inline constexpr std::size_t kMaxStatusMessageBytes = 4096;  // encode cuts a longer one
 inline constexpr std::size_t kMaxTensors = 64;               // inputs of a model, and outputs
 inline constexpr std::size_t kMaxDimensions = 16;

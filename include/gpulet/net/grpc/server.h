@@ -4,6 +4,7 @@
 //
 // A call whose client goes away is cancelled. Streams take a bounded number of calls at a time, and
 // read on as these are answered; errors of a stream's calls travel in its messages, and it goes on.
+// A call without the token that it needs in its `authorization` ends with UNAUTHENTICATED.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +18,8 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/shared_memory.h"
+#include "gpulet/net/tls.h"
+#include "gpulet/net/tokens.h"
 
 namespace gpulet::net::grpc_api {
 
@@ -24,6 +27,12 @@ struct GrpcServerOptions {
   std::string version;  // of this server, for its metadata
   std::size_t max_message_bytes = 64U << 20U;
   std::size_t max_calls_of_stream = 64;  // under way at once
+  // Of one connection; its client's library holds back what is more.
+  std::size_t max_calls_of_connection = 1024;
+  // Of what gRPC itself keeps: messages that it reads or writes, buffers of connections.
+  std::size_t max_buffered_bytes = 2048ULL << 20U;
+  TlsTexts tls{};  // empty: plain
+  std::shared_ptr<const Tokens> tokens = std::make_shared<const Tokens>();
 };
 
 class GrpcServer {

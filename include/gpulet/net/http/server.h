@@ -1,5 +1,6 @@
-// HttpServer: HTTP/1.1 on one address (Boost.Beast). Keep-alive and pipelining: requests of one
-// connection are answered one at a time, in their order. It knows nothing of what is asked.
+// HttpServer: HTTP/1.1 on one address (Boost.Beast), plain or under TLS. Keep-alive and pipelining:
+// requests of one connection are answered one at a time, in their order. It knows nothing of what
+// is asked.
 //
 // Everything bounded: connections, the size of headers and bodies, the time that a peer may take to
 // send what it began or to read what it is sent. Each bound has its own answer (503, 431, 413, 408)
@@ -22,6 +23,7 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/tls.h"
 
 namespace gpulet::net::http {
 
@@ -63,11 +65,13 @@ class RequestHandler {
 struct HttpServerOptions {
   std::size_t max_connections = 16384;
   std::size_t max_header_bytes = 16U << 10U;
-  std::size_t max_body_bytes = 64U << 20U;               // also once decompressed
-  std::size_t max_stream_bytes = 4U << 20U;              // queued of one ResponseStream
-  Duration header_timeout = std::chrono::seconds(30);    // from a request's first byte to its body
+  std::size_t max_body_bytes = 64U << 20U;   // also once decompressed
+  std::size_t max_stream_bytes = 4U << 20U;  // queued of one ResponseStream
+  // From a request's first byte to its body; a TLS handshake counts as a request's first byte.
+  Duration header_timeout = std::chrono::seconds(30);
   Duration progress_timeout = std::chrono::seconds(30);  // of a body or an answer without a byte
   Duration idle_timeout = std::chrono::minutes(10);      // between requests
+  TlsContextPointer tls{};                               // null: plain HTTP
 };
 
 class HttpServer {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,8 @@ class ProtocolHost {
 
   virtual ~ProtocolHost() = default;
 
-  // A model or an application. Null where there is none of that name; else valid until the caller
-  // returns to the io_context.
-  [[nodiscard]] virtual const Model* model(std::string_view name) = 0;
+  // A model or an application, as it is now. Null where there is none of that name.
+  [[nodiscard]] virtual std::shared_ptr<const Model> model(std::string_view name) = 0;
   [[nodiscard]] virtual std::vector<Model> models() = 0;  // by name
   // Empty: of all, by name.
   [[nodiscard]] virtual std::vector<ModelStatistics> statistics(std::string_view name) = 0;

@@ -1,0 +1,121 @@
+// bench_grpc_load: as bench_net_load, over gRPC: drives bench_grpc_echo_server or a frontend, and
+// prints the same line of JSON. One thread and one completion queue.
+#include <grpcpp/grpcpp.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/net/record.h"
+#include "kserve.grpc.pb.h"
+
+namespace {
+
+using namespace gpulet;
+using Stub = inference::GRPCInferenceService::Stub;
+
+struct Call {
+  Stub* stub = nullptr;
+  bench::Record::Clock::time_point asked;
+  std::unique_ptr<grpc::ClientContext> context;
+  inference::ModelInferResponse response;
+  grpc::Status status;
+};
+
+inference::ModelInferRequest request_of(const std::string& model, const std::string& input,
+                                        std::int64_t bytes, double timeout_ms) {
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  auto& tensor = *request.add_inputs();
+  tensor.set_name(input);
+  tensor.set_datatype("FP32");
+  tensor.add_shape(1);
+  tensor.add_shape(bytes / 4);
+  request.add_raw_input_contents(std::string(static_cast<std::size_t>(bytes), '\0'));
+  if (timeout_ms > 0) {
+    (*request.mutable_parameters())["timeout"].set_int64_param(
+        static_cast<std::int64_t>(timeout_ms * 1000));  // microseconds
+  }
+  return request;
+}
+
+void ask(Call& call, const inference::ModelInferRequest& request, grpc::CompletionQueue& queue) {
+  call.context = std::make_unique<grpc::ClientContext>();
+  call.response.Clear();
+  call.asked = bench::Record::Clock::now();
+  call.stub->AsyncModelInfer(call.context.get(), request, &queue)
+      ->Finish(&call.response, &call.status, &call);
+}
+
+// Each on a connection of its own: by default gRPC gives all channels to one server the same.
+std::vector<std::unique_ptr<Stub>> connect(const std::string& address, std::uint32_t connections) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(-1);
+  std::vector<std::unique_ptr<Stub>> stubs;
+  for (std::uint32_t i = 0; i < connections; ++i) {
+    stubs.push_back(inference::GRPCInferenceService::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)));
+  }
+  return stubs;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string host = "127.0.0.1";
+  std::string model = "echo";
+  std::string input = "x";
+  std::uint32_t port = 0;
+  std::uint32_t connections = 1;
+  std::uint32_t depth = 1;
+  std::int64_t bytes = 3136;
+  double seconds = 5;
+  double warm_up_seconds = 1;
+  double timeout_ms = 0;
+  CLI::App app("Load for bench_grpc_echo_server, or for a frontend with --model");
+  app.add_option("--host", host)->capture_default_str();
+  app.add_option("--port", port)->required();
+  app.add_option("--connections", connections)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--depth", depth, "calls in flight per connection")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--bytes", bytes, "of one request's input, a multiple of 4")
+      ->check(CLI::Range(4, 1 << 28))
+      ->capture_default_str();
+  app.add_option("--seconds", seconds)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--warm-up", warm_up_seconds)
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--model", model, "with one FP32 input of that many bytes")->capture_default_str();
+  app.add_option("--input", input, "of the model")->capture_default_str();
+  app.add_option("--timeout-ms", timeout_ms, "of a request; 0: the model's objective")
+      ->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+
+  const auto stubs = connect(host + ":" + std::to_string(port), connections);
+  const inference::ModelInferRequest request = request_of(model, input, bytes, timeout_ms);
+  const auto measured_from = bench::Record::Clock::now() + from_seconds(warm_up_seconds);
+  const auto end = measured_from + from_seconds(seconds);
+  bench::Record record(measured_from);
+  grpc::CompletionQueue queue;
+  std::vector<Call> calls(std::size_t{connections} * depth);
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    calls[i].stub = stubs[i % stubs.size()].get();
+    ask(calls[i], request, queue);
+  }
+  std::size_t under_way = calls.size();
+  void* tag = nullptr;
+  bool ok = false;
+  while (under_way > 0 && queue.Next(&tag, &ok)) {
+    Call& call = *static_cast<Call*>(tag);
+    --under_way;
+    if (bench::Record::Clock::now() >= end) continue;
+    record.add(call.asked, static_cast<std::size_t>(bytes), call.status.ok());
+    ask(call, request, queue);
+    ++under_way;
+  }
+  std::printf("%s\n", to_json(record.summary(from_seconds(seconds))).c_str());
+}

@@ -1,0 +1,209 @@
+// Devices as bars divided into their gpulets, and what one of them holds in detail.
+import { find, keyed, make, style, write } from "./dom";
+import type { DeviceEntry, GpuletEntry, Layout, Occupant, Tick } from "./documents";
+import { counted, ms, percent, rate } from "./format";
+import type { Palette } from "./palette";
+
+const MOST_LARGE = 8;
+const MOST_MEDIUM = 40;
+
+const key_of = (device: DeviceEntry): string => `${device.node}/${device.device}`;
+
+/** A gpulet's element and what changes in it every second. */
+interface Shown {
+  element: HTMLElement;
+  busy: HTMLElement;
+}
+
+export class Devices {
+  private readonly list = find("devices").appendChild(make("ul", "device-list"));
+  private readonly detail = find("device-detail");
+  private readonly density = find<HTMLSelectElement>("density");
+  private layout: Layout | undefined;
+  private tick: Tick | undefined;
+  private readonly told = new Map<string, string>(); // by device: what its element shows
+  private readonly bars = new Map<string, Shown[]>();
+  private readonly used = new Map<string, HTMLElement>();
+  private open = ""; // the device in detail
+
+  constructor(private readonly palette: Palette) {
+    this.list.addEventListener("keydown", (event) => this.move(event));
+    this.list.addEventListener("click", (event) => {
+      const button = (event.target as Element).closest("li.device")?.querySelector("button");
+      if (button) this.toggle(button.dataset.device ?? "");
+    });
+    this.density.addEventListener("change", () => this.set_density());
+  }
+
+  show_layout(layout: Layout): void {
+    this.layout = layout;
+    this.set_density();
+    keyed(this.list, layout.devices, key_of, (device) => this.create(device), (element, device) => this.fill(element, device));
+    for (const key of [...this.told.keys()]) {
+      if (layout.devices.some((device) => key_of(device) === key)) continue;
+      for (const kept of [this.told, this.bars, this.used]) kept.delete(key);
+    }
+    const buttons = this.buttons();
+    if (!buttons.some((one) => one.tabIndex === 0) && buttons[0]) buttons[0].tabIndex = 0;
+    const busy = layout.devices.filter((device) => device.gpulets.some((one) => one.in_force)).length;
+    const gpulets = layout.devices.reduce((sum, device) => sum + device.gpulets.length, 0);
+    write(find("devices-words"), layout.devices.length === 0 ? "None: no backend is connected."
+      : `${busy} of ${layout.devices.length} in use, ${counted(gpulets, "gpulet")}`);
+    this.show_detail();
+  }
+
+  show_tick(tick: Tick): void {
+    this.tick = tick;
+    let at = 0;
+    for (const [index, device] of (this.layout?.devices ?? []).entries()) {
+      let all = 0;
+      let size = 0;
+      for (const [place, gpulet] of device.gpulets.entries()) {
+        const busy = tick.busy[at++] ?? 0;
+        const shown = this.bars.get(key_of(device))?.[place];
+        if (shown) {
+          style(shown.busy, "--busy", `${busy}%`);
+          write(shown.busy.firstElementChild!, `${busy} % busy`);
+        }
+        if (!gpulet.in_force) continue;
+        size += gpulet.size;
+        all += (gpulet.size * busy) / 100;
+      }
+      const memory = tick.memory_mb[index] ?? 0;
+      const used = this.used.get(key_of(device));
+      if (used) {
+        write(used, `${size} % given, ${Math.round(all)} % busy` +
+          (device.memory_mb > 0 ? `, ${percent(memory / device.memory_mb)} of ${(device.memory_mb / 1024).toFixed(0)} GB` : ""));
+      }
+    }
+    this.show_detail();
+  }
+
+  private set_density(): void {
+    const count = this.layout?.devices.length ?? 0;
+    const fitting = count <= MOST_LARGE ? "large" : count <= MOST_MEDIUM ? "medium" : "small";
+    const wanted = this.density.value === "auto" ? fitting : this.density.value;
+    this.list.className = `device-list ${wanted}`;
+  }
+
+  private create(device: DeviceEntry): HTMLElement {
+    const name = make("button", "device-name", `${device.node} / ${device.device}`);
+    name.type = "button";
+    name.dataset.device = key_of(device);
+    name.tabIndex = -1;
+    name.setAttribute("aria-expanded", "false");
+    name.setAttribute("aria-controls", "device-detail");
+    const used = make("span", "used");
+    this.used.set(key_of(device), used);
+    return make("li", "device", "", make("div", "device-head", "", name, make("span", "type", device.type), used), make("ol", "bar"));
+  }
+
+  private fill(element: HTMLElement, device: DeviceEntry): void {
+    const key = key_of(device);
+    const names = device.gpulets.flatMap((gpulet) => gpulet.models.map(([place]) => this.name(place)));
+    const text = JSON.stringify([device, names]);
+    if (this.told.get(key) === text) return;
+    this.told.set(key, text);
+    write(element.querySelector(".type")!, device.leaving ? `${device.type}, leaving` : device.type);
+    // Retiring ones stand beside their successors for a moment: together they may be more than all.
+    const total = Math.max(100, device.gpulets.reduce((sum, one) => sum + one.size, 0));
+    const taken = device.gpulets.reduce((sum, one) => sum + one.size, 0);
+    const shown = device.gpulets.map((gpulet) => this.bar(gpulet, total));
+    this.bars.set(key, shown);
+    const parts = shown.map((one) => one.element);
+    if (taken < 100) {
+      const free = make("li", "free", "", make("span", "", `${100 - taken} % free`));
+      style(free, "flex-grow", String(100 - taken));
+      parts.push(free);
+    }
+    element.querySelector(".bar")!.replaceChildren(...parts);
+  }
+
+  private bar(gpulet: GpuletEntry, total: number): Shown {
+    const busy = make("span", "busy", "", make("span", "hidden", ""));
+    const state = gpulet.state === "ready" ? (gpulet.in_force ? "" : "waiting") : gpulet.state;
+    const element = make("li", `gpulet ${gpulet.state} ${gpulet.in_force ? "" : "out"}`);
+    element.dataset.gpulet = gpulet.id;
+    const occupants = make("ul", "occupants", "", ...this.occupants(gpulet.models));
+    element.append(make("span", "size", `${gpulet.size} %${state ? `, ${state}` : ""}`), occupants, busy);
+    element.title = `${gpulet.size} %${state ? `, ${state}` : ""}: ${gpulet.models.map((one) => this.in_words(one)).join("; ") || "no model"}`;
+    style(element, "flex-grow", String(gpulet.size));
+    style(element, "flex-basis", "0");
+    style(element, "--part", String(gpulet.size / total));
+    return { element, busy };
+  }
+
+  /** Models that take turns stand under each other by the time that they take of a round. */
+  private occupants(models: Occupant[]): HTMLElement[] {
+    const times = models.map(([, planned, batch, latency]) => (batch > 0 ? (planned / batch) * latency : 1));
+    const all = times.reduce((sum, one) => sum + one, 0);
+    return models.map((one, index) => this.occupant(one, Math.max(0.35, times[index]! / all)));
+  }
+
+  private occupant([place, planned, batch]: Occupant, part: number): HTMLElement {
+    const element = make("li", `occupant ${this.palette.classes(this.name(place))}`, "", make("b", "", this.name(place)));
+    if (batch > 0) element.append(make("span", "", ` batch ${batch}, ${rate(planned)}/s`));
+    style(element, "flex-grow", String(part));
+    return element;
+  }
+
+  private name(place: number): string {
+    return this.layout?.models[place]?.name ?? "a former model";
+  }
+  private in_words([place, planned, batch, latency]: Occupant): string {
+    return batch > 0 ? `${this.name(place)}, batch ${batch} in ${ms(latency)} ms, ${rate(planned)} requests a second` : this.name(place);
+  }
+
+  // ---- keyboard, detail
+
+  private buttons(): HTMLButtonElement[] {
+    return [...this.list.querySelectorAll<HTMLButtonElement>("button.device-name")];
+  }
+
+  private move(event: KeyboardEvent): void {
+    const buttons = this.buttons();
+    const at = buttons.indexOf(document.activeElement as HTMLButtonElement);
+    if (at < 0) return;
+    const columns = getComputedStyle(this.list).gridTemplateColumns.split(" ").length;
+    const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -at, End: buttons.length - 1 - at };
+    const step = steps[event.key];
+    if (event.key === "Escape" && this.open) this.toggle(this.open);
+    const next = step === undefined ? undefined : buttons[Math.min(buttons.length - 1, Math.max(0, at + step))];
+    if (!next) return;
+    event.preventDefault();
+    buttons[at]!.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  }
+
+  private toggle(device: string): void {
+    this.open = this.open === device ? "" : device;
+    for (const button of this.buttons()) button.setAttribute("aria-expanded", String(button.dataset.device === this.open));
+    this.show_detail();
+  }
+
+  private show_detail(): void {
+    const device = this.layout?.devices.find((one) => key_of(one) === this.open);
+    this.detail.hidden = !device;
+    if (!device || !this.layout) return this.detail.replaceChildren();
+    const first = this.layout.devices.slice(0, this.layout.devices.indexOf(device)).reduce((sum, one) => sum + one.gpulets.length, 0);
+    const heads = ["Gpulet", "Model", "Batch", "Requests/s", "Batch takes, ms", "Round, ms", "Busy", "State"];
+    const rows = device.gpulets.flatMap((gpulet, place) => {
+      const busy = `${this.tick?.busy[first + place] ?? 0} %`;
+      const occupants: (Occupant | undefined)[] = gpulet.models.length ? gpulet.models : [undefined];
+      return occupants.map((one) => [`${gpulet.size} %`, one ? this.name(one[0]) : "none", one ? String(one[2]) : "–", rate(one?.[1]), ms(one?.[3]),
+        ms(gpulet.duty_ms), busy, gpulet.status ? `${gpulet.state}: ${gpulet.status}` : gpulet.state]);
+    });
+    const text = JSON.stringify([this.open, rows]);
+    if (this.detail.dataset.shown === text) return;
+    this.detail.dataset.shown = text;
+    const table = make("table", "", "", make("caption", "", `${device.node}, device ${device.device}: ${device.type}, ${device.mechanism}`),
+      make("thead", "", "", make("tr", "", "", ...heads.map((head) => {
+        const cell = make("th", "", head);
+        cell.scope = "col";
+        return cell;
+      }))),
+      make("tbody", "", "", ...rows.map((row) => make("tr", "", "", ...row.map((cell) => make("td", "", cell))))));
+    this.detail.replaceChildren(table);
+  }
+}

@@ -1,0 +1,64 @@
+// What the frontend tells (docs/dashboard.md), as it comes.
+
+export interface ModelEntry {
+  name: string;
+  kind: "model" | "application";
+  state: "loading" | "ready" | "idle" | "unavailable" | "leaving";
+  version: string;
+  slo_ms: number;
+  planned: number;
+  unserved: number;
+  reason: string;
+}
+
+/** [place of the model or -1, planned rate, batch, milliseconds of a batch] */
+export type Occupant = [number, number, number, number];
+
+export interface GpuletEntry {
+  id: string;
+  size: number;
+  state: "preparing" | "ready" | "restarting" | "failed" | "retiring";
+  status: string;
+  in_force: boolean;
+  duty_ms: number;
+  models: Occupant[];
+}
+
+export interface DeviceEntry {
+  node: string;
+  device: number;
+  type: string;
+  mechanism: string;
+  leaving: boolean;
+  memory_mb: number;
+  gpulets: GpuletEntry[];
+}
+
+export interface Layout {
+  policy: string;
+  models: ModelEntry[];
+  devices: DeviceEntry[];
+}
+
+/** [offered, served, violations, p50, p99, queued]; null: not known yet */
+export type ModelNumbers = [number | null, number | null, number | null, number | null, number | null, number];
+
+export interface Tick {
+  at: number;
+  state: "starting" | "serving" | "draining";
+  epoch: number;
+  reorganising: boolean;
+  schedulable: boolean;
+  uptime_s: number;
+  clients: number;
+  models: ModelNumbers[];
+  busy: number[];
+  memory_mb: number[];
+}
+
+export interface Events {
+  /** [seconds since 1970, text, is a warning] */
+  log: [number, string, boolean][];
+  /** [seconds since 1970, epoch, reason] */
+  reorganisations: [number, number, string][];
+}

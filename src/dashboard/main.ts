@@ -1,0 +1,136 @@
+// The page: takes what the frontend tells and hands it to what shows it, once a second.
+import "./style.css";
+import { connect } from "./connection";
+import { Devices } from "./devices";
+import type { Events, Layout, Tick } from "./documents";
+import { find, keyed, make, write } from "./dom";
+import { show_events } from "./event_log";
+import { counted, duration, percent, rate, time } from "./format";
+import { History, violated } from "./history";
+import { Models } from "./models";
+import { Palette } from "./palette";
+import { Plots } from "./plots";
+import { problems_of, type Problem } from "./problems";
+import { watch_theme } from "./theme";
+
+const history = new History();
+const palette = new Palette();
+const plots = new Plots(find("plots"));
+const devices = new Devices(palette);
+const chooser = find<HTMLSelectElement>("shown");
+const models = new Models(palette, (model) => {
+  chooser.value = model;
+  show_plots();
+  find("traffic-title").scrollIntoView({ block: "nearest" });
+});
+
+let layout: Layout | undefined;
+let events: Events = { log: [], reorganisations: [] };
+let tick: Tick | undefined;
+let lost: Problem | undefined;
+
+function show_problems(): void {
+  const known = layout && tick && !lost ? problems_of(layout, tick) : [];
+  const all = lost ? [lost, ...known] : known;
+  keyed(find("problem-list"), all, (one) => `${one.key} ${one.text}`,
+    (one) => make("li", one.grave ? "grave" : "mild", "", make("b", "", one.grave ? "Problem" : "Note"), make("span", "", one.text)),
+    () => undefined);
+  find("no-problems").hidden = all.length > 0 || !tick;
+  document.body.classList.toggle("stale", lost !== undefined);
+}
+
+function show_plots(): void {
+  if (!layout) return;
+  const entry = layout.models.find((model) => model.name === chooser.value);
+  const samples = entry ? history.of(entry.name) : history.all();
+  write(find("traffic-title"), entry?.name ?? "All models");
+  if (!samples || history.times.length === 0) return;
+  plots.show({ model: entry?.name ?? "", slo_ms: entry?.slo_ms ?? 0, times: history.times, samples,
+    marks: events.reorganisations.map(([at, epoch]) => ({ at, epoch })) });
+}
+
+function show_facts(now: Tick): void {
+  const used = layout?.devices.filter((device) => device.gpulets.some((one) => one.in_force)).length ?? 0;
+  const all = history.all();
+  const facts: [string, string][] = [
+    ["Offered", `${rate(all.offered.at(-1))}/s`],
+    ["Served", `${rate(all.served.at(-1))}/s`],
+    ["Violations, 1 min", percent(violated(all, 60))],
+    ["Devices in use", `${used} of ${layout?.devices.length ?? 0}`],
+    ["Plan", `${now.epoch}, ${layout?.policy ?? ""}`],
+    ["Clients", String(now.clients)],
+    ["Up", duration(now.uptime_s)],
+  ];
+  keyed(find("facts"), facts, ([name]) => name,
+    ([name]) => make("div", "", "", make("dt", "", name), make("dd")),
+    (element, [, value]) => write(element.lastElementChild!, value));
+  const state = find("state");
+  write(state, now.reorganising && now.state === "serving" ? "serving, reorganising" : now.state);
+  state.className = `pill ${now.state}`;
+}
+
+function show(): void {
+  if (!layout || !tick || document.hidden) return;
+  show_facts(tick);
+  show_plots();
+  devices.show_tick(tick);
+  models.show(layout, tick, history, events.reorganisations.map(([at]) => at));
+  show_problems();
+  // For tests and for those who wonder: how much there was to do.
+  document.body.dataset.shownAt = String(tick.at);
+}
+
+function load_history(): void {
+  fetch("/gpulet/history")
+    .then((answer) => (answer.ok ? answer.arrayBuffer() : Promise.reject(new Error(answer.statusText))))
+    .then((document) => {
+      history.load(document);
+      show();
+    })
+    // The live events go on without the past, and the past is asked for again with the next connection.
+    .catch((error: unknown) => console.warn("the history did not come:", error));
+}
+
+chooser.addEventListener("change", show_plots);
+watch_theme(() => {
+  plots.restyle();
+  show();
+});
+connect({
+  opened: () => {
+    lost = undefined;
+    history.clear();
+    load_history();
+    show_problems();
+  },
+  lost: (why) => {
+    const known = tick ? ` What is shown is of ${time(tick.at)}.` : "";
+    lost ??= { key: "lost", text: `${why}${known} It is tried again by itself.`, grave: true };
+    write(find("state"), "not connected");
+    find("state").className = "pill lost";
+    show_problems();
+  },
+  layout: (told) => {
+    layout = told;
+    history.summed(told.models.filter((model) => model.kind === "model"));
+    const names = ["", ...told.models.map((model) => model.name)];
+    keyed(chooser, names, (name) => name, (name) => {
+      const option = make("option", "", name || "all models");
+      option.value = name;
+      return option;
+    }, () => undefined);
+    for (const model of told.models) palette.classes(model.name);
+    devices.show_layout(told);
+  },
+  events: (told) => {
+    events = told;
+    show_events(told);
+  },
+  tick: (told) => {
+    if (!layout || told.models.length !== layout.models.length) return;
+    tick = told;
+    history.add(told.at, new Map(told.models.map((numbers, index) => [layout!.models[index]!.name, numbers.slice(0, 5)])));
+    document.title = `gpulet: ${counted(layout.models.length, "model")}, ${rate(history.all().served.at(-1))}/s`;
+    show();
+  },
+});

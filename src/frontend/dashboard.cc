@@ -1,0 +1,161 @@
+#include "dashboard.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace gpulet::frontend {
+namespace {
+
+namespace http = net::http;
+
+constexpr std::string_view kEventsPath = "/gpulet/events";
+constexpr std::string_view kHistoryPath = "/gpulet/history";
+constexpr auto kBetweenSamples = std::chrono::seconds(1);
+
+std::string_view path_of(const http::HttpRequest& request) {
+  const std::string_view target = request.target;
+  return target.substr(0, target.find('?'));
+}
+
+// Nothing from elsewhere, nothing written into the page, nobody's frame.
+http::Headers guarded(std::string_view content_type, std::string_view cache) {
+  return {{"Content-Type", std::string(content_type)},
+          {"Cache-Control", std::string(cache)},
+          {"Content-Security-Policy",
+           "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+           "object-src 'none'"},
+          {"X-Content-Type-Options", "nosniff"},
+          {"Referrer-Policy", "no-referrer"}};
+}
+
+bool takes_gzip(const http::HttpRequest& request) {
+  const std::string_view accepted = http::find_header(request.headers, "Accept-Encoding");
+  const std::size_t found = accepted.find("gzip");
+  return found != std::string_view::npos && !accepted.substr(found).starts_with("gzip;q=0");
+}
+
+Bytes view_of(std::string_view text) { return {nullptr, std::as_bytes(std::span(text))}; }
+
+http::HttpResponse answer_of(const DashboardAsset& asset, const http::HttpRequest& request) {
+  http::HttpResponse response;
+  response.headers = guarded(asset.content_type,
+                             asset.immutable ? "public, max-age=31536000, immutable" : "no-cache");
+  response.headers.push_back({"ETag", std::string(asset.etag)});
+  response.headers.push_back({"Vary", "Accept-Encoding"});
+  if (http::find_header(request.headers, "If-None-Match").find(asset.etag) !=
+      std::string_view::npos) {
+    response.status = 304;
+    return response;
+  }
+  const bool packed = !asset.gzip.empty() && takes_gzip(request);
+  if (packed) response.headers.push_back({"Content-Encoding", "gzip"});
+  response.body.push_back(view_of(packed ? asset.gzip : asset.plain));
+  return response;
+}
+
+std::string event_of(std::string_view name, std::string document) {
+  return "event: " + std::string(name) + "\ndata: " + std::move(document) + "\n\n";
+}
+
+}  // namespace
+
+DashboardHandler::DashboardHandler(net::asio::io_context& io, Source source,
+                                   std::span<const DashboardAsset> assets,
+                                   std::unique_ptr<http::RequestHandler> others)
+    : source_(std::move(source)), assets_(assets), others_(std::move(others)), timer_(io) {
+  started_ = source_.wall_clock().engine;
+  sample();
+  wait();
+}
+
+const DashboardAsset* DashboardHandler::asset_of(std::string_view path) const {
+  const auto found = std::find_if(assets_.begin(), assets_.end(),
+                                  [path](const auto& asset) { return asset.path == path; });
+  return found == assets_.end() ? nullptr : &*found;
+}
+
+std::optional<http::HttpResponse> DashboardHandler::refuse(const http::HttpRequest& head) {
+  const std::string_view path = path_of(head);
+  if (path != kEventsPath && path != kHistoryPath && asset_of(path) == nullptr)
+    return others_->refuse(head);
+  if (head.method != "GET" && head.method != "HEAD") return error(405, "use GET");
+  if (path == kEventsPath && stopped_) return error(503, "the frontend stops");
+  if (path == kEventsPath && pages_.size() >= kMostPages) {
+    return error(503, "there are " + std::to_string(kMostPages) +
+                          " dashboards open already; close one and try again");
+  }
+  return std::nullopt;
+}
+
+void DashboardHandler::on_request(http::HttpRequest request,
+                                  std::unique_ptr<http::Exchange> exchange) {
+  const std::string_view path = path_of(request);
+  if (path == kEventsPath) return open(std::move(exchange));
+  if (path == kHistoryPath) {
+    http::HttpResponse response;
+    response.headers = guarded("application/octet-stream", "no-store");
+    response.body.push_back(history_.document(source_.wall_clock()));
+    return exchange->answer(std::move(response));
+  }
+  const DashboardAsset* const asset = asset_of(path);
+  if (asset == nullptr) return others_->on_request(std::move(request), std::move(exchange));
+  exchange->answer(answer_of(*asset, request));
+}
+
+http::HttpResponse DashboardHandler::error(unsigned status, const std::string& message) {
+  return others_->error(status, message);
+}
+
+void DashboardHandler::wait() {
+  timer_.expires_after(kBetweenSamples);
+  timer_.async_wait([this](const boost::system::error_code& failure) {
+    if (failure || stopped_) return;
+    sample();
+    wait();
+  });
+}
+
+void DashboardHandler::sample() {
+  status_ = source_.status();
+  moment_ = {source_.wall_clock(), {}, source_.clients()};
+  moment_.uptime = moment_.wall.engine - started_;
+  history_.add(status_, moment_.wall.engine);
+  if (pages_.empty()) {
+    documents_.reset();
+    return;
+  }
+  const std::optional<Documents> before = std::exchange(documents_, write());
+  std::string changed;
+  if (!before || before->layout != documents_->layout) changed += documents_->layout;
+  if (!before || before->events != documents_->events) changed += documents_->events;
+  send(changed + documents_->tick);
+}
+
+DashboardHandler::Documents DashboardHandler::write() const {
+  return {event_of("layout", layout_document(status_)),
+          event_of("events", events_document(status_, history_, moment_.wall)),
+          event_of("tick", tick_document(status_, history_, moment_))};
+}
+
+void DashboardHandler::open(std::unique_ptr<http::Exchange> exchange) {
+  http::HttpResponse head;
+  head.headers = guarded("text/event-stream", "no-store");
+  std::unique_ptr<http::ResponseStream> page = exchange->stream(std::move(head));
+  if (!documents_) documents_ = write();
+  if (page->send(documents_->layout + documents_->events + documents_->tick))
+    pages_.push_back(std::move(page));
+}
+
+void DashboardHandler::send(const std::string& events) {
+  std::erase_if(pages_, [&events](const auto& page) { return !page->send(events); });
+}
+
+void DashboardHandler::stop() {
+  if (std::exchange(stopped_, true)) return;
+  timer_.cancel();
+  send(event_of("stopping", "{}"));
+  pages_.clear();
+}
+
+}  // namespace gpulet::frontend

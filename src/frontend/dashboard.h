@@ -1,0 +1,80 @@
+// The dashboard (docs/dashboard.md): its page and what belongs to it at /, /assets/..., its live
+// events at /gpulet/events, its past at /gpulet/history. Everything else is another handler's.
+//
+// The status is looked at once a second, for the history, and written down only while pages are
+// open, once for all of them. Single-strand type, on the io_context's thread, which must not run
+// any more when this goes.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dashboard_assets.h"
+#include "dashboard_documents.h"
+#include "dashboard_history.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/http/server.h"
+
+namespace gpulet::frontend {
+
+class DashboardHandler final : public net::http::RequestHandler {
+ public:
+  // Beyond them, a page is refused with 503.
+  static constexpr std::size_t kMostPages = 64;
+
+  struct Source {
+    std::function<serve::FrontendStatus()> status;
+    std::function<observe::WallClock()> wall_clock;
+    std::function<std::size_t()> clients;
+  };
+
+  // Begins to sample. The assets outlive it.
+  DashboardHandler(net::asio::io_context& io, Source source, std::span<const DashboardAsset> assets,
+                   std::unique_ptr<net::http::RequestHandler> others);
+
+  [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
+      const net::http::HttpRequest& head) override;
+  void on_request(net::http::HttpRequest request,
+                  std::unique_ptr<net::http::Exchange> exchange) override;
+  [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;
+
+  // Tells the pages that the frontend ends, and samples no more.
+  void stop();
+
+  [[nodiscard]] std::size_t pages() const { return pages_.size(); }
+  [[nodiscard]] const DashboardHistory& history() const { return history_; }
+
+ private:
+  // As they were last sent: events of the stream.
+  struct Documents {
+    std::string layout;
+    std::string events;
+    std::string tick;
+  };
+
+  void wait();
+  void sample();
+  [[nodiscard]] Documents write() const;
+  void open(std::unique_ptr<net::http::Exchange> exchange);
+  void send(const std::string& events);
+  [[nodiscard]] const DashboardAsset* asset_of(std::string_view path) const;
+
+  Source source_;
+  std::span<const DashboardAsset> assets_;
+  std::unique_ptr<net::http::RequestHandler> others_;
+  DashboardHistory history_;
+  serve::FrontendStatus status_;  // of the last sample
+  DashboardMoment moment_;
+  Time started_{};
+  std::optional<Documents> documents_;  // of the last sample; none: nobody has asked for them
+  std::vector<std::unique_ptr<net::http::ResponseStream>> pages_;
+  net::asio::steady_timer timer_;
+  bool stopped_ = false;
+};
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,167 @@
+#include "dashboard_documents.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "json_line.h"
+
+namespace gpulet::frontend {
+namespace {
+
+using Places = std::unordered_map<std::string_view, std::size_t>;
+
+double unix_seconds(Time time, const observe::WallClock& wall) {
+  return to_seconds(wall.since_epoch - (wall.engine - time));
+}
+
+// A node's devices by number, nodes by name; the gpulets of a device by id. Both documents follow
+// this order.
+struct Device {
+  const std::string* node = nullptr;
+  const serve::FleetBackend* backend = nullptr;
+  const serve::DeviceOffer* offer = nullptr;
+  std::vector<const serve::GpuletStatus*> gpulets;
+};
+
+std::vector<Device> devices_of(const serve::FrontendStatus& status) {
+  std::vector<Device> devices;
+  std::map<std::pair<BackendId, schedule::DeviceKey>, std::vector<const serve::GpuletStatus*>>
+      gpulets;
+  for (const serve::GpuletStatus& gpulet : status.gpulets)
+    gpulets[{gpulet.gpulet.backend, gpulet.gpulet.device}].push_back(&gpulet);
+  for (const auto& [id, backend] : status.backends) {
+    if (backend.node.empty()) continue;
+    for (const serve::DeviceOffer& offer : backend.devices) {
+      Device device{&backend.node, &backend, &offer, {}};
+      if (const auto found = gpulets.find({id, offer.device.key}); found != gpulets.end())
+        device.gpulets = std::move(found->second);
+      devices.push_back(std::move(device));
+    }
+  }
+  std::sort(devices.begin(), devices.end(), [](const Device& a, const Device& b) {
+    return std::tie(*a.node, a.offer->device.key.device) <
+           std::tie(*b.node, b.offer->device.key.device);
+  });
+  return devices;
+}
+
+void write_model(JsonLine& line, const serve::ModelStatus& model) {
+  line.begin('{').key("name").text(model.name);
+  line.key("kind").text(model.application ? "application" : "model");
+  line.key("state").text(serve::to_string(model.state));
+  line.key("version").text(serve::short_version(model.version));
+  line.key("slo_ms").number(model.slo_ms, 3);
+  line.key("planned").number(model.rate_planned, 1);
+  line.key("unserved").number(model.rate_unserved, 1);
+  line.key("reason").text(model.reason).end('}');
+}
+
+// [place of the model, rate, batch, milliseconds of a batch]
+void write_occupants(JsonLine& line, const serve::GpuletStatus& gpulet, const Places& places) {
+  const auto write = [&line, &places](const std::string& model, double rate, double batch,
+                                      double latency_ms) {
+    const auto place = places.find(model);
+    line.begin('[').number(place == places.end() ? -1 : static_cast<double>(place->second));
+    line.number(rate, 1).number(batch).number(latency_ms, 2).end(']');
+  };
+  line.begin('[');
+  if (gpulet.planned) {
+    for (const schedule::Assignment& one : gpulet.planned->assignments)
+      write(one.model, one.rate, one.batch, one.latency_ms);
+  } else {  // prepared, or on its way out
+    for (const schedule::LoadedModel& one : gpulet.gpulet.models) write(one.name, 0, 0, 0);
+  }
+  line.end(']');
+}
+
+void write_gpulet(JsonLine& line, const serve::GpuletStatus& gpulet, const Places& places) {
+  line.begin('{').key("id").text(std::to_string(gpulet.id.value));
+  line.key("size").number(gpulet.gpulet.size.percent);
+  line.key("state").text(gpulet.gpulet.retiring ? "retiring"
+                                                : serve::to_string(gpulet.gpulet.state));
+  line.key("status").text(gpulet.gpulet.status.message());
+  line.key("in_force").flag(gpulet.planned.has_value());
+  line.key("duty_ms").number(gpulet.planned ? gpulet.planned->duty_cycle_ms : 0, 2);
+  line.key("models");
+  write_occupants(line, gpulet, places);
+  line.end('}');
+}
+
+}  // namespace
+
+std::string layout_document(const serve::FrontendStatus& status) {
+  Places places;
+  for (const serve::ModelStatus& model : status.models) places.emplace(model.name, places.size());
+  constexpr std::size_t kUsualBytes = 160;  // of a model or a gpulet
+  JsonLine line((status.models.size() + status.gpulets.size() + status.devices.size()) *
+                kUsualBytes);
+  line.begin('{').key("policy").text(status.policy).key("models").begin('[');
+  for (const serve::ModelStatus& model : status.models) write_model(line, model);
+  line.end(']').key("devices").begin('[');
+  for (const Device& device : devices_of(status)) {
+    const schedule::Device& offered = device.offer->device;
+    line.begin('{').key("node").text(*device.node).key("device").number(offered.key.device);
+    line.key("type").text(offered.type).key("mechanism").text(device.offer->mechanism);
+    line.key("leaving").flag(device.backend->leaving);
+    line.key("memory_mb").number(offered.memory_mb);
+    line.key("gpulets").begin('[');
+    for (const serve::GpuletStatus* gpulet : device.gpulets) write_gpulet(line, *gpulet, places);
+    line.end(']').end('}');
+  }
+  line.end(']').end('}');
+  return std::move(line).take();
+}
+
+std::string events_document(const serve::FrontendStatus& status, const DashboardHistory& history,
+                            const observe::WallClock& wall) {
+  JsonLine line;
+  line.begin('{').key("log").begin('[');
+  for (const serve::StatusEvent& event : status.events) {
+    line.begin('[').number(unix_seconds(event.time, wall), 1).text(event.text);
+    line.flag(event.warning).end(']');
+  }
+  line.end(']').key("reorganisations").begin('[');
+  for (const Reorganisation& one : history.reorganisations()) {
+    line.begin('[').number(unix_seconds(one.at, wall), 1);
+    line.number(static_cast<double>(one.epoch)).text(one.reason).end(']');
+  }
+  line.end(']').end('}');
+  return std::move(line).take();
+}
+
+std::string tick_document(const serve::FrontendStatus& status, const DashboardHistory& history,
+                          const DashboardMoment& moment) {
+  constexpr double kPercent = 100;
+  JsonLine line;
+  line.begin('{').key("at").number(to_seconds(moment.wall.since_epoch), 3);
+  line.key("state").text(status.state).key("epoch").number(double(status.epoch.value));
+  line.key("reorganising").flag(status.reorganising);
+  line.key("schedulable").flag(status.schedulable);
+  line.key("uptime_s").number(std::floor(to_seconds(moment.uptime)));
+  line.key("clients").number(static_cast<double>(moment.clients));
+  line.key("models").begin('[');  // in the layout's order
+  for (const serve::ModelStatus& model : status.models) {
+    const ModelSample sample = history.last(model.name);
+    line.begin('[').number(sample.offered, 1).number(sample.served, 1);
+    line.number(sample.violations, 2).number(sample.p50_ms, 2).number(sample.p99_ms, 2);
+    line.number(static_cast<double>(model.queued)).end(']');
+  }
+  line.end(']').key("busy").begin('[');  // percent, in the layout's order
+  for (const Device& device : devices_of(status)) {
+    for (const serve::GpuletStatus* gpulet : device.gpulets)
+      line.number(std::round(std::min(1.0, gpulet->busy) * kPercent));
+  }
+  line.end(']').key("memory_mb").begin('[');  // planned, of each device
+  for (const serve::DeviceStatus& device : status.devices)
+    line.number(std::round(device.planned_memory_mb));
+  line.end(']').end('}');
+  return std::move(line).take();
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,72 @@
+#include "gpulet/frontend/security.h"
+
+#include <optional>
+#include <utility>
+
+namespace gpulet::frontend {
+namespace {
+
+struct Port {
+  std::string_view key;
+  std::optional<config::Endpoint> endpoint;
+};
+
+// Those that other machines may reach; empty: none.
+std::string reachable(const std::vector<Port>& ports) {
+  std::string text;
+  for (const Port& port : ports) {
+    if (!port.endpoint || config::is_loopback(*port.endpoint)) continue;
+    text += (text.empty() ? "" : ", ") + std::string(port.key) + " (" +
+            config::to_string(*port.endpoint) + ")";
+  }
+  return text;
+}
+
+}  // namespace
+
+Result<Security> read_security(const config::FrontendConfig& config) {
+  Security security;
+  if (config.tls) {
+    Result<net::TlsContextPointer> clients = net::TlsContext::server(*config.tls);
+    if (!clients.ok()) return clients.status().within("tls");
+    security.clients = std::move(clients).value();
+    Result<net::TlsTexts> texts = net::read_tls_texts(*config.tls);
+    if (!texts.ok()) return texts.status().within("tls");
+    security.client_texts = std::move(texts).value();
+  }
+  if (config.backend_tls) {
+    Result<net::TlsContextPointer> backends = net::TlsContext::server(*config.backend_tls);
+    if (!backends.ok()) return backends.status().within("backend_tls");
+    security.backends = std::move(backends).value();
+  }
+  Result<net::Tokens> tokens = net::Tokens::read(config.tokens);
+  if (!tokens.ok()) return tokens.status().within("tokens");
+  security.tokens = std::make_shared<const net::Tokens>(std::move(tokens).value());
+  return security;
+}
+
+std::vector<std::string> exposures(const config::FrontendConfig& config) {
+  std::vector<std::string> found;
+  const std::string served =
+      reachable({{"listen", config.listen}, {"http", config.http}, {"grpc", config.grpc}});
+  const std::string metrics = reachable({{"metrics", config.metrics}});
+  const std::string both = served + (served.empty() || metrics.empty() ? "" : ", ") + metrics;
+  const std::string backends = reachable({{"backend_listen", config.backend_listen}});
+  if (!both.empty() && !config.tls)
+    found.push_back("without encryption beyond this machine: " + both + R"(; set "tls")");
+  if (!served.empty() && config.tokens.admin.empty() && config.tokens.inference.empty()) {
+    found.push_back("whoever reaches " + served +
+                    R"( may load and unload models; set "tokens": {"admin": FILE})");
+  }
+  if (!served.empty() && config.tokens.inference.empty()) {
+    found.push_back("whoever reaches " + served +
+                    R"( may ask for inferences; set "tokens": {"inference": FILE} to forbid it)");
+  }
+  if (!backends.empty() && !config.backend_tls) {
+    found.push_back("whoever reaches " + backends +
+                    R"( may pose as a backend and gets models and requests; set "backend_tls")");
+  }
+  return found;
+}
+
+}  // namespace gpulet::frontend

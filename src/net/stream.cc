@@ -1,0 +1,94 @@
+#include "gpulet/net/stream.h"
+
+#include "net/tls_channel.h"
+
+namespace gpulet::net {
+
+Stream::Stream(StreamSocket socket) : socket_(std::move(socket)) {}
+
+Stream::Stream(StreamSocket socket, const TlsContextPointer& tls, const std::string& host)
+    : socket_(std::move(socket)) {
+  if (tls) tls_ = std::make_unique<TlsChannel>(tls, socket_.native_handle(), host);
+}
+
+Stream::Stream(Stream&&) noexcept = default;
+Stream& Stream::operator=(Stream&&) noexcept = default;
+Stream::~Stream() = default;
+
+void Stream::prepare() {
+  Error ignored;  // a socket that is broken already says so at its first read
+  socket_.non_blocking(true, ignored);
+  const int family = socket_.local_endpoint(ignored).protocol().family();
+  if (family == AF_INET || family == AF_INET6)
+    socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+}
+
+void Stream::read_securely(const TwoBuffers& buffers, OnRead handler) {
+  if (tls_->broken()) return socket_.async_read_some(buffers, std::move(handler));
+  Error error;
+  const std::size_t bytes = tls_->read(buffers, error);
+  if (error == asio::error::would_block) return wait_and_read(buffers, std::move(handler));
+  asio::post(socket_.get_executor(),
+             [handler = std::move(handler), error, bytes] { handler(error, bytes); });
+}
+
+void Stream::wait_and_read(const TwoBuffers& buffers, OnRead handler) {
+  socket_.async_wait(tls_->read_waits_for(),
+                     [this, buffers, handler = std::move(handler)](Error error) mutable {
+                       if (error) return handler(error, 0);
+                       if (!socket_.is_open()) return handler(asio::error::operation_aborted, 0);
+                       if (tls_->broken())
+                         return socket_.async_read_some(buffers, std::move(handler));
+                       const std::size_t bytes = tls_->read(buffers, error);
+                       if (error == asio::error::would_block)
+                         return wait_and_read(buffers, std::move(handler));
+                       handler(error, bytes);
+                     });
+}
+
+void Stream::wait_readable_securely(OnReady handler) {
+  if (!tls_->holds_bytes()) return socket_.async_wait(StreamSocket::wait_read, std::move(handler));
+  asio::post(socket_.get_executor(), [handler = std::move(handler)] { handler({}); });
+}
+
+std::size_t Stream::write_securely(std::span<const asio::const_buffer> pieces, Error& error) {
+  return tls_->write(pieces, error);
+}
+
+StreamSocket::wait_type Stream::write_waits_for() const { return tls_->write_waits_for(); }
+
+void Stream::cancel() {
+  Error ignored;  // a socket that cannot be cancelled fails its read
+  socket_.cancel(ignored);
+}
+
+void Stream::shutdown_send() {
+  if (tls_) tls_->say_end();
+  Error ignored;  // a peer that is gone makes the read fail
+  socket_.shutdown(StreamSocket::shutdown_send, ignored);
+}
+
+void Stream::close() {
+  if (tls_ && socket_.is_open()) tls_->say_end();
+  Error ignored;
+  socket_.close(ignored);
+}
+
+bool Stream::shaking_hands() const { return tls_ && tls_->shaking_hands(); }
+bool Stream::broken() const { return tls_ && tls_->broken(); }
+
+std::string Stream::describe(const Error& error) const {
+  const bool of_tls = tls_ && !tls_->failure().empty();
+  return of_tls ? "TLS: " + tls_->failure() : error.message();
+}
+
+bool Stream::peer_certifies(const std::string& name) const {
+  return tls_ && !tls_->shaking_hands() && certificate_is_for(tls_->peer_certificate(), name);
+}
+
+std::vector<std::string> Stream::peer_names() const {
+  if (!tls_ || tls_->shaking_hands()) return {};
+  return names_of(tls_->peer_certificate());
+}
+
+}  // namespace gpulet::net

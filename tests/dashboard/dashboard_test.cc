@@ -1,0 +1,222 @@
+// What the dashboard keeps and tells: the history as a value, the documents, and the page with its
+// live events over real HTTP. The page itself is tested in a browser (page_test.mjs).
+#include "frontend/dashboard.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "frontend/http_pages.h"
+#include "gpulet/net/buffer_pool.h"
+#include "tests/dashboard/made_up_status.h"
+#include "tests/net/http/http_client.h"
+
+namespace gpulet::frontend {
+namespace {
+
+using gpulet::testing::MadeUpCluster;
+using net::http::testing::Answer;
+using net::http::testing::Client;
+using nlohmann::json;
+
+constexpr Time at_s(double seconds) { return Time(from_seconds(seconds)); }
+observe::WallClock wall_at(Time now) {
+  return {now, now.time_since_epoch() + std::chrono::seconds(1'700'000'000)};
+}
+
+serve::FrontendStatus counted(const std::string& model, const serve::ModelCounters& counters) {
+  serve::FrontendStatus status;
+  status.models.emplace_back();
+  status.models[0].name = model;
+  status.models[0].counters = counters;
+  status.models[0].p99_ms = 12;
+  return status;
+}
+
+TEST(DashboardHistoryTest, RatesAreWhatCountersGrewByASecond) {
+  DashboardHistory history;
+  history.add(counted("a", {100, 90, 0, 5, 0}), at_s(1));
+  EXPECT_TRUE(std::isnan(history.last("a").offered));  // since when, nobody knows
+  EXPECT_EQ(history.last("a").p99_ms, 12);
+  history.add(counted("a", {140, 120, 4, 7, 2}), at_s(3));
+  EXPECT_EQ(history.last("a").offered, 20);
+  EXPECT_EQ(history.last("a").served, 15);
+  EXPECT_EQ(history.last("a").violations, 4);
+  history.add(counted("a", {1, 1, 0, 0, 0}), at_s(4));  // the name is given to another
+  EXPECT_TRUE(std::isnan(history.last("a").offered));
+  EXPECT_TRUE(std::isnan(history.last("b").offered));
+}
+
+struct Past {
+  json head;
+  std::vector<double> times;
+  std::vector<float> values;  // model by model, series by series
+};
+Past read_past(const Bytes& bytes) {
+  Past past;
+  const std::byte* at = bytes.view().data();
+  std::uint32_t length = 0;
+  std::memcpy(&length, at, sizeof length);
+  past.head = json::parse(std::string(reinterpret_cast<const char*>(at) + sizeof length, length));
+  past.times.resize(past.head["samples"].get<std::size_t>());
+  EXPECT_EQ((sizeof length + length) % sizeof(double), 0U);
+  std::memcpy(past.times.data(), at + sizeof length + length, past.times.size() * sizeof(double));
+  const std::size_t begin = sizeof length + length + past.times.size() * sizeof(double);
+  past.values.resize((bytes.size() - begin) / sizeof(float));
+  std::memcpy(past.values.data(), at + begin, bytes.size() - begin);
+  return past;
+}
+
+TEST(DashboardHistoryTest, KeepsTenMinutesAndForgetsModelsThatAreGone) {
+  DashboardHistory history;
+  serve::ModelCounters counters;
+  history.add(counted("gone", counters), at_s(0));
+  for (int second = 1; second <= 700; ++second) {
+    counters.offered += static_cast<std::uint64_t>(second);
+    history.add(counted("a", counters), at_s(second));
+  }
+  const Past past = read_past(history.document(wall_at(at_s(700))));
+  EXPECT_EQ(past.head["models"], json::array({"a"}));
+  ASSERT_EQ(past.times.size(), 600U);
+  EXPECT_DOUBLE_EQ(past.times.front(), 1'700'000'101);
+  EXPECT_DOUBLE_EQ(past.times.back(), 1'700'000'700);
+  ASSERT_EQ(past.values.size(), 5U * 600U);
+  EXPECT_EQ(past.values[0], 101);
+  EXPECT_EQ(past.values[599], 700);
+  EXPECT_EQ(past.values[4 * 600], 12);  // p99
+}
+
+TEST(DashboardHistoryTest, MarksReorganisationsAndForgetsThoseOutOfSight) {
+  MadeUpCluster cluster(1, 2);
+  DashboardHistory history;
+  history.add(cluster.status(at_s(1)), at_s(1));
+  EXPECT_TRUE(history.reorganisations().empty());
+  cluster.reorganise(at_s(1.5));
+  history.add(cluster.status(at_s(2)), at_s(2));
+  history.add(cluster.status(at_s(3)), at_s(3));
+  ASSERT_EQ(history.reorganisations().size(), 1U);
+  EXPECT_EQ(history.reorganisations()[0].at, at_s(1.5));
+  EXPECT_EQ(history.reorganisations()[0].epoch, 2U);
+  history.add(cluster.status(at_s(602)), at_s(602));
+  EXPECT_TRUE(history.reorganisations().empty());
+}
+
+TEST(DashboardDocumentsTest, TellWhoIsWhereInOneOrder) {
+  MadeUpCluster cluster(9, 5);
+  cluster.unavailable.insert("model-1");
+  cluster.a_gpulet_failed = true;
+  cluster.warn(at_s(1), "said \"no\"\nand\tgone");
+  DashboardHistory history;
+  const serve::FrontendStatus status = cluster.status(at_s(2));
+  history.add(status, at_s(2));
+  const json layout = json::parse(layout_document(status));
+  const json tick =
+      json::parse(tick_document(status, history, {wall_at(at_s(2)), at_s(2) - Time(), 3}));
+  const json events = json::parse(events_document(status, history, wall_at(at_s(2))));
+  ASSERT_EQ(layout["devices"].size(), 9U);
+  EXPECT_EQ(layout["devices"][8]["node"], "node-01");
+  EXPECT_EQ(layout["devices"][0]["gpulets"].size(), 3U);
+  EXPECT_EQ(layout["devices"][0]["gpulets"][0]["state"], "failed");
+  EXPECT_EQ(layout["devices"][0]["gpulets"][0]["models"][0], json::array({1, 27, 8, 6.1}));
+  EXPECT_EQ(layout["devices"][0]["gpulets"][2]["models"].size(), 2U);
+  EXPECT_EQ(layout["models"][1]["reason"], "no device has memory for it");
+  EXPECT_EQ(tick["busy"].size(), 27U);
+  EXPECT_EQ(tick["models"].size(), 5U);
+  EXPECT_TRUE(tick["models"][0][0].is_null());
+  EXPECT_EQ(tick["clients"], 3);
+  EXPECT_EQ(events["log"][0], json::array({1'700'000'001, "said \"no\"\nand\tgone", true}));
+}
+
+// ---- over HTTP
+
+constexpr DashboardAsset kAssets[] = {
+    {"/", "text/html; charset=utf-8", "\"one\"", false, "<page>", "packed"},
+    {"/assets/main-1.js", "text/javascript", "\"two\"", true, "script", ""}};
+
+class DashboardHttpTest : public ::testing::Test {
+ protected:
+  static Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+
+  DashboardHttpTest()
+      : handler_(loop_.context(),
+                 {[this] { return cluster_.status(now()); }, [] { return wall_at(now()); },
+                  [] { return 1; }},
+                 kAssets, std::make_unique<MetricsHandler>([] { return std::string("metrics"); })),
+        server_(
+            net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
+                .value()),
+        client_(loop_, server_->port()) {}
+
+  Answer get(const std::string& target, const std::string& headers = "") {
+    client_.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n");
+    return client_.answer().value_or(Answer{});
+  }
+
+  net::testing::Loop loop_;
+  net::BufferPool buffers_{net::BufferPoolOptions{}};
+  MadeUpCluster cluster_{2, 3};
+  DashboardHandler handler_;
+  std::unique_ptr<net::http::HttpServer> server_;
+  Client client_;
+};
+
+TEST_F(DashboardHttpTest, ServesThePageGuardedAndMetricsBesideIt) {
+  const Answer page = get("/");
+  EXPECT_EQ(page.status, 200U);
+  EXPECT_EQ(page.body, "<page>");
+  EXPECT_EQ(page.header("Cache-Control"), "no-cache");
+  EXPECT_TRUE(page.header("Content-Security-Policy").starts_with("default-src 'self';"));
+  EXPECT_EQ(page.header("X-Content-Type-Options"), "nosniff");
+  const Answer packed = get("/", "Accept-Encoding: br, gzip\r\n");
+  EXPECT_EQ(packed.header("Content-Encoding"), "gzip");
+  EXPECT_EQ(packed.body, "packed");
+  EXPECT_EQ(get("/", "If-None-Match: \"one\"\r\n").status, 304U);
+  EXPECT_EQ(get("/assets/main-1.js").header("Cache-Control"),
+            "public, max-age=31536000, immutable");
+  EXPECT_EQ(get("/metrics").body, "metrics");
+  EXPECT_EQ(get("/elsewhere").status, 404U);
+  EXPECT_EQ(read_past(Bytes::own([body = get("/gpulet/history").body] {
+              const auto* begin = reinterpret_cast<const std::byte*>(body.data());
+              return std::vector<std::byte>(begin, begin + body.size());
+            }()))
+                .head["models"]
+                .size(),
+            3U);
+}
+
+TEST_F(DashboardHttpTest, TellsAPageEverythingAndThenWhatChanges) {
+  client_.send("GET /gpulet/events HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto times = [this](std::string_view what) {
+    std::size_t found = 0;
+    const std::string& text = client_.received();
+    for (std::size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  ASSERT_TRUE(loop_.run_until([&] { return times("event: tick") == 2; }));
+  EXPECT_EQ(times("event: layout"), 1U);
+  EXPECT_EQ(times("event: events"), 1U);
+  EXPECT_EQ(handler_.pages(), 1U);
+  cluster_.reorganise(now());
+  ASSERT_TRUE(loop_.run_until([&] { return times("event: tick") == 3; }));
+  EXPECT_EQ(times("event: layout"), 2U);
+  EXPECT_EQ(times("event: events"), 2U);
+  handler_.stop();
+  ASSERT_TRUE(loop_.run_until([&] { return times("event: stopping") == 1; }));
+  EXPECT_EQ(handler_.pages(), 0U);
+}
+
+TEST_F(DashboardHttpTest, RefusesOnePageTooMany) {
+  std::vector<std::unique_ptr<Client>> pages;
+  for (std::size_t i = 0; i < DashboardHandler::kMostPages; ++i) {
+    pages.push_back(std::make_unique<Client>(loop_, server_->port()));
+    pages.back()->send("GET /gpulet/events HTTP/1.1\r\nHost: x\r\n\r\n");
+    ASSERT_TRUE(loop_.run_until([&] { return !pages.back()->received().empty(); }));
+  }
+  EXPECT_EQ(get("/gpulet/events").status, 503U);
+  EXPECT_EQ(get("/").status, 200U);
+}
+
+}  // namespace
+}  // namespace gpulet::frontend

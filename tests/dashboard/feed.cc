@@ -1,0 +1,115 @@
+// A dashboard without a frontend behind it, for the browser's tests:
+//
+//   gpulet-dashboard-feed DEVICES MODELS [PORT]
+//
+// Prints "port N" and "costs MICROSECONDS BYTES" (of writing all that a page is told), then does
+// what it reads, a line each: load X, violated X, reorganise, warn TEXT, unavailable MODEL, fail,
+// drain, stop.
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/streambuf.hpp>
+#include <chrono>
+#include <iostream>
+#include <sstream>
+
+#include "frontend/dashboard.h"
+#include "frontend/http_pages.h"
+#include "gpulet/net/buffer_pool.h"
+#include "tests/dashboard/made_up_status.h"
+
+namespace gpulet::testing {
+namespace {
+
+namespace asio = net::asio;
+
+Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
+observe::WallClock wall_clock() {
+  return {now(), std::chrono::system_clock::now().time_since_epoch()};
+}
+
+class Feed {
+ public:
+  Feed(asio::io_context& io, std::uint32_t devices, std::uint32_t models, std::uint16_t port)
+      : cluster_(devices, models),
+        handler_(io, {[this] { return cluster_.status(now()); }, wall_clock, [] { return 3; }},
+                 frontend::dashboard_assets(),
+                 std::make_unique<frontend::MetricsHandler>([] { return std::string(); })),
+        input_(io, ::dup(0)) {
+    net::http::HttpServerOptions options;
+    options.max_connections = 64;
+    server_ = net::http::HttpServer::listen(io.get_executor(), "127.0.0.1", port, options, buffers_,
+                                            handler_)
+                  .value();
+    std::cout << "port " << server_->port() << std::endl;
+    tell_costs();
+    read();
+  }
+
+ private:
+  void tell_costs() {
+    const serve::FrontendStatus status = cluster_.status(now());
+    const Time began = now();
+    const std::string layout = frontend::layout_document(status);
+    const std::string events = frontend::events_document(status, handler_.history(), wall_clock());
+    const std::string tick =
+        frontend::tick_document(status, handler_.history(), {wall_clock(), {}, 3});
+    const auto took = std::chrono::duration_cast<std::chrono::microseconds>(now() - began);
+    std::cout << "costs " << took.count() << " " << layout.size() + events.size() << " "
+              << tick.size() << std::endl;
+  }
+
+  void read() {
+    asio::async_read_until(input_, typed_, '\n',
+                           [this](const boost::system::error_code& error, std::size_t) {
+                             if (error) return stop();
+                             std::istream lines(&typed_);
+                             std::string line;
+                             std::getline(lines, line);
+                             obey(line);
+                             if (!stopped_) read();
+                           });
+  }
+
+  void obey(const std::string& line) {
+    std::istringstream words(line);
+    std::string what;
+    words >> what;
+    if (what == "load") words >> cluster_.load;
+    if (what == "violated") words >> cluster_.violated;
+    if (what == "reorganise") cluster_.reorganise(now());
+    if (what == "warn") cluster_.warn(now(), line.substr(line.find(' ') + 1));
+    if (what == "unavailable") words >> what, cluster_.unavailable.insert(what);
+    if (what == "fail") cluster_.a_gpulet_failed = true;
+    if (what == "drain") cluster_.draining = true;
+    if (what == "stop") stop();
+  }
+
+  void stop() {
+    stopped_ = true;
+    handler_.stop();
+    server_.reset();
+    boost::system::error_code ignored;
+    input_.close(ignored);
+  }
+
+  MadeUpCluster cluster_;
+  net::BufferPool buffers_{net::BufferPoolOptions{}};
+  frontend::DashboardHandler handler_;
+  std::unique_ptr<net::http::HttpServer> server_;
+  asio::posix::stream_descriptor input_;
+  asio::streambuf typed_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+}  // namespace gpulet::testing
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  const auto number = [argv](int i) { return static_cast<std::uint32_t>(std::stoul(argv[i])); };
+  gpulet::net::asio::io_context io(1);
+  gpulet::testing::Feed feed(io, number(1), number(2),
+                             argc > 3 ? static_cast<std::uint16_t>(number(3)) : std::uint16_t{0});
+  io.run();
+  return 0;
+}

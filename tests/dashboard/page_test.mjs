@@ -1,0 +1,173 @@
+// The dashboard in headless Chromium: on a real frontend with simulated devices, and on a made-up cluster of 200.
+//
+//   node page_test.mjs BIN_FOLDER NODE_MODULES      exits 77 where there is no Chromium
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join, resolve } from "node:path";
+import { CHROMIUM, open_browser, said, start, stop, until } from "./browser.mjs";
+import { start_frontend } from "./demo_cluster.mjs";
+
+const [bin, modules] = process.argv.slice(2).map((folder) => resolve(folder));
+if (!CHROMIUM) {
+  console.log("page_test: skipped, there is no Chromium; scripts/setup --for test installs it");
+  process.exit(77);
+}
+const axe = readFileSync(createRequire(join(modules, "package.json")).resolve("axe-core/axe.min.js"), "utf8");
+const browser = await open_browser(modules);
+const elsewhere = [];
+
+async function open(address, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1400, height: 1000 }, ...options });
+  const page = await context.newPage();
+  page.on("request", (request) => new URL(request.url()).origin === new URL(address).origin || elsewhere.push(request.url()));
+  page.on("pageerror", (error) => { throw error; });
+  page.on("console", (message) => { if (/Content.Security.Policy/i.test(message.text())) throw new Error(message.text()); });
+  await page.goto(address);
+  await page.waitForSelector("body[data-shown-at]");
+  return page;
+}
+const texts = (page, selector) => page.$$eval(selector, (all) => all.map((one) => one.textContent));
+const problems = async (page) => (await texts(page, "#problem-list li")).join("\n");
+
+async function accessible(page, what) {
+  // By the browser's own debugger: the page's policy lets no other script in.
+  const session = await page.context().newCDPSession(page);
+  await session.send("Runtime.evaluate", { expression: axe });
+  const { result } = await session.send("Runtime.evaluate", {
+    expression: `axe.run({resultTypes: ["violations"]}).then((found) => JSON.stringify(found.violations.map((one) => [one.id, one.help, one.nodes.slice(0, 3).map((node) => node.html + node.failureSummary)])))`,
+    awaitPromise: true, returnByValue: true,
+  });
+  assert.equal(result.value, "[]", `${what}: ${result.value}`);
+}
+
+const tests = {
+  async "a real frontend: bars as the status says, rates that move, a mark, a lost connection"() {
+    const models = [{ name: "lenet", base_ms: 2, slo_ms: 60, rate: 60 }, { name: "bert", base_ms: 8, slo_ms: 200, rate: 20 }];
+    const cluster = await start_frontend(bin, models);
+    const page = await open(cluster.page);
+    assert.match(await problems(page), /No backend is connected/);
+    const backend = cluster.add_backend("n0", 2);
+    await until(async () => (await texts(page, ".gpulet.ready")).length > 0, "a gpulet that is ready");
+    await until(async () => !(await problems(page)), "no problems");
+    const status = cluster.status();
+    await status.ended;
+    const told = JSON.parse(status.lines.join(""));
+    const expected = told.nodes.flatMap((node) => node.devices.flatMap((device) => device.gpulets.map((one) =>
+      [one.size + " %", ...one.models.map((model) => `${model.name} batch ${model.batch}`)].join())));
+    const shown = await page.$$eval(".gpulet", (all) => all.map((one) => [one.querySelector(".size").textContent,
+      ...[...one.querySelectorAll(".occupant")].map((two) => two.textContent.replace(/,.*/, ""))].join()));
+    assert.deepEqual(shown.sort(), expected.sort());
+    assert.equal(await page.$$eval("#events .mark", (all) => all.length > 0), true);
+
+    const load = cluster.load(4, 1);
+    await until(async () => Number((await texts(page, "tr[data-key=lenet] td"))[0]) > 20, "lenet's rate under load");
+    await until(async () => /[1-9]/.test((await texts(page, "#plot-rate figcaption p"))[0]), "the plot's words under load");
+    assert.match((await texts(page, "#plot-rate figcaption p"))[0], /reorganisation/);
+    await load.ended;
+    await stop(backend, "SIGKILL");
+    await until(async () => /No backend is connected/.test(await problems(page)), "a lost backend in words");
+    await until(async () => /Nothing serves lenet/.test(await problems(page)), "a model without gpulets in words");
+    await stop(cluster.frontend);
+    await until(async () => /was told to stop|is lost|does not answer/.test(await problems(page)), "a lost frontend in words");
+    assert.equal(await page.textContent("#state"), "not connected");
+  },
+
+  async "errors in words, and none once they are over; the connection comes back by itself"() {
+    let feed = start(join(bin, "gpulet-dashboard-feed"), "1", "3");
+    const [, port] = await said(feed, /^port (\d+)/);
+    const page = await open(`http://127.0.0.1:${port}/`);
+    assert.equal(await problems(page), "");
+    feed.process.stdin.write("fail\nunavailable model-2\nwarn lost node n9\nreorganise\n");
+    await until(async () => /Nothing serves model-2: no device has memory for it/.test(await problems(page)), "why a model has no gpulet");
+    assert.match(await problems(page), /gpulet of .* on node-00, device 0, failed: the file of model-1/);
+    assert.deepEqual(await texts(page, "#events .warning span:last-child"), ["lost node n9"]);
+    assert.match((await texts(page, "#events .mark"))[0], /epoch 2: plans another division/);
+    await stop(feed, "SIGKILL");
+    await until(async () => /connection to the frontend is lost/.test(await problems(page)), "a lost connection in words");
+    feed = start(join(bin, "gpulet-dashboard-feed"), "1", "3", port);
+    await until(async () => (await page.textContent("#state")) === "serving", "serving again");
+    assert.equal(await problems(page), "");
+    await stop(feed);
+  },
+
+  async "keyboard, light and dark, accessible to programs, narrow"() {
+    const feed = start(join(bin, "gpulet-dashboard-feed"), "6", "9");
+    const [, port] = await said(feed, /^port (\d+)/);
+    feed.process.stdin.write("unavailable model-2\nviolated 0.1\nwarn something\nreorganise\n");
+    const page = await open(`http://127.0.0.1:${port}/`, { colorScheme: "light", reducedMotion: "reduce" });
+    const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.className || document.activeElement.tagName);
+    const walk = [];
+    for (let i = 0; i < 9; ++i) {
+      await page.keyboard.press("Tab");
+      walk.push(await focused());
+      assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none", `focus shows on ${walk.at(-1)}`);
+    }
+    assert.deepEqual(walk.slice(0, 5), ["skip", "theme", "shown", "density", "device-name"]);
+    assert.ok(walk.includes("scroll") && walk.includes("model-name"), walk.join());
+    await page.focus(".device-name");
+    await page.keyboard.press("End");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "node-00 / 5");
+    await page.keyboard.press("Enter");
+    assert.match(await page.textContent("#device-detail caption"), /node-00, device 5/);
+    assert.equal((await texts(page, "#device-detail tbody tr")).length, 4);
+    await page.click("tr[data-key=model-4] .model-name");
+    assert.equal(await page.textContent("#traffic-title"), "model-4");
+    await until(async () => (await texts(page, "#problem-list li")).length === 1, "the problem");
+    await accessible(page, "light");
+    const light = await ground();
+    await page.click("#theme");
+    assert.equal(await ground(), light);
+    await page.click("#theme");
+    assert.notEqual(await ground(), light);
+    await page.reload();
+    await page.waitForSelector("body[data-shown-at]");
+    assert.notEqual(await ground(), light, "the choice is kept");
+    await accessible(page, "dark");
+    await page.setViewportSize({ width: 360, height: 800 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing sticks out of a narrow screen");
+    await stop(feed);
+  },
+
+  async "200 devices and 50 models take little of a second"() {
+    const feed = start(join(bin, "gpulet-dashboard-feed"), "200", "50");
+    const [, port] = await said(feed, /^port (\d+)/);
+    const [costs, , layout_bytes, tick_bytes] = await said(feed, /^costs (\d+) (\d+) (\d+)/);
+    const page = await open(`http://127.0.0.1:${port}/`);
+    assert.equal((await texts(page, "li.device")).length, 200);
+    assert.equal((await texts(page, ".gpulet")).length, 600);
+    const session = await page.context().newCDPSession(page);
+    await session.send("Performance.enable");
+    const busy = async () => Object.fromEntries((await session.send("Performance.getMetrics")).metrics.map((one) => [one.name, one.value]));
+    const before = await busy();
+    const shown_at = () => page.getAttribute("body", "data-shown-at").then(Number);
+    const first = await shown_at();
+    await until(async () => (await shown_at()) > first + 2.5, "three ticks");
+    const after = await busy();
+    const task = (after.TaskDuration - before.TaskDuration) / ((await shown_at()) - first);
+    console.log(`    ${costs}; browser: ${(1000 * task).toFixed(0)} ms of main thread a second, ` +
+      `script ${(1000 * (after.ScriptDuration - before.ScriptDuration) / ((await shown_at()) - first)).toFixed(0)} ms, heap ${(after.JSHeapUsedSize / 1e6).toFixed(1)} MB`);
+    assert.ok(after.Nodes < 30000, `${after.Nodes} nodes`);
+    assert.ok(Number(layout_bytes) < 200_000 && Number(tick_bytes) < 20_000, "what is sent is bounded");
+    feed.process.stdin.write("reorganise\n");
+    await until(async () => (await texts(page, "#events .mark")).length === 1, "the reorganisation");
+    await accessible(page, "200 devices");
+    await stop(feed);
+  },
+};
+
+let failed = 0;
+for (const [name, run] of Object.entries(tests)) {
+  const began = Date.now();
+  try {
+    await run();
+    console.log(`ok      ${name} (${Date.now() - began} ms)`);
+  } catch (error) {
+    ++failed;
+    console.log(`FAILED  ${name} (${Date.now() - began} ms)\n${error.stack}`);
+  }
+}
+await browser.close();
+if (elsewhere.length) console.log(`FAILED  requests that leave: ${elsewhere.join(" ")}`);
+process.exit(failed || elsewhere.length ? 1 : 0);

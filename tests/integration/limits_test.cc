@@ -1,0 +1,139 @@
+// Each limit has an error of its own, in all three protocols (the table in docs/security.md), and
+// costs nobody else anything.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kserve.grpc.pb.h"
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/cluster/stream_client.h"
+
+namespace gpulet::testing {
+namespace {
+
+using net::asio::ip::tcp;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kBytes = 64;  // of the model's input
+
+// A frontend that nobody serves for: what it takes waits.
+std::unique_ptr<Cluster> frontend_with(std::uint32_t config::FrontendConfig::*limit,
+                                       std::uint32_t value) {
+  ClusterChanges changes;
+  changes.frontend = [limit, value](config::FrontendConfig& config) { config.*limit = value; };
+  const std::vector<ClusterModel> models{{"a", 2, 500, 50, kBytes}};
+  return std::make_unique<Cluster>(models, frontend::CoreObserver(), changes);
+}
+
+std::string over_http(std::uint16_t port, std::size_t bytes) {
+  net::asio::io_context io;
+  tcp::socket socket(io);
+  socket.connect({net::asio::ip::make_address("127.0.0.1"), port});
+  const std::string text =
+      "POST /v2/models/a/infer HTTP/1.1\r\nHost: test\r\nInference-Header-Content-Length: 0\r\n"
+      "Content-Length: " +
+      std::to_string(bytes) + "\r\nConnection: close\r\n\r\n" + std::string(bytes, 'x');
+  boost::system::error_code ignored;  // it may be answered, and closed, before all is sent
+  net::asio::write(socket, net::asio::buffer(text), ignored);
+  std::string answer;
+  net::asio::read(socket, net::asio::dynamic_buffer(answer), ignored);
+  return answer;
+}
+
+::grpc::Status over_grpc(std::uint16_t port, std::size_t bytes) {
+  const auto stub = inference::GRPCInferenceService::NewStub(::grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(port), ::grpc::InsecureChannelCredentials()));
+  inference::ModelInferRequest request;
+  request.set_model_name("a");
+  auto& input = *request.add_inputs();
+  input.set_name("x");
+  input.set_datatype("UINT8");
+  input.add_shape(1);
+  input.add_shape(static_cast<std::int64_t>(bytes));
+  request.add_raw_input_contents(std::string(bytes, 'x'));
+  inference::ModelInferResponse response;
+  ::grpc::ClientContext context;
+  return stub->ModelInfer(&context, request, &response);
+}
+
+// Waits for its answer as long as nobody serves.
+void occupy(Cluster& cluster, StreamClient& client) {
+  serve::InferRequest waiting = byte_request("a", 1, kBytes);
+  waiting.timeout = seconds(600);
+  client.send(waiting);
+  const auto queued = [&] { return cluster.status().models[0].queued == 1; };
+  ASSERT_TRUE(client.run_until(queued, seconds(20)));
+}
+
+void expect_overloaded(Cluster& cluster, const std::string& words) {
+  StreamClient client(cluster.client_port());
+  const auto reply = client.ask(byte_request("a", 2, kBytes), seconds(20));
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->status.code(), StatusCode::overloaded);
+  EXPECT_THAT(reply->status.message(), HasSubstr(words));
+
+  const std::string http = over_http(cluster.http_port(), kBytes);
+  EXPECT_THAT(http, HasSubstr("503 Service Unavailable"));
+  EXPECT_THAT(http, HasSubstr(words));
+
+  const ::grpc::Status grpc = over_grpc(cluster.grpc_port(), kBytes);
+  EXPECT_EQ(grpc.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(grpc.error_message(), HasSubstr(words));
+}
+
+TEST(LimitsTest, OfRequestsUnderWayNameThemselves) {
+  const auto cluster = frontend_with(&config::FrontendConfig::max_requests, 1);
+  StreamClient first(cluster->client_port());
+  occupy(*cluster, first);
+  expect_overloaded(*cluster, "max_requests");
+}
+
+TEST(LimitsTest, OfAModelsQueueNameTheModel) {
+  const auto cluster = frontend_with(&config::FrontendConfig::max_queue, 1);
+  StreamClient first(cluster->client_port());
+  occupy(*cluster, first);
+  expect_overloaded(*cluster, "model a: 1 requests are waiting already");
+}
+
+TEST(LimitsTest, OfBytesRefuseBeforeTheyAreRead) {
+  constexpr std::uint32_t kMost = 1024;
+  const auto cluster = frontend_with(&config::FrontendConfig::max_payload_bytes, kMost);
+  StreamClient client(cluster->client_port());
+  client.send(byte_request("a", 1, kMost + 1));
+  ASSERT_TRUE(client.run_until([&] { return client.closed(); }, seconds(20)));
+  ASSERT_EQ(client.replies().count(0), 1U) << "a word of farewell";
+  const Status farewell = client.replies().at(0)[0].status;
+  EXPECT_EQ(farewell.code(), StatusCode::invalid);
+  EXPECT_THAT(farewell.message(), HasSubstr("1024"));
+
+  EXPECT_THAT(over_http(cluster->http_port(), kMost + 1), HasSubstr("413 Content Too Large"));
+
+  const ::grpc::Status grpc = over_grpc(cluster->grpc_port(), kMost + 1);
+  EXPECT_EQ(grpc.error_code(), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(grpc.error_message(), HasSubstr("1024"));
+}
+
+TEST(LimitsTest, OfConnectionsTurnNewOnesAway) {
+  const auto cluster = frontend_with(&config::FrontendConfig::max_connections, 1);
+  StreamClient first(cluster->client_port());
+  occupy(*cluster, first);
+  StreamClient second(cluster->client_port());
+  EXPECT_TRUE(second.run_until([&] { return second.closed(); }, seconds(20)));
+  EXPECT_FALSE(first.closed());
+
+  net::asio::io_context io;
+  tcp::socket idle(io);
+  idle.connect({net::asio::ip::make_address("127.0.0.1"), cluster->http_port()});
+  EXPECT_THAT(over_http(cluster->http_port(), kBytes), HasSubstr("503 Service Unavailable"));
+}
+
+}  // namespace
+}  // namespace gpulet::testing

@@ -1,0 +1,261 @@
+#include "gpulet/net/tls.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <boost/asio/write.hpp>
+#include <numeric>
+#include <optional>
+
+#include "gpulet/net/connection.h"
+#include "gpulet/net/connector.h"
+#include "gpulet/net/listener.h"
+#include "tests/net/loop.h"
+#include "tests/support/certificates/certificates.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpulet::net {
+namespace {
+
+using namespace testing;
+using namespace std::chrono_literals;
+using ::gpulet::support::TemporaryFolder;
+using ::gpulet::testing::Authority;
+using ::gpulet::testing::write_secret;
+using ::testing::HasSubstr;
+
+OutgoingFrame frame_of(const std::string& text, const Bytes& payload = {}) {
+  const auto header =
+      encode_frame_header({MessageType::infer_request, static_cast<std::uint32_t>(text.size()),
+                           static_cast<std::uint32_t>(payload.size())});
+  return {std::string(reinterpret_cast<const char*>(header.data()), header.size()) + text,
+          {payload}};
+}
+
+Bytes pattern(std::size_t count) {
+  std::vector<std::byte> bytes(count);
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::byte>(i * 31 % 251);
+  return Bytes::own(std::move(bytes));
+}
+
+class Recorder : public ConnectionHandler {
+ public:
+  Result<MutableBytes> payload_memory(const FrameHeader& header,
+                                      std::span<const std::byte>) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
+    const std::span<std::byte> view(*memory);
+    return MutableBytes(std::move(memory), view);
+  }
+  void on_frame(const FrameHeader&, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
+    payloads.push_back(payload.freeze());
+  }
+  void on_closed(const Status& reason) override { closed = reason; }
+
+  std::vector<std::string> messages;
+  std::vector<Bytes> payloads;
+  std::optional<Status> closed;
+};
+
+// A server that accepts one connection, and a client, in one thread.
+class TlsTest : public ::testing::Test {
+ protected:
+  using ContextResult = Result<TlsContextPointer>;
+
+  void listen(const TlsContextPointer& tls, const ConnectionOptions& options = {}) {
+    ListenerOptions listening;
+    listening.tls = tls;
+    auto listener = Listener::listen(loop_.executor(), "127.0.0.1", 0, listening,
+                                     [this, options](Stream stream, ConnectionSlot slot) {
+                                       slot_ = std::move(slot);
+                                       server_ =
+                                           Connection::start(std::move(stream), options, served_);
+                                     });
+    listener_ = std::move(listener).value();
+  }
+  void connect(const TlsContextPointer& tls, const std::string& host = "127.0.0.1") {
+    ConnectorOptions options;
+    options.tls = tls;
+    connector_.emplace(loop_.executor(), host, listener_->port(), options);
+    connector_->connect([this](Result<Stream> stream) {
+      client_ = Connection::start(std::move(stream).value(), {}, asked_);
+    });
+    ASSERT_TRUE(loop_.run_until([this] { return client_ && server_; }));
+  }
+  [[nodiscard]] bool both_closed() {
+    return loop_.run_until([this] { return served_.closed && asked_.closed; });
+  }
+
+  TemporaryFolder folder_;
+  Authority authority_{folder_.path(), "authority"};
+  config::TlsFiles frontend_ = authority_.issue("frontend", {"127.0.0.1", "localhost"});
+  config::TlsFiles node_ = authority_.issue("n0", {"n0"});
+  Loop loop_;
+  std::unique_ptr<Listener> listener_;
+  std::optional<Connector> connector_;
+  ConnectionSlot slot_;
+  Recorder served_;
+  Recorder asked_;
+  std::shared_ptr<Connection> server_;
+  std::shared_ptr<Connection> client_;
+};
+
+config::TlsFiles only_authority(const config::TlsFiles& files) { return {{}, {}, files.authority}; }
+config::TlsFiles without_authority(const config::TlsFiles& files) {
+  return {files.certificate, files.key, {}};
+}
+
+TEST_F(TlsTest, carries_small_frames_and_large_payloads_both_ways) {
+  listen(TlsContext::server(without_authority(frontend_)).value());
+  connect(TlsContext::client(only_authority(frontend_)).value());
+  const Bytes large = pattern((3U << 20U) + 17);
+  client_->send(frame_of("small"));
+  client_->send(frame_of("large", large));
+  server_->send(frame_of("back", large));
+  for (int i = 0; i < 1000; ++i) client_->send(frame_of("n" + std::to_string(i)));
+  ASSERT_TRUE(loop_.run_until(
+      [this] { return served_.messages.size() == 1002 && asked_.messages.size() == 1; }));
+  EXPECT_EQ(served_.messages[0], "small");
+  EXPECT_EQ(served_.messages[1001], "n999");
+  EXPECT_TRUE(std::ranges::equal(served_.payloads[1].view(), large.view()));
+  EXPECT_TRUE(std::ranges::equal(asked_.payloads[0].view(), large.view()));
+}
+
+TEST_F(TlsTest, sends_what_is_queued_before_it_closes) {
+  listen(TlsContext::server(without_authority(frontend_)).value());
+  connect(TlsContext::client(only_authority(frontend_)).value());
+  const Bytes large = pattern(2U << 20U);
+  server_->send(frame_of("last", large));
+  server_->close_after_sending();
+  ASSERT_TRUE(both_closed());
+  ASSERT_EQ(asked_.payloads.size(), 1U);
+  EXPECT_TRUE(std::ranges::equal(asked_.payloads[0].view(), large.view()));
+  EXPECT_EQ(asked_.closed->code(), StatusCode::cancelled);
+}
+
+TEST_F(TlsTest, each_side_knows_the_others_names_under_mutual_tls) {
+  listen(TlsContext::server(frontend_).value());
+  connect(TlsContext::client(node_).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(loop_.run_until([this] { return !served_.messages.empty(); }));
+  EXPECT_TRUE(server_->peer_certifies("n0"));
+  EXPECT_FALSE(server_->peer_certifies("n1"));
+  EXPECT_THAT(server_->peer_names(), ::testing::ElementsAre("n0"));
+  EXPECT_THAT(client_->peer_names(), ::testing::ElementsAre("127.0.0.1", "localhost"));
+}
+
+TEST_F(TlsTest, a_client_without_a_certificate_is_refused_where_one_is_needed) {
+  listen(TlsContext::server(frontend_).value());
+  connect(TlsContext::client(only_authority(frontend_)).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_TRUE(served_.messages.empty());
+  EXPECT_THAT(served_.closed->message(), HasSubstr("showed no certificate"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("refuses this side"));
+}
+
+TEST_F(TlsTest, a_certificate_of_another_authority_is_refused_by_both_sides) {
+  const Authority other(folder_.path(), "other");
+  const config::TlsFiles stranger = other.issue("stranger", {"n0"});
+  listen(TlsContext::server(frontend_).value());
+  connect(TlsContext::client({stranger.certificate, stranger.key, frontend_.authority}).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_TRUE(served_.messages.empty());
+  EXPECT_THAT(served_.closed->message(), HasSubstr("certificate is refused here"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("refuses this side"));
+
+  served_ = Recorder();
+  asked_ = Recorder();
+  server_.reset();
+  client_.reset();
+  connect(TlsContext::client(only_authority(stranger)).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("certificate is refused here"));
+  EXPECT_THAT(served_.closed->message(), HasSubstr("refuses this side"));
+}
+
+TEST_F(TlsTest, a_client_refuses_a_server_that_has_another_name) {
+  const config::TlsFiles elsewhere = authority_.issue("elsewhere", {"elsewhere.example"});
+  listen(TlsContext::server(without_authority(elsewhere)).value());
+  connect(TlsContext::client(only_authority(elsewhere)).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_TRUE(served_.messages.empty());
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("is not for 127.0.0.1"));
+}
+
+TEST_F(TlsTest, plain_and_tls_tell_each_other_apart) {
+  listen(TlsContext::server(without_authority(frontend_)).value());
+  connect(nullptr);
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_THAT(served_.closed->message(), HasSubstr("is not TLS"));
+
+  served_ = Recorder();
+  asked_ = Recorder();
+  server_.reset();
+  client_.reset();
+  listen(nullptr);
+  connect(TlsContext::client(only_authority(frontend_)).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_EQ(served_.closed->code(), StatusCode::malformed);
+}
+
+TEST_F(TlsTest, a_handshake_that_does_not_end_costs_the_connection) {
+  ConnectionOptions options;
+  options.frame_timeout = 50ms;
+  listen(TlsContext::server(without_authority(frontend_)).value(), options);
+  asio::ip::tcp::socket silent(loop_.context());
+  silent.connect({asio::ip::address_v4::loopback(), listener_->port()});
+  ASSERT_TRUE(loop_.run_until([this] { return served_.closed.has_value(); }));
+  EXPECT_EQ(served_.closed->code(), StatusCode::timeout);
+}
+
+TEST_F(TlsTest, a_connection_may_idle_once_the_handshake_is_over) {
+  ConnectionOptions options;
+  options.frame_timeout = 50ms;
+  listen(TlsContext::server(without_authority(frontend_)).value(), options);
+  connect(TlsContext::client(only_authority(frontend_)).value());
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(loop_.run_until([this] { return !served_.messages.empty(); }));
+  const auto later = std::chrono::steady_clock::now() + 150ms;
+  ASSERT_TRUE(loop_.run_until([later] { return std::chrono::steady_clock::now() > later; }));
+  EXPECT_FALSE(served_.closed);
+}
+
+TEST_F(TlsTest, files_that_do_not_serve_are_named_with_the_mend) {
+  const auto words = [](const ContextResult& result) { return result.status().message(); };
+  config::TlsFiles files = without_authority(frontend_);
+  files.key = folder_.path() / "nowhere.key";
+  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("nowhere.key: cannot be read"));
+  files.key = node_.key;
+  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("is not the key of the certificate"));
+  files.key = frontend_.certificate;
+  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("holds no private key"));
+  files = without_authority(authority_.issue("old", {"localhost"}, -48, -24));
+  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("expired on"));
+  files = without_authority(authority_.issue("early", {"localhost"}, 24, 48));
+  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("is not valid before"));
+  files = frontend_;
+  files.authority = frontend_.key;
+  EXPECT_THAT(words(TlsContext::server(files)), HasSubstr("holds no certificate"));
+  ::chmod(frontend_.key.c_str(), 0644);
+  EXPECT_THAT(words(TlsContext::server(frontend_)), HasSubstr("chmod 600"));
+  ::chmod(frontend_.key.c_str(), 0640);
+  EXPECT_TRUE(TlsContext::server(frontend_).ok());
+}
+
+TEST_F(TlsTest, a_context_knows_whom_its_certificate_is_for) {
+  const TlsContextPointer node = TlsContext::client(node_).value();
+  EXPECT_TRUE(node->certifies("n0"));
+  EXPECT_FALSE(node->certifies("n1"));
+  EXPECT_THAT(node->certified_names(), ::testing::ElementsAre("n0"));
+}
+
+}  // namespace
+}  // namespace gpulet::net
