@@ -13,27 +13,23 @@ std::uint64_t milliseconds_since_epoch(const observe::WallClock& wall, Time time
 }
 
 net::kserve::Model as_protocol_has_it(serve::ModelInfo&& info) {
-  net::kserve::Model model;
-  model.name = std::move(info.name);
-  model.version = std::to_string(info.number);
-  model.inputs = std::move(info.inputs);
-  model.outputs = std::move(info.outputs);
-  model.max_batch = info.max_batch;
-  model.state = info.state;
-  model.reason = std::move(info.reason);
-  return model;
+  return {.name = std::move(info.name),
+          .version = std::to_string(info.number),
+          .inputs = std::move(info.inputs),
+          .outputs = std::move(info.outputs),
+          .max_batch = info.max_batch,
+          .state = info.state,
+          .reason = std::move(info.reason)};
 }
 
 net::kserve::Model as_protocol_has_it(const serve::ModelView& view) {
-  net::kserve::Model model;
-  model.name = view.model.name;
-  model.version = std::to_string(view.number);
-  model.inputs = view.model.inputs;
-  model.outputs = view.model.outputs;
-  model.max_batch = view.model.max_batch;
-  model.state = view.state;
-  model.reason = view.reason;
-  return model;
+  return {.name = view.model.name,
+          .version = std::to_string(view.number),
+          .inputs = view.model.inputs,
+          .outputs = view.model.outputs,
+          .max_batch = view.model.max_batch,
+          .state = view.state,
+          .reason = view.reason};
 }
 
 // Whether that model still says what there is to say; its name does.

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "http_pages.h"
+
 namespace gpulet::frontend {
 namespace {
 
@@ -12,11 +14,6 @@ namespace http = net::http;
 constexpr std::string_view kEventsPath = "/gpulet/events";
 constexpr std::string_view kHistoryPath = "/gpulet/history";
 constexpr auto kBetweenSamples = std::chrono::seconds(1);
-
-std::string_view path_of(const http::HttpRequest& request) {
-  const std::string_view target = request.target;
-  return target.substr(0, target.find('?'));
-}
 
 // Nothing from elsewhere, nothing written into the page, nobody's frame.
 http::Headers guarded(std::string_view content_type, std::string_view cache) {
@@ -79,7 +76,7 @@ std::optional<http::HttpResponse> DashboardHandler::refuse(const http::HttpReque
   const std::string_view path = path_of(head);
   if (path != kEventsPath && path != kHistoryPath && asset_of(path) == nullptr)
     return others_->refuse(head);
-  if (head.method != "GET" && head.method != "HEAD") return error(405, "use GET");
+  if (!reads(head)) return error(405, "use GET");
   if (path == kEventsPath && stopped_) return error(503, "the frontend stops");
   if (path == kEventsPath && pages_.size() >= kMostPages) {
     return error(503, "there are " + std::to_string(kMostPages) +

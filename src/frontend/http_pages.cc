@@ -12,15 +12,7 @@ namespace {
 
 namespace http = net::http;
 
-constexpr std::string_view kTracePath = "/gpulet/trace";
 constexpr double kLongestTraceSeconds = 600;
-
-bool reads(const http::HttpRequest& head) { return head.method == "GET" || head.method == "HEAD"; }
-
-std::string_view path_of(const http::HttpRequest& request) {
-  const std::string_view target = request.target;
-  return target.substr(0, target.find('?'));
-}
 
 // The parameter's value in the target's query; empty where it has none.
 std::string_view query_of(const http::HttpRequest& request, std::string_view name) {
@@ -91,6 +83,13 @@ Result<TraceQuestion> read_question(const http::HttpRequest& request) {
 }
 
 }  // namespace
+
+std::string_view path_of(const http::HttpRequest& request) {
+  const std::string_view target = request.target;
+  return target.substr(0, target.find('?'));
+}
+
+bool reads(const http::HttpRequest& head) { return head.method == "GET" || head.method == "HEAD"; }
 
 std::optional<http::HttpResponse> MetricsHandler::refuse(const http::HttpRequest& head) {
   if (path_of(head) != "/metrics") return error(404, "metrics are at /metrics");

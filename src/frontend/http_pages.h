@@ -6,11 +6,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "gpulet/net/http/server.h"
 #include "trace_log.h"
 
 namespace gpulet::frontend {
+
+inline constexpr std::string_view kTracePath = "/gpulet/trace";
+
+// The target without its query.
+[[nodiscard]] std::string_view path_of(const net::http::HttpRequest& request);
+// GET or HEAD.
+[[nodiscard]] bool reads(const net::http::HttpRequest& head);
 
 // GET /metrics, as Prometheus asks for it.
 class MetricsHandler final : public net::http::RequestHandler {

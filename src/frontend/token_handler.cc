@@ -1,9 +1,9 @@
 #include "token_handler.h"
 
-#include <string_view>
 #include <utility>
 
 #include "gpulet/net/kserve/http_api.h"
+#include "http_pages.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -13,11 +13,9 @@ using net::Right;
 using net::kserve::Endpoint;
 
 constexpr unsigned kUnauthorized = 401;
-constexpr std::string_view kTracePath = "/gpulet/trace";
 
 Right right_needed(const http::HttpRequest& head) {
-  const std::string_view target = head.target;
-  if (target.substr(0, target.find('?')) == kTracePath) return Right::admin;
+  if (path_of(head) == kTracePath) return Right::admin;
   const Result<net::kserve::Route> route =
       net::kserve::find_route(head.method, head.target, nullptr);
   if (!route.ok()) return Right::nothing;  // there is nothing, as the handler behind says

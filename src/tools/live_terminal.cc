@@ -39,8 +39,9 @@ LiveTerminal::LiveTerminal() : signals_({SIGINT, SIGTERM, SIGHUP, SIGWINCH}) {
 }
 
 LiveTerminal::~LiveTerminal() {
-  write(kLeave);
+  // First: who sees the shell's screen again types on the shell's terminal.
   tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
+  write(kLeave);
 }
 
 Window LiveTerminal::window() const {

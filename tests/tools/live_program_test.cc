@@ -125,7 +125,6 @@ class OnTerminal {
       execv(GPULET_PROGRAM, argv.data());
       _exit(127);
     }
-    tcgetattr(terminal_, &before_);
   }
   ~OnTerminal() {
     if (child_ > 0) {
@@ -166,16 +165,16 @@ class OnTerminal {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  bool restored() {
+  // Whether the terminal is as a shell wants it: lines, echoed, and Ctrl-Z.
+  [[nodiscard]] bool restored() const {
     termios now{};
-    tcgetattr(terminal_, &now);
-    return now.c_lflag == before_.c_lflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
+    return tcgetattr(terminal_, &now) == 0 && (now.c_lflag & ICANON) != 0 &&
+           (now.c_lflag & ECHO) != 0 && now.c_cc[VSUSP] != _POSIX_VDISABLE;
   }
 
  private:
   int terminal_ = -1;
   pid_t child_ = 0;
-  termios before_{};
   std::string shown_;
 };
 
@@ -184,6 +183,7 @@ TEST_F(LiveProgram, TopRefreshesUntilQAndRestoresTheTerminal) {
     OnTerminal top({"top", "--target", target_, "--interval", "0.1"});
     EXPECT_TRUE(top.shows("\033[?1049h"));
     EXPECT_TRUE(top.shows("frontend serving", 3));
+    EXPECT_FALSE(top.restored());
     top.type(ending);
     EXPECT_TRUE(top.shows("\033[?1049l"));
     EXPECT_TRUE(top.restored());
