@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <deque>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -29,12 +30,29 @@ void log(const serve::GpuletReport& report) {
   }
 }
 
+void log(const serve::DeviceReport& report) {
+  if (report.fault.ok()) {
+    spdlog::info("device {}: is back", report.device);
+  } else {
+    spdlog::error("device {}: lost: {}", report.device, report.fault.message());
+  }
+}
+
 Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
 net::ConnectorOptions connector_options(const Setup& setup) {
   net::ConnectorOptions options;
   options.tls = setup.tls;
   return options;
+}
+
+// Of the devices that are some, by number.
+std::map<std::uint32_t, std::string> gpus_of(const std::vector<HostedDevice>& devices) {
+  std::map<std::uint32_t, std::string> gpus;
+  for (const auto& device : devices) {
+    if (!device.gpu.empty()) gpus.emplace(device.offer.device.key.device, device.gpu);
+  }
+  return gpus;
 }
 
 serve::BackendCoreOptions core_options(const Setup& setup) {
@@ -49,7 +67,8 @@ serve::BackendCoreOptions core_options(const Setup& setup) {
 
 class BackendDaemon::Impl : private net::ConnectionHandler {
  public:
-  Impl(asio::io_context& io, Setup setup, CoreObserver observer)
+  Impl(asio::io_context& io, Setup setup, std::map<std::uint32_t, std::string> gpus,
+       CoreObserver observer)
       : core_(core_options(setup)),
         observer_(std::move(observer)),
         frontend_(config::to_string(setup.config.frontend)),
@@ -61,7 +80,11 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    std::move(setup.proxy_user),
-                   [this](serve::BackendEvent event) { happen(std::move(event)); }) {}
+                   [this](serve::BackendEvent event) { happen(std::move(event)); }),
+        watch_(io.get_executor(), std::move(gpus), std::move(setup.gpu_watch),
+               [this](std::uint32_t device, Status fault) {
+                 happen(serve::DeviceSeen{device, std::move(fault)});
+               }) {}
 
   void connect();
   void stop(std::function<void()> done);
@@ -116,7 +139,8 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   std::function<void()> on_stopped_;  // not empty: still to be called
   std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // gone: a timer that fired has nobody to wake
-  GpuletProcesses processes_;    // last: its end makes no more events
+  GpuletProcesses processes_;    // its end makes no more events
+  GpuWatch watch_;
 };
 
 // ---- the frontend
@@ -226,6 +250,7 @@ void BackendDaemon::Impl::handle(serve::BackendEvent event) {
 }
 
 void BackendDaemon::Impl::carry_out(serve::TellFrontend& effect) {
+  if (const auto* report = std::get_if<serve::DeviceReport>(&effect.message)) log(*report);
   if (const auto* report = std::get_if<serve::GpuletReport>(&effect.message)) log(*report);
   if (connection_ != nullptr) connection_->send(net::encode(effect.message));
 }
@@ -280,7 +305,8 @@ BackendDaemon::~BackendDaemon() = default;
 
 std::unique_ptr<BackendDaemon> BackendDaemon::start(asio::io_context& io, Setup setup,
                                                     CoreObserver observer) {
-  auto impl = std::make_unique<Impl>(io, std::move(setup), std::move(observer));
+  auto gpus = gpus_of(setup.devices);
+  auto impl = std::make_unique<Impl>(io, std::move(setup), std::move(gpus), std::move(observer));
   impl->connect();
   return std::unique_ptr<BackendDaemon>(new BackendDaemon(std::move(impl)));
 }

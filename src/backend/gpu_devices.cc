@@ -1,4 +1,4 @@
-#include "backend/gpu_devices.h"
+#include "gpulet/backend/gpu_devices.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "gpulet/partition/drivers/green.h"
 #include "gpulet/partition/drivers/mps.h"
 
 namespace gpulet::backend {
@@ -57,19 +58,22 @@ Result<std::filesystem::path> own_folder() {
 
 }  // namespace
 
-Result<GpuDevices::Machine> GpuDevices::look(const std::filesystem::path& nvml) {
-  const auto library = gpu::Nvml::load(nvml);
+Result<GpuDevices::Machine> GpuDevices::look(const GpuPlaces& places) {
+  const auto library = gpu::Nvml::load(places.nvml);
   if (!library.ok()) return library.status();
   auto gpus = library.value().gpus();
   if (!gpus.ok()) return gpus.status();
-  return Machine{std::move(gpus).value(), library.value().driver_version().ok()
-                                              ? library.value().driver_version().value()
-                                              : std::string()};
+  const auto version = library.value().driver_version();
+  Machine machine{std::move(gpus).value(), {}, version.ok() ? version.value() : std::string()};
+  std::vector<std::string> uuids;
+  for (const auto& gpu : machine.gpus) uuids.push_back(gpu.uuid);
+  if (!uuids.empty()) machine.cuda = gpu::ask_cuda({.uuids = uuids, .library = places.cuda});
+  return machine;
 }
 
-Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
-                                       std::uint32_t number) {
-  if (!machine_) machine_.emplace(look(places_.nvml));
+Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described,
+                                           std::uint32_t number) {
+  if (!machine_) machine_.emplace(look(places_));
   if (!machine_->ok()) return machine_->status();
   const auto& machine = machine_->value();
   const auto gpu =
@@ -77,9 +81,10 @@ Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
   if (!gpu.ok()) return gpu.status();
   const auto& name = gpu.value().uuid;
   if (gpu.value().mig_enabled) {
-    return Status(StatusCode::unavailable, name +
-                                               " is in MIG mode, in which MPS has no whole GPU "
-                                               "to divide; serve with another GPU");
+    return Status(StatusCode::unavailable, name + " is in MIG mode, in which " +
+                                               described.partitioning +
+                                               " has no whole GPU to divide; serve with another "
+                                               "GPU");
   }
   if (!gpu.value().shareable) {
     return Status(StatusCode::unavailable,
@@ -87,22 +92,51 @@ Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
                       " takes no processes: its compute mode is prohibited; set another "
                       "(nvidia-smi -c)");
   }
+  if (taken_.contains(name)) {
+    return Status(StatusCode::invalid, name +
+                                           " is another device of this file already; two "
+                                           "would each divide all of it");
+  }
+  const auto memory = described.memory_mb > 0
+                          ? static_cast<std::uint64_t>(described.memory_mb * kBytesOfMegabyte)
+                          : gpu.value().memory_bytes;
+  return Found{gpu.value(), machine.cuda[gpu.value().number], memory};
+}
+
+Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
+                                       std::uint32_t number) {
+  const auto found = find(described, number);
+  if (!found.ok()) return found.status();
+  const auto& [gpu, cuda, memory_bytes] = found.value();
   if (places_.mps.directory.empty()) {
     auto folder = own_folder();
     if (!folder.ok()) return folder.status();
     places_.mps.directory = std::move(folder).value();
   }
-  GpuDevice made;
-  made.memory_bytes = described.memory_mb > 0
-                          ? static_cast<std::uint64_t>(described.memory_mb * kBytesOfMegabyte)
-                          : gpu.value().memory_bytes;
-  auto driver = partition::make_mps_driver({.uuid = name,
-                                            .memory_bytes = made.memory_bytes,
-                                            .max_clients = clients_of(machine.driver_version)},
-                                           places_.mps);
-  if (!driver.ok()) return driver.status().within(name);
-  made.driver = std::move(driver).value();
-  return made;
+  auto driver =
+      partition::make_mps_driver({.uuid = gpu.uuid,
+                                  .memory_bytes = memory_bytes,
+                                  .sms = cuda.sms.ok() ? cuda.sms.value() : 0,
+                                  .max_clients = clients_of(machine_->value().driver_version)},
+                                 places_.mps);
+  if (!driver.ok()) return driver.status().within(gpu.uuid);
+  taken_.insert(gpu.uuid);
+  return GpuDevice{gpu.uuid, std::move(driver).value(), memory_bytes};
+}
+
+Result<GpuDevice> GpuDevices::make_green(const config::DeviceConfig& described,
+                                         std::uint32_t number) {
+  const auto found = find(described, number);
+  if (!found.ok()) return found.status();
+  const auto& [gpu, cuda, memory_bytes] = found.value();
+  if (!cuda.groups.ok()) return cuda.groups.status().within(gpu.uuid);
+  const partition::GreenGpu divided{gpu.uuid, cuda.groups.value()};
+  for (const Share size : described.sizes) {
+    if (Status possible = partition::check_green_size(divided, size); !possible.ok())
+      return possible;
+  }
+  taken_.insert(gpu.uuid);
+  return GpuDevice{gpu.uuid, partition::make_green_driver(divided), memory_bytes};
 }
 
 }  // namespace gpulet::backend

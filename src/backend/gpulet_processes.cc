@@ -13,10 +13,18 @@ namespace {
 
 // For a retiring gpulet's last batches; the frontend drains in less.
 constexpr Duration kFinishTimeout = std::chrono::seconds(30);
+constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 
+bool has_one_process(const HostedDevice& device) {
+  return device.driver->traits().change == partition::ChangeOfSize::in_place;
+}
+
+// Those of which processes are started for one gpulet each.
 std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& devices) {
   std::set<std::filesystem::path> programs;
-  for (const auto& device : devices) programs.insert(device.proxy_program);
+  for (const auto& device : devices) {
+    if (!has_one_process(device)) programs.insert(device.proxy_program);
+  }
   return programs;
 }
 
@@ -28,18 +36,84 @@ GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
     : executor_(executor),
       devices_(std::move(devices)),
       tell_(std::move(tell)),
-      pool_(executor, programs_of(devices_), warm_proxies, std::move(proxy_user)) {}
+      proxy_user_(std::move(proxy_user)),
+      pool_(executor, programs_of(devices_), warm_proxies, proxy_user_) {
+  for (std::uint32_t device = 0; device < devices_.size() && warm_proxies > 0; ++device) {
+    if (!changes_in_place(device)) continue;
+    // Its first gpulet tries again, and tells.
+    if (const auto started = start_device(device, true); !started.ok())
+      spdlog::warn("device {}: {}", device, started.to_string());
+  }
+}
 
 // Processes first: a share is released when nobody is left under it. A driver that takes its time
 // to end one ends them all at once.
 GpuletProcesses::~GpuletProcesses() {
   for (auto& [gpulet, running] : running_)
-    running.process->kill({StatusCode::cancelled, "its backend ends"});
+    running.proxy->kill({StatusCode::cancelled, "its backend ends"});
+  device_processes_.clear();
   for (auto& [gpulet, running] : running_) {
-    running.process.reset();
+    running.proxy.reset();
     devices_[running.device].driver->release(gpulet);
   }
 }
+
+// ---- the processes of devices
+
+bool GpuletProcesses::changes_in_place(std::uint32_t device) const {
+  return has_one_process(devices_[device]);
+}
+
+Status GpuletProcesses::start_device(std::uint32_t device, bool in_background) {
+  auto started =
+      DeviceProcess::start(executor_, {devices_[device].proxy_program, in_background, proxy_user_},
+                           [this, device](const Status& how) { device_ended(device, how); });
+  if (!started.ok()) return started.status();
+  spdlog::info("device {}: process {} serves all its gpulets", device, started.value()->pid());
+  device_processes_[device] = std::move(started).value();
+  return {};
+}
+
+// Told before the lanes are: how each of them ends is settled here.
+void GpuletProcesses::device_ended(std::uint32_t device, const Status& how) {
+  const auto ended = device_processes_.extract(device);
+  spdlog::warn("device {}: process {} is gone: {}", device, ended.mapped()->pid(),
+               how.ok() ? "it exited" : how.to_string());
+  const auto loads = [device](const auto& entry) {
+    return entry.second.device == device && entry.second.loading;
+  };
+  const bool one_is_to_blame = std::count_if(running_.begin(), running_.end(), loads) == 1;
+  for (auto& entry : running_) {
+    const bool to_blame = one_is_to_blame && loads(entry);
+    if (entry.second.device == device && !to_blame)
+      entry.second.end = partition::DeviceHealth::not_ready;
+  }
+}
+
+Result<GpuletProcesses::Taken> GpuletProcesses::take(std::uint32_t device,
+                                                     ProxyCallbacks callbacks) {
+  if (!changes_in_place(device)) {
+    auto taken = pool_.take(devices_[device].proxy_program, std::move(callbacks));
+    if (!taken.ok()) return taken.status();
+    return Taken{std::move(taken.value().process), taken.value().was_warm ? "warm" : "new"};
+  }
+  const bool there = device_processes_.contains(device);
+  if (!there) {
+    if (auto started = start_device(device, false); !started.ok()) return started;
+  }
+  auto lane = device_processes_.at(device)->add_lane(std::move(callbacks));
+  if (!lane.ok()) return lane.status();
+  return Taken{std::move(lane).value(), there ? "in" : "in new"};
+}
+
+partition::DeviceHealth GpuletProcesses::health_of(std::uint32_t device) const {
+  const auto process = device_processes_.find(device);
+  const bool ends = process != device_processes_.end() && !process->second->takes_lanes();
+  const bool later = ends || !devices_[device].driver->ready();
+  return later ? partition::DeviceHealth::not_ready : partition::DeviceHealth::works;
+}
+
+// ---- gpulets
 
 void GpuletProcesses::start(serve::StartGpulet order) {
   const auto gpulet = order.gpulet;
@@ -48,31 +122,29 @@ void GpuletProcesses::start(serve::StartGpulet order) {
     tell_later(serve::ProxyStarted{gpulet});
   } else {
     running_.erase(gpulet);  // first: a share is released when nobody is left under it
-    auto& driver = *devices_[order.device].driver;
-    driver.release(gpulet);
-    const auto health =
-        driver.ready() ? partition::DeviceHealth::works : partition::DeviceHealth::not_ready;
-    tell_later(serve::ProxyEnded{gpulet, std::move(started), health});
+    devices_[order.device].driver->release(gpulet);
+    tell_later(serve::ProxyEnded{gpulet, std::move(started), health_of(order.device)});
   }
   tell_pool();
 }
 
 Status GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto& device = devices_[order.device];
-  auto granted = device.driver->grant(order.gpulet, order.size);
+  auto granted = device.driver->grant(
+      order.gpulet, order.size, static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte));
   if (!granted.ok()) return granted.status();
-  auto taken = pool_.take(device.proxy_program, callbacks_for(order.gpulet, order.device));
+  auto taken = take(order.device, callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return taken.status();
-  const auto pid = taken.value().process->pid();
+  const auto pid = taken.value().proxy->pid();
   spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,
-               order.size.percent, order.device, taken.value().was_warm ? "warm" : "new", pid);
+               order.size.percent, order.device, taken.value().kind, pid);
   auto& running = running_[order.gpulet];
-  running = Running{order.device, std::move(taken.value().process)};
+  running = Running{order.device, std::move(taken.value().proxy)};
   auto attached = device.driver->attach(order.gpulet, pid);
   if (!attached.ok()) return attached;
   order.models.environment = std::move(granted).value().environment;
-  return running.process->load(std::move(order.models), {.input_capacity = order.input_capacity,
-                                                         .output_capacity = order.output_capacity});
+  return running.proxy->load(std::move(order.models), {.input_capacity = order.input_capacity,
+                                                       .output_capacity = order.output_capacity});
 }
 
 ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet, std::uint32_t device) {
@@ -111,9 +183,10 @@ void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   const auto device = found->second.device;
+  const auto end = found->second.end;
   running_.erase(found);
   devices_[device].driver->release(gpulet);
-  tell_(serve::ProxyEnded{gpulet, reason});
+  tell_(serve::ProxyEnded{gpulet, reason, end});
   tell_pool();
 }
 
@@ -126,12 +199,12 @@ void GpuletProcesses::activate(GpuletId gpulet) {
 void GpuletProcesses::run(serve::RunOnProxy order) {
   const auto found = running_.find(order.gpulet);
   if (found != running_.end())
-    found->second.process->run(std::move(order.batch), std::move(order.input));
+    found->second.proxy->run(std::move(order.batch), std::move(order.input));
 }
 
 void GpuletProcesses::finish(GpuletId gpulet) {
   const auto found = running_.find(gpulet);
-  if (found != running_.end()) found->second.process->stop(kFinishTimeout);
+  if (found != running_.end()) found->second.proxy->stop(kFinishTimeout);
 }
 
 void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
@@ -140,24 +213,28 @@ void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
   // Cancelled: nobody wants it any more, and it has nothing to finish.
   const bool as_wanted = reason.code() == StatusCode::cancelled;
   spdlog::log(as_wanted ? spdlog::level::info : spdlog::level::warn,
-              "gpulet {}: ending process {}: {}", gpulet.value, found->second.process->pid(),
+              "gpulet {}: ending it in process {}: {}", gpulet.value, found->second.proxy->pid(),
               reason.to_string());
-  found->second.process->kill(reason);
+  found->second.proxy->kill(reason);
 }
 
 std::optional<MutableBytes> GpuletProcesses::take_slot(GpuletId gpulet, std::size_t bytes) {
   const auto found = running_.find(gpulet);
-  return found == running_.end() ? std::nullopt : found->second.process->take_slot(bytes);
+  return found == running_.end() ? std::nullopt : found->second.proxy->take_slot(bytes);
 }
 
 bool GpuletProcesses::holds(GpuletId gpulet, const Bytes& input) const {
   const auto found = running_.find(gpulet);
-  return found != running_.end() && found->second.process->holds(input);
+  return found != running_.end() && found->second.proxy->holds(input);
 }
 
 std::vector<pid_t> GpuletProcesses::processes() const {
   std::vector<pid_t> processes;
-  for (const auto& [gpulet, running] : running_) processes.push_back(running.process->pid());
+  for (const auto& [gpulet, running] : running_) {
+    const auto pid = running.proxy->pid();
+    if (std::find(processes.begin(), processes.end(), pid) == processes.end())
+      processes.push_back(pid);
+  }
   return processes;
 }
 

@@ -1,6 +1,12 @@
 // GpuletProcesses: carries out what the core wants done with gpulets. For each, a share of its
-// device and a proxy process under it, from the pool of those that were started ahead. What becomes
-// of them is told as the core's events.
+// device and a proxy under it: a process, from the pool of those that were started ahead, or, on a
+// device whose shares change in place, a lane of the one process that serves the device. What
+// becomes of them is told as the core's events.
+//
+// The process of a device is started with its first gpulet, or ahead where any are; it stays when
+// its last gpulet has gone, with the models that it has loaded, and ends with this. When it ends
+// before, its gpulets end with it, for the device's sake and not for their own; but one that was
+// the only one to load then is to blame.
 //
 // Single-strand type on the executor given. Events of a call come through `tell` after the call has
 // returned, never from within it.
@@ -15,7 +21,8 @@
 #include <vector>
 
 #include "backend/proxy_pool.h"
-#include "gpulet/backend/proxy_process.h"
+#include "gpulet/backend/device_process.h"
+#include "gpulet/backend/proxy.h"
 #include "gpulet/backend/setup.h"
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/ids.h"
@@ -52,10 +59,22 @@ class GpuletProcesses {
  private:
   struct Running {
     std::uint32_t device = 0;
-    std::unique_ptr<ProxyProcess> process;
+    std::unique_ptr<Proxy> proxy;
     bool loading = true;
+    // What its device is to blame for when it ends.
+    partition::DeviceHealth end = partition::DeviceHealth::works;
+  };
+  struct Taken {
+    std::unique_ptr<Proxy> proxy;
+    const char* kind;  // for the log
   };
 
+  [[nodiscard]] bool changes_in_place(std::uint32_t device) const;
+  [[nodiscard]] Status start_device(std::uint32_t device, bool in_background);
+  void device_ended(std::uint32_t device, const Status& how);
+  [[nodiscard]] Result<Taken> take(std::uint32_t device, ProxyCallbacks callbacks);
+  // Whether a gpulet that cannot be started now could be later, for all that its device says.
+  [[nodiscard]] partition::DeviceHealth health_of(std::uint32_t device) const;
   // Fails where there is no process; then nothing is left of the attempt but the grant.
   [[nodiscard]] Status start_process(serve::StartGpulet& order);
   [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet, std::uint32_t device);
@@ -67,7 +86,9 @@ class GpuletProcesses {
   const net::asio::any_io_executor executor_;
   std::vector<HostedDevice> devices_;
   const Tell tell_;
+  const std::optional<ProxyUser> proxy_user_;
   ProxyPool pool_;
+  std::map<std::uint32_t, std::unique_ptr<DeviceProcess>> device_processes_;
   std::map<GpuletId, Running> running_;
   std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // gone: posted events have nobody to tell

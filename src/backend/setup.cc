@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "backend/gpu_devices.h"
+#include "gpulet/backend/gpu_devices.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "gpulet/partition/drivers/simulated.h"
 #include "gpulet/profile/store.h"
@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kSimulated = "simulated";
 constexpr std::string_view kMps = "mps";
+constexpr std::string_view kGreen = "green";
 constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 
 // The cores of the device `number` of those that `described` stands for: its own run of the list,
@@ -26,23 +27,30 @@ std::vector<std::uint32_t> cores_of(const config::DeviceConfig& described, std::
   return {begin, begin + static_cast<std::ptrdiff_t>(each)};
 }
 
-// Also what the device is like, as far as only its driver knows.
+bool is_gpu(const config::DeviceConfig& described) {
+  return described.partitioning == kMps || described.partitioning == kGreen;
+}
+
+// Also what the device is like, as far as only its driver knows, and which GPU it is.
 Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
     const config::DeviceConfig& described, std::uint32_t number, GpuDevices& gpus,
-    schedule::Device& device) {
+    schedule::Device& device, std::string& gpu) {
   if (described.partitioning == kSimulated) return partition::make_simulated_driver();
   if (described.partitioning == "cpu_quota") {
     return partition::make_cpu_quota_driver(cores_of(described, number));
   }
-  if (described.partitioning == kMps) {
-    auto made = gpus.make_mps(described, number);
+  if (is_gpu(described)) {
+    auto made = described.partitioning == kGreen ? gpus.make_green(described, number)
+                                                 : gpus.make_mps(described, number);
     if (!made.ok()) return made.status();
     device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesOfMegabyte;
+    gpu = made.value().uuid;
     return std::move(made).value().driver;
   }
   return Status(StatusCode::invalid, "this backend cannot divide devices by \"" +
                                          described.partitioning +
-                                         "\"; it knows \"cpu_quota\", \"mps\" and \"simulated\"");
+                                         "\"; it knows \"cpu_quota\", \"green\", \"mps\" and "
+                                         "\"simulated\"");
 }
 
 Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
@@ -69,7 +77,7 @@ struct Devices {
 // What a machine may lack without being wrong: its driver, a GPU, the daemon that divides it.
 bool may_be_absent(const config::DeviceConfig& described, const Status& why) {
   const bool missing = why.code() == StatusCode::unavailable || why.code() == StatusCode::not_found;
-  return described.partitioning == kMps && missing;
+  return is_gpu(described) && missing;
 }
 
 Result<Devices> make_devices(const config::BackendConfig& config, const GpuPlaces& places) {
@@ -84,7 +92,8 @@ Result<Devices> make_devices(const config::BackendConfig& config, const GpuPlace
       const auto where =
           "device " + std::to_string(offer->key.device) + " (" + described.type + ")";
       if (!program.ok()) return program.status().within(where);
-      auto driver = make_driver(described, number, gpus, *offer);
+      std::string gpu;
+      auto driver = make_driver(described, number, gpus, *offer, gpu);
       if (!driver.ok()) {
         const auto why = driver.status().within(where);
         if (!may_be_absent(described, why)) return why;
@@ -94,7 +103,8 @@ Result<Devices> make_devices(const config::BackendConfig& config, const GpuPlace
       }
       HostedDevice device{{*offer, driver.value()->mechanism(), driver.value()->traits()},
                           std::move(driver).value(),
-                          program.value()};
+                          program.value(),
+                          std::move(gpu)};
       device.offer.device.key.device = static_cast<std::uint32_t>(devices.present.size());
       devices.present.push_back(std::move(device));
     }
@@ -145,7 +155,8 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& p
                std::move(profiles),
                std::move(proxy_user).value(),
                std::move(tls).value(),
-               std::move(absent)};
+               std::move(absent),
+               {.nvml = places.nvml, .every = places.look_every}};
 }
 
 }  // namespace gpulet::backend

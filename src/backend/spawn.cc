@@ -207,6 +207,12 @@ Result<pid_t> spawn(const SpawnOptions& options) {
   return process;
 }
 
+const std::map<std::string, std::string>& environment_of_nobody() {
+  static const std::map<std::string, std::string> environment{
+      {"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}, {"MKL_NUM_THREADS", "1"}};
+  return environment;
+}
+
 void raise_priority(pid_t process) {
   const int nice = own_nice();
   std::error_code error;

@@ -30,6 +30,11 @@ struct SpawnOptions {
 // where `user` may look. Fails with not_found or unavailable, naming the program and the user.
 [[nodiscard]] Result<pid_t> spawn(const SpawnOptions& options);
 
+// What every proxy starts with on top. Numeric libraries make their threads when the program
+// starts; a share may allow it more than one thread later, by the environment that comes with its
+// models.
+[[nodiscard]] const std::map<std::string, std::string>& environment_of_nobody();
+
 // Gives a process that was started in the background the priority of this one.
 void raise_priority(pid_t process);
 

@@ -61,9 +61,25 @@ std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least
 
 namespace {
 
+Numerics read_numerics(const JsonCursor& model) {
+  static constexpr Precision kPrecisions[] = {Precision::full, Precision::half,
+                                              Precision::bfloat16};
+  Numerics numerics;
+  if (const auto precision = model.find("precision")) {
+    std::vector<std::string_view> names;
+    for (const Precision known : kPrecisions) names.push_back(to_string(known));
+    numerics.precision = kPrecisions[precision->choice(names)];
+  }
+  if (const auto format = model.find("memory_format"))
+    numerics.channels_last = format->choice({"contiguous", "channels_last"}) == 1;
+  if (const auto error = model.find("largest_error"))
+    numerics.largest_error = error->number(between(0, 1));
+  return numerics;
+}
+
 ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& file) {
-  cursor.allow_keys(
-      {"name", "file", "inputs", "outputs", "slo_ms", "rate", "max_batch", "memory_mb"});
+  cursor.allow_keys({"name", "file", "inputs", "outputs", "slo_ms", "rate", "max_batch",
+                     "memory_mb", "precision", "memory_format", "largest_error"});
   ModelConfig model;
   model.name = cursor.required("name").name();
   model.file =
@@ -74,6 +90,7 @@ ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& fi
   if (const auto rate = cursor.find("rate")) model.rate = rate->number(at_least(0));
   if (const auto batch = cursor.find("max_batch")) model.max_batch = batch->count(1, kLargestBatch);
   if (const auto memory = cursor.find("memory_mb")) model.memory_mb = memory->number(above(0));
+  model.numerics = read_numerics(cursor);
   return model;
 }
 

@@ -145,7 +145,7 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
                         [&](const auto& model) { return model.file == entry.first; });
   });
   if (const Status read = read_profiles(); !read.ok()) return read;
-  loaded.catalogue.profiles = profiles_;
+  loaded.catalogue.profiles = with_memory_of(wanted);
   loaded.catalogue.interference = interference_;
   for (const config::ApplicationConfig& graph : serving.applications) {
     auto application = serve::make_application(graph, loaded.catalogue.models, *profiles_);
@@ -170,6 +170,7 @@ Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& mo
   served.slo_ms = model.slo_ms;
   served.configured_rate = model.rate;
   served.max_batch = model.max_batch;
+  served.numerics = model.numerics;
   Result<serve::ServedModel> sized = serve::with_sizes(std::move(served));
   return sized.ok() ? std::move(sized) : sized.status().within(config_.models.string());
 }
@@ -205,6 +206,29 @@ Status CatalogueLoader::read_profiles() {
       std::make_shared<const profile::InterferenceSet>(std::move(chosen.value().models));
   profile_looks_ = std::move(looks);
   return {};
+}
+
+// What the models file says of a model's memory counts before what was measured.
+std::shared_ptr<const profile::ProfileSet> CatalogueLoader::with_memory_of(
+    const std::vector<config::ModelConfig>& models) {
+  std::map<std::string, double> told_mb;
+  for (const config::ModelConfig& model : models) {
+    if (model.memory_mb) told_mb[model.name] = *model.memory_mb;
+  }
+  if (told_mb.empty()) return profiles_;
+  if (profiles_told_ != nullptr && told_of_ == profiles_ && told_mb == told_mb_)
+    return profiles_told_;  // the same object: nothing has changed
+  profile::ProfileSet set = *profiles_;
+  for (auto& [type, profile] : set) {
+    for (const auto& [name, megabytes] : told_mb) {
+      const auto measured = profile.models.find(name);
+      if (measured != profile.models.end()) measured->second.memory_mb = megabytes;
+    }
+  }
+  profiles_told_ = std::make_shared<const profile::ProfileSet>(std::move(set));
+  told_of_ = profiles_;
+  told_mb_ = std::move(told_mb);
+  return profiles_told_;
 }
 
 std::map<std::filesystem::path, std::set<std::string>> CatalogueLoader::watched() const {

@@ -68,6 +68,8 @@ class CatalogueLoader {
   [[nodiscard]] Result<serve::ServedModel> served(const config::ModelConfig& model);
   [[nodiscard]] Result<std::string> hash_of(const std::filesystem::path& file);
   [[nodiscard]] Status read_profiles();
+  [[nodiscard]] std::shared_ptr<const profile::ProfileSet> with_memory_of(
+      const std::vector<config::ModelConfig>& models);
 
   config::FrontendConfig config_;
   ByHand by_hand_;
@@ -75,6 +77,10 @@ class CatalogueLoader {
   std::map<std::filesystem::path, Look> profile_looks_;
   std::shared_ptr<const profile::ProfileSet> profiles_;
   std::shared_ptr<const profile::InterferenceSet> interference_;
+  // The last answer of with_memory_of(), and to what.
+  std::shared_ptr<const profile::ProfileSet> profiles_told_;
+  std::shared_ptr<const profile::ProfileSet> told_of_;
+  std::map<std::string, double> told_mb_;
 };
 
 }  // namespace gpulet::frontend

@@ -80,6 +80,7 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
                        {"traits", traits_of(offer.traits)},
                        {"memory_mb", offer.device.memory_mb},
                        {"planned_memory_mb", planned_memory_mb(status, offer.device.key)},
+                       {"fault", offer.fault.message()},
                        {"gpulets", std::move(gpulets)}});
   }
   return {{"name", backend.node}, {"devices", std::move(devices)}};

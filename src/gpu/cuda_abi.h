@@ -3,6 +3,8 @@
 // The aliases are named after the library's symbols; a "_v2" belongs to the symbol.
 #pragma once
 
+#include <cstddef>
+
 namespace gpulet::gpu::cuda_abi {
 
 using Return = int;          // CUresult
@@ -32,9 +34,11 @@ inline constexpr Return kInvalidResourceConfiguration = 915;
 
 inline constexpr int kAttributeMultiprocessors = 16;
 inline constexpr int kAttributeComputeMajor = 75;
+inline constexpr int kAttributeMpsEnabled = 133;
 inline constexpr int kResourceTypeSm = 1;
 inline constexpr unsigned kGreenContextDefaultStream = 1;  // cuGreenCtxCreate requires it
 inline constexpr unsigned kStreamNonBlocking = 1;
+inline constexpr unsigned kRegisterPortable = 1;  // for all contexts
 
 struct Uuid {
   unsigned char bytes[16];
@@ -70,7 +74,9 @@ using CuDevicePrimaryCtxRelease = Return(Device);  // _v2
 using CuCtxPushCurrent = Return(Context);          // _v2
 using CuCtxPopCurrent = Return(Context*);          // _v2
 using CuStreamCreate = Return(Stream*, unsigned);
-using CuStreamDestroy = Return(Stream);  // _v2
+using CuStreamDestroy = Return(Stream);                          // _v2
+using CuMemHostRegister = Return(void*, std::size_t, unsigned);  // _v2
+using CuMemHostUnregister = Return(void*);
 // Since 12.4.
 using CuDeviceGetDevResource = Return(Device, Resource*, int);
 using CuDevSmResourceSplitByCount = Return(Resource*, unsigned*, const Resource*, Resource*,

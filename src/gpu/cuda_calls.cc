@@ -66,6 +66,8 @@ Status CudaCalls::find_functions() {
   symbols.require("cuCtxPopCurrent_v2", context_pop_current);
   symbols.require("cuStreamCreate", stream_create);
   symbols.require("cuStreamDestroy_v2", stream_destroy);
+  symbols.require("cuMemHostRegister_v2", memory_register);
+  symbols.require("cuMemHostUnregister", memory_unregister);
   return symbols.status();
 }
 
@@ -135,7 +137,8 @@ Result<std::shared_ptr<const PrimaryContext>> PrimaryContext::retain(
   if (const abi::Return code = calls->primary_context_retain(&context, device);
       code != abi::kSuccess)
     return calls->failure(code, "the GPU gives this process no context");
-  return std::shared_ptr<const PrimaryContext>(new PrimaryContext(std::move(calls), device));
+  return std::shared_ptr<const PrimaryContext>(
+      new PrimaryContext(std::move(calls), device, context));
 }
 
 PrimaryContext::~PrimaryContext() { (void)calls_->primary_context_release(device_); }

@@ -41,6 +41,8 @@ class CudaCalls {
   cuda_abi::CuCtxPopCurrent* context_pop_current = nullptr;
   cuda_abi::CuStreamCreate* stream_create = nullptr;
   cuda_abi::CuStreamDestroy* stream_destroy = nullptr;
+  cuda_abi::CuMemHostRegister* memory_register = nullptr;
+  cuda_abi::CuMemHostUnregister* memory_unregister = nullptr;
   // nullptr: the driver is older.
   cuda_abi::CuDeviceGetDevResource* device_get_resource = nullptr;
   cuda_abi::CuDevSmResourceSplitByCount* sm_resource_split_by_count = nullptr;
@@ -71,15 +73,19 @@ class PrimaryContext {
   [[nodiscard]] static Result<std::shared_ptr<const PrimaryContext>> retain(
       std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device);
   ~PrimaryContext();
+  // The same for as long as anybody retains it.
+  [[nodiscard]] cuda_abi::Context context() const { return context_; }
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;
 
  private:
-  PrimaryContext(std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device)
-      : calls_(std::move(calls)), device_(device) {}
+  PrimaryContext(std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device,
+                 cuda_abi::Context context)
+      : calls_(std::move(calls)), device_(device), context_(context) {}
 
   std::shared_ptr<const CudaCalls> calls_;
   cuda_abi::Device device_;
+  cuda_abi::Context context_;
 };
 
 }  // namespace gpulet::gpu

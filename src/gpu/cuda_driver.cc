@@ -81,6 +81,15 @@ Result<std::uint32_t> CudaDriver::number_of(const std::string& uuid) const {
                     " that CUDA shows it; look at CUDA_VISIBLE_DEVICES, and whether MIG is on");
 }
 
+Result<bool> CudaDriver::in_mps(std::uint32_t gpu) const {
+  const Result<abi::Device> device = calls_->device(gpu);
+  if (!device.ok()) return device.status();
+  const Result<std::uint32_t> enabled =
+      calls_->attribute(abi::kAttributeMpsEnabled, device.value());
+  if (!enabled.ok()) return enabled.status();
+  return enabled.value() != 0;
+}
+
 Result<std::uint32_t> CudaDriver::usable_sms(std::uint32_t gpu) const {
   const Result<abi::Device> device = calls_->device(gpu);
   if (!device.ok()) return device.status();

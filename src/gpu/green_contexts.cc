@@ -78,6 +78,23 @@ Result<CutDevice> cut_device(const CudaCalls& calls, std::uint32_t gpu) {
   return cut;
 }
 
+// Of a group, where so many blocks are free.
+Status check_size(const SmGroups& sizes, std::uint32_t sms, std::size_t free_blocks) {
+  const bool all = sms == sizes.sms;
+  if (!all && (sms == 0 || sms % sizes.step != 0)) {
+    return {StatusCode::invalid,
+            "a group cannot have " + std::to_string(sms) + " SMs; this GPU's have a multiple of " +
+                std::to_string(sizes.step) + " up to " + std::to_string(sizes.divisible) +
+                ", or all " + std::to_string(sizes.sms)};
+  }
+  const std::size_t free = free_blocks * sizes.step;
+  if (all ? free == sizes.divisible : sms <= free) return {};
+  return {StatusCode::overloaded, std::to_string(sms) + " SMs are not left; of the " +
+                                      std::to_string(sizes.divisible) +
+                                      " that this GPU has to divide, " +
+                                      std::to_string(sizes.divisible - free) + " are given away"};
+}
+
 }  // namespace
 
 class GreenStream::Handles {
@@ -146,6 +163,12 @@ void* GreenStream::stream() const { return handles_->stream; }
 
 class SmBlocks::Cut {
  public:
+  [[nodiscard]] Result<GreenStream> stream_of(std::vector<abi::Resource> resources) const {
+    auto handles = std::make_unique<GreenStream::Handles>(calls, primary);
+    if (Status made = handles->create(std::move(resources), device.device); !made.ok()) return made;
+    return GreenStream(std::move(handles));
+  }
+
   std::shared_ptr<const CudaCalls> calls;
   std::shared_ptr<const PrimaryContext> primary;
   CutDevice device;
@@ -160,35 +183,25 @@ std::uint32_t SmBlocks::count() const {
   return static_cast<std::uint32_t>(cut_->device.blocks.size());
 }
 
-Result<GreenStream> SmBlocks::stream_over(std::uint32_t first_block, std::uint32_t sms) const {
-  const CutDevice& cut = cut_->device;
-  const SmGroups& sizes = cut.sizes;
-  const bool all = sms == sizes.sms;
-  if (!all && (sms == 0 || sms % sizes.step != 0)) {
-    return Status(StatusCode::invalid, "a group cannot have " + std::to_string(sms) +
-                                           " SMs; this GPU's have a multiple of " +
-                                           std::to_string(sizes.step) + " up to " +
-                                           std::to_string(sizes.divisible) + ", or all " +
-                                           std::to_string(sizes.sms));
-  }
-  const std::uint64_t end = first_block + (std::uint64_t{sms} + sizes.step - 1) / sizes.step;
+Result<GreenStream> SmBlocks::stream_over(std::span<const std::uint32_t> blocks) const {
   std::vector<abi::Resource> resources;
-  if (all && first_block == 0) {
-    resources.push_back(cut.whole);
-  } else if (end <= count()) {
-    const auto first = cut.blocks.begin();
-    resources.assign(first + static_cast<std::ptrdiff_t>(first_block),
-                     first + static_cast<std::ptrdiff_t>(end));
-  } else {
-    return Status(StatusCode::overloaded,
-                  std::to_string(sms) + " SMs are not left; of the " +
-                      std::to_string(sizes.divisible) + " that this GPU has to divide, " +
-                      std::to_string(std::min(first_block, count()) * sizes.step) +
-                      " are given away");
+  std::vector<bool> taken(count(), false);
+  for (const std::uint32_t block : blocks) {
+    if (block >= count() || taken[block]) {
+      return Status(
+          StatusCode::invalid,
+          "a group cannot have block " + std::to_string(block) +
+              (block < count() ? " twice" : "; this GPU's SMs make " + std::to_string(count())));
+    }
+    taken[block] = true;
+    resources.push_back(cut_->device.blocks[block]);
   }
-  auto handles = std::make_unique<GreenStream::Handles>(cut_->calls, cut_->primary);
-  if (Status made = handles->create(std::move(resources), cut.device); !made.ok()) return made;
-  return GreenStream(std::move(handles));
+  if (resources.empty()) return Status(StatusCode::invalid, "a group cannot have no block");
+  return cut_->stream_of(std::move(resources));
+}
+
+Result<GreenStream> SmBlocks::stream_over_all() const {
+  return cut_->stream_of({cut_->device.whole});
 }
 
 Result<SmGroups> CudaDriver::sm_groups(std::uint32_t gpu) const {
@@ -211,15 +224,22 @@ Result<SmBlocks> CudaDriver::cut(std::uint32_t gpu) const {
 
 Result<std::vector<GreenStream>> CudaDriver::divide(std::uint32_t gpu,
                                                     const std::vector<std::uint32_t>& sms) const {
-  const Result<SmBlocks> blocks = cut(gpu);
-  if (!blocks.ok()) return blocks.status();
+  const Result<SmBlocks> cut_blocks = cut(gpu);
+  if (!cut_blocks.ok()) return cut_blocks.status();
+  const SmBlocks& blocks = cut_blocks.value();
+  std::vector<std::uint32_t> free(blocks.count());
+  std::iota(free.rbegin(), free.rend(), 0U);  // the lowest last
   std::vector<GreenStream> streams;
-  std::uint32_t first = 0;
   for (const std::uint32_t size : sms) {
-    Result<GreenStream> stream = blocks.value().stream_over(first, size);
+    if (Status fits = check_size(blocks.sizes(), size, free.size()); !fits.ok()) return fits;
+    const bool all = size == blocks.sizes().sms;
+    const std::size_t taken = all ? free.size() : size / blocks.sizes().step;
+    const std::vector<std::uint32_t> own(free.rbegin(),
+                                         free.rbegin() + static_cast<std::ptrdiff_t>(taken));
+    free.resize(free.size() - taken);
+    Result<GreenStream> stream = all ? blocks.stream_over_all() : blocks.stream_over(own);
     if (!stream.ok()) return stream.status();
     streams.push_back(std::move(stream).value());
-    first += std::max(1U, size / blocks.value().sizes().step);
   }
   return streams;
 }

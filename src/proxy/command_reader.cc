@@ -66,4 +66,9 @@ Result<std::optional<TimedCommand>> CommandReader::take() {
   return next;
 }
 
+bool CommandReader::peer_is_gone() {
+  const std::lock_guard lock(mutex_);
+  return closed_;
+}
+
 }  // namespace gpulet::proxy

@@ -35,6 +35,8 @@ class CommandReader {
   // is dropped then. Fails as read_command does, after all commands read before the failure were
   // taken.
   [[nodiscard]] Result<std::optional<TimedCommand>> take();
+  // It has closed the channel: nobody waits for an answer.
+  [[nodiscard]] bool peer_is_gone();
 
  private:
   void read_all(int control_fd);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpulet/core/status.h"
+#include "proxy/descriptor.h"
 
 namespace gpulet::proxy {
 
@@ -18,13 +19,9 @@ class ModelFile {
   // Names the open file for as long as this lives.
   [[nodiscard]] std::filesystem::path path() const;
 
-  ~ModelFile();
-  ModelFile(ModelFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ModelFile& operator=(ModelFile&&) = delete;
-
  private:
-  explicit ModelFile(int fd) : fd_(fd) {}
-  int fd_;
+  explicit ModelFile(Descriptor file) : file_(std::move(file)) {}
+  Descriptor file_;
 };
 
 }  // namespace gpulet::proxy

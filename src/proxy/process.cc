@@ -15,12 +15,14 @@
 #include <utility>
 
 #include "gpulet/proxy/proxy.h"
+#include "proxy/lanes.h"
 
 namespace gpulet::proxy {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: --control-fd N --memory-fd N [--files-fd N] (started by gpulet-backend)";
+    "usage: --control-fd N --memory-fd N [--files-fd N], or --lanes-fd N (started by "
+    "gpulet-backend)";
 
 std::optional<std::uint64_t> parse_number(std::string_view text) {
   std::uint64_t number = 0;
@@ -46,6 +48,18 @@ int fail(const Status& status, int exit_code) {
   return exit_code;
 }
 
+Status serve_all(const ProxyOptions& options, const Program& program, int exit_code_of_loss) {
+  if (options.lanes_fd < 0) return serve(options, program);
+  const LaneEvents events{
+      // The other lanes' calls may never return from a device that is lost: nobody waits for them.
+      .device_lost =
+          [exit_code_of_loss](const Status& why) {
+            ::_exit(fail(why.within("the device is lost"), exit_code_of_loss));
+          },
+      .lane_failed = [](const Status& why) { fail(why.within("a lane"), 0); }};
+  return serve_lanes({.lanes_fd = options.lanes_fd}, program, events);
+}
+
 }  // namespace
 
 Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
@@ -54,8 +68,8 @@ Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
     std::optional<std::uint64_t> value;
   };
   constexpr std::uint64_t kMostFd = std::numeric_limits<int>::max();
-  std::array<Argument, 3> known{Argument{"--control-fd", {}}, Argument{"--memory-fd", {}},
-                                Argument{"--files-fd", {}}};
+  std::array<Argument, 4> known{Argument{"--control-fd", {}}, Argument{"--memory-fd", {}},
+                                Argument{"--files-fd", {}}, Argument{"--lanes-fd", {}}};
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     const std::string_view name = arguments[i];
     auto argument = known.begin();
@@ -70,6 +84,12 @@ Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
                                              " must be followed by a descriptor's number; was '" +
                                              std::string(text) + "'");
     }
+  }
+  if (known[3].value) {
+    const bool alone = !known[0].value && !known[1].value && !known[2].value;
+    if (alone) return ProxyOptions{.lanes_fd = static_cast<int>(*known[3].value)};
+    return Status(StatusCode::invalid,
+                  std::string("--lanes-fd takes the place of the others; ") + kUsage);
   }
   for (const Argument& argument : std::span(known).first<2>()) {
     if (!argument.value)
@@ -91,7 +111,7 @@ int run(std::span<const char* const> arguments, const Program& program) {
   const Result<ProxyOptions> options = parse_arguments(arguments);
   if (!options.ok()) return fail(options.status(), kBadArguments);
   try {
-    const Status served = serve(options.value(), program);
+    const Status served = serve_all(options.value(), program, kFailed);
     return served.ok() ? 0 : fail(served, kFailed);
   } catch (const std::exception& error) {
     return fail({StatusCode::internal, error.what()}, kFailed);

@@ -1,13 +1,47 @@
-// gpulet-proxy-simulated: a gpulet's process on a simulated device.
+// gpulet-proxy-simulated: the process of one gpulet, or of several, on a simulated device.
 #include <memory>
 #include <span>
 
+#include "gpulet/executor/shared_device.h"
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/proxy/proxy.h"
 
+namespace {
+
+using namespace gpulet;
+
+// A lane takes as long as it is told, whatever its share: it is held to it.
+class SimulatedLane final : public executor::Executor {
+ public:
+  Result<partition::FoundShare> found_share() override {
+    return partition::FoundShare{.held = true};
+  }
+  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+    return simulated_.load(model);
+  }
+  Result<std::size_t> run(const executor::BatchToRun& batch) override {
+    return simulated_.run(batch);
+  }
+
+ private:
+  executor::SimulatedExecutor simulated_;
+};
+
+class SimulatedDevice final : public executor::SharedDevice {
+ public:
+  Result<std::unique_ptr<executor::Executor>> add_lane(Share /*share*/) override {
+    return std::unique_ptr<executor::Executor>(std::make_unique<SimulatedLane>());
+  }
+};
+
+}  // namespace
+
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
-  gpulet::proxy::Program program;
-  program.make_executor = [] { return std::make_unique<gpulet::executor::SimulatedExecutor>(); };
-  return gpulet::proxy::run(arguments.subspan(1), program);
+  proxy::Program program;
+  program.make_executor = [] { return std::make_unique<executor::SimulatedExecutor>(); };
+  program.make_shared_device = [] {
+    return Result<std::unique_ptr<executor::SharedDevice>>(std::make_unique<SimulatedDevice>());
+  };
+  return proxy::run(arguments.subspan(1), program);
 }

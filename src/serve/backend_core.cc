@@ -18,6 +18,7 @@ BackendCore::BackendCore(BackendCoreOptions options) : options_(std::move(option
     simulated_.emplace_back(offer.device.type, options_.profiles, options_.measured);
   }
   on_device_.resize(options_.devices.size());
+  device_faults_.resize(options_.devices.size());
 }
 
 void BackendCore::on(BackendEvent event, Time now, BackendEffects& effects) {
@@ -56,6 +57,7 @@ void BackendCore::on_event(FrontendConnected& /*event*/, Now now) {
   asked_for_.clear();
 
   Hello hello{options_.node, options_.devices, {}};
+  for (std::size_t i = 0; i < hello.devices.size(); ++i) hello.devices[i].fault = device_faults_[i];
   for (const auto& [id, gpulet] : gpulets_) {
     // A retiring one takes nothing any more; telling of it would only have it retired again.
     if (gpulet.phase() != GpuletPhase::retiring) hello.gpulets.push_back(gpulet.report());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gpulet/serve/backend_core.h"
+#include "gpulet/serve/served_model.h"
 
 namespace gpulet::serve {
 namespace {
@@ -111,6 +112,7 @@ Status BackendCore::check_device(const CreateGpulet& asked) const {
                                      std::to_string(options_.devices.size()) +
                                      " devices; asked for number " + std::to_string(asked.device)};
   }
+  if (const auto& fault = device_faults_[asked.device]; !fault.ok()) return fault;
   if (is_simulated(asked.device)) {
     for (const auto& model : asked.models) {
       auto possible = simulated_[asked.device].can_run(model.name, 1, asked.size);
@@ -157,7 +159,7 @@ LoadModels BackendCore::loading_order(const HostedGpulet& gpulet) const {
   auto order = gpulet.loading_order(files_);
   const auto& type = options_.devices[gpulet.device()].device.type;
   for (std::size_t i = 0; i < order.models.size(); ++i) {
-    const auto known = forms_.find({type, gpulet.models()[i].sha256});
+    const auto known = forms_.find({type, version_of(gpulet.models()[i])});
     if (known != forms_.end()) order.models[i].form = known->second;
   }
   return order;
@@ -167,7 +169,7 @@ void BackendCore::remember_forms(const HostedGpulet& gpulet,
                                  const std::vector<std::uint32_t>& forms) {
   const auto& type = options_.devices[gpulet.device()].device.type;
   for (std::size_t i = 0; i < std::min(forms.size(), gpulet.models().size()); ++i) {
-    forms_.insert_or_assign({type, gpulet.models()[i].sha256}, forms[i]);
+    forms_.insert_or_assign({type, version_of(gpulet.models()[i])}, forms[i]);
   }
 }
 
@@ -199,7 +201,7 @@ void BackendCore::start(HostedGpulet& gpulet, Now now) {
   plan_look(gpulet);
   now.effects.push_back(StartGpulet{gpulet.id(), gpulet.device(), gpulet.size(),
                                     loading_order(gpulet), gpulet.input_capacity(),
-                                    gpulet.output_capacity()});
+                                    gpulet.output_capacity(), gpulet.memory_mb()});
 }
 
 void BackendCore::on_event(ProxyStarted& event, Now now) {
@@ -254,13 +256,39 @@ void BackendCore::lose_device(const HostedGpulet& witness, const Status& why, No
     if (!all && gpulet != &witness) continue;
     if (!has_process(gpulet->phase()) || !gpulet->doomed.ok()) continue;
     gpulet->blameless = all;
-    kill(*gpulet, reason, now);
-    if (gpulet->phase() == GpuletPhase::ready) {
-      // Now, and not when the process has ended: what it held must not come back to it.
-      gpulet->told_restarting = true;
+    end_for_device(*gpulet, reason, now);
+  }
+}
+
+void BackendCore::end_for_device(HostedGpulet& gpulet, const Status& why, Now now) {
+  kill(gpulet, why, now);
+  if (gpulet.phase() == GpuletPhase::ready) {
+    // Now, and not when the process has ended: what it held must not come back to it.
+    gpulet.told_restarting = true;
+    tell(gpulet.report(), now);
+  }
+  answer_all_unavailable(gpulet, why, now);
+}
+
+void BackendCore::on_event(DeviceSeen& event, Now now) {
+  if (event.device >= device_faults_.size()) return;
+  Status& fault = device_faults_[event.device];
+  if (fault.ok() == event.fault.ok()) return;
+  fault = std::move(event.fault);
+  tell(DeviceReport{event.device, fault}, now);
+  for (HostedGpulet* gpulet : on_device_[event.device]) {
+    if (fault.ok()) {
+      if (gpulet->phase() != GpuletPhase::restarting) continue;
+      gpulet->restart_at = now.time;
+      plan_look(*gpulet);
+    } else if (gpulet->phase() == GpuletPhase::fetching) {
+      gpulet->status = fault;
+      gpulet->enter(GpuletPhase::failed, now.time);
       tell(gpulet->report(), now);
+    } else if (has_process(gpulet->phase()) && gpulet->doomed.ok()) {
+      gpulet->blameless = true;
+      end_for_device(*gpulet, fault, now);
     }
-    answer_all_unavailable(*gpulet, reason, now);
   }
 }
 
@@ -340,7 +368,7 @@ Time BackendCore::next_look(const HostedGpulet& gpulet) const {
   if (!gpulet.doomed.ok()) return kNever;  // its end will be told
   switch (gpulet.phase()) {
     case GpuletPhase::restarting:
-      return gpulet.restart_at;
+      return device_faults_[gpulet.device()].ok() ? gpulet.restart_at : kNever;
     case GpuletPhase::starting:
     case GpuletPhase::loading:
       return gpulet.phase_since() + options_.load_timeout;

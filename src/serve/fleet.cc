@@ -32,6 +32,18 @@ Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
   return {};
 }
 
+std::optional<schedule::DeviceKey> Fleet::device_seen(BackendId backend,
+                                                      const DeviceReport& report) {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return std::nullopt;
+  for (DeviceOffer& offer : found->second.devices) {
+    if (offer.device.key != schedule::DeviceKey{found->second.node, report.device}) continue;
+    offer.fault = report.fault;
+    return offer.device.key;
+  }
+  return std::nullopt;
+}
+
 void Fleet::leaving(BackendId backend) {
   const auto found = backends_.find(backend);
   if (found != backends_.end()) found->second.leaving = true;
@@ -39,7 +51,7 @@ void Fleet::leaving(BackendId backend) {
 
 bool Fleet::takes_gpulets(const schedule::DeviceKey& device) const {
   const auto backend = backend_of(device);
-  return backend && !backends_.at(*backend).leaving;
+  return backend && !backends_.at(*backend).leaving && offer_of(device)->fault.ok();
 }
 
 std::vector<GpuletId> Fleet::leave(BackendId backend) {
@@ -110,7 +122,9 @@ schedule::Cluster Fleet::cluster() const {
   schedule::Cluster cluster;
   for (const auto& [id, backend] : backends_) {
     if (backend.leaving) continue;
-    for (const DeviceOffer& offer : backend.devices) cluster.devices.push_back(offer.device);
+    for (const DeviceOffer& offer : backend.devices) {
+      if (offer.fault.ok()) cluster.devices.push_back(offer.device);
+    }
   }
   std::sort(cluster.devices.begin(), cluster.devices.end(),
             [](const schedule::Device& a, const schedule::Device& b) { return a.key < b.key; });

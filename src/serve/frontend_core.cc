@@ -98,7 +98,8 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
   gpulets_changed_ = true;
   const GpuletState before = known->state;
   const std::vector<schedule::LoadedModel> models = known->models;
-  const std::string where = known->device.node + "/" + std::to_string(known->device.device);
+  const schedule::DeviceKey device = known->device;
+  const std::string where = device.node + "/" + std::to_string(device.device);
   fleet_.report(backend, message);
 
   switch (message.state) {
@@ -130,7 +131,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
       if (message.state == GpuletState::failed) {
         retire_gpulet(message.id, effects);
         note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
-        if (fleet_.backends().at(backend).leaving) break;  // no fault of the models
+        if (!fleet_.takes_gpulets(device)) break;  // no fault of the models
         if (refuse_unproven(models, message.status, now, effects)) {
           if (on_its_way) cancel_rollout(effects);
         } else {
@@ -162,6 +163,24 @@ void FrontendCore::heard(BackendId backend, Leaving, Time now, FrontendEffects& 
   note(false, "node " + found->second.node + " is stopping: what it serves moves", now, effects);
   want_plan("node " + found->second.node + " is stopping");
   plan_urgent_ = true;
+}
+
+// Its gpulets restart when it is back, unless a plan that does without it has come by then.
+void FrontendCore::heard(BackendId backend, const DeviceReport& message, Time now,
+                         FrontendEffects& effects) {
+  const auto device = fleet_.device_seen(backend, message);
+  if (!device) return;
+  const std::string name = "device " + device->node + "/" + std::to_string(device->device);
+  const std::string text =
+      name + (message.fault.ok() ? " is back" : " is lost: " + message.fault.message());
+  note(!message.fault.ok(), text, now, effects);
+  want_plan(name + (message.fault.ok() ? " is back" : " is lost"));
+  plan_urgent_ = true;
+  if (message.fault.ok() || !rollout_) return;
+  gpulets_changed_ = true;
+  for (const auto& [id, gpulet] : fleet_.gpulets()) {
+    if (gpulet.device == *device) rollout_->lost(id);
+  }
 }
 
 void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time now,

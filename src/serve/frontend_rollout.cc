@@ -57,12 +57,27 @@ void FrontendCore::create_gpulet(GpuletId id, FrontendEffects& effects) {
     std::uint32_t max_batch = 1;
     while (max_batch < assignment.batch) max_batch *= 2;
     max_batch = std::max(assignment.batch, std::min(max_batch, model.max_batch));
-    create.models.push_back({model.name, model.sha256, model.inputs, model.outputs, max_batch});
+    create.models.push_back(
+        {model.name, model.sha256, model.inputs, model.outputs, max_batch, model.numerics});
     loaded.push_back({model.name, max_batch, version.id});
   }
   std::sort(loaded.begin(), loaded.end());
+  create.memory_mb = memory_needed_mb(planned);
   fleet_.created(create, planned.device, std::move(loaded));
   effects.emplace_back(TellBackend{*fleet_.backend_of(planned.device), std::move(create)});
+}
+
+// Of what was measured on that type of device; 0 where one of the models was not.
+double FrontendCore::memory_needed_mb(const schedule::PlannedGpulet& planned) const {
+  const auto profile = profiles_->find(fleet_.offer_of(planned.device)->device.type);
+  if (profile == profiles_->end()) return 0;
+  double sum_mb = 0;
+  for (const schedule::Assignment& assignment : planned.assignments) {
+    const profile::ModelProfile* const measured = profile->second.find(assignment.model);
+    if (measured == nullptr || !measured->memory_mb) return 0;
+    sum_mb += *measured->memory_mb;
+  }
+  return sum_mb;
 }
 
 void FrontendCore::retire_gpulet(GpuletId id, FrontendEffects& effects) {

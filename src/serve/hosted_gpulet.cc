@@ -37,8 +37,7 @@ Result<HostedGpulet> HostedGpulet::create(CreateGpulet asked, Time now) {
     const auto output = batch_bytes(model.outputs, model.max_batch);
     const auto sized = input.ok() ? output.status() : input.status();
     if (!sized.ok()) return sized.within("model '" + model.name + "'");
-    const Sizes sizes{input.value() / model.max_batch, model.max_batch,
-                      version_of(model.sha256, model.inputs, model.outputs)};
+    const Sizes sizes{input.value() / model.max_batch, model.max_batch, version_of(model)};
     if (!gpulet.sizes_.emplace(model.name, sizes).second) {
       return Status(StatusCode::invalid, "model '" + model.name + "' is named twice");
     }
@@ -101,7 +100,7 @@ LoadModels HostedGpulet::loading_order(const std::map<std::string, std::string>&
   for (const auto& model : asked_.models) {
     const auto file = files.find(model.sha256);
     order.models.push_back({model.name, file == files.end() ? std::string() : file->second,
-                            model.inputs, model.outputs, model.max_batch});
+                            model.inputs, model.outputs, model.max_batch, 0, model.numerics});
   }
   return order;
 }

@@ -1,8 +1,10 @@
 #include "gpulet/serve/served_model.h"
 
+#include <bit>
 #include <span>
 
 #include "gpulet/core/sha256.h"
+#include "gpulet/serve/messages.h"
 
 namespace gpulet::serve {
 namespace {
@@ -23,21 +25,33 @@ std::string to_text(const std::vector<TensorSpec>& tensors) {
   return text;
 }
 
+// Nothing for what a file without such a wish says.
+std::string to_text(const Numerics& numerics) {
+  if (numerics == Numerics{}) return {};
+  return '\n' + std::string(to_string(numerics.precision)) +
+         (numerics.channels_last ? " channels_last " : " contiguous ") +
+         std::to_string(std::bit_cast<std::uint64_t>(numerics.largest_error));
+}
+
 constexpr std::size_t kTensorDigits = 8;
 constexpr std::size_t kShortDigits = 12;
 
 }  // namespace
 
 std::string version_of(const std::string& sha256, const std::vector<TensorSpec>& inputs,
-                       const std::vector<TensorSpec>& outputs) {
+                       const std::vector<TensorSpec>& outputs, const Numerics& numerics) {
   Sha256 hash;
-  const std::string text = to_text(inputs) + '\n' + to_text(outputs);
+  const std::string text = to_text(inputs) + '\n' + to_text(outputs) + to_text(numerics);
   hash.update(std::as_bytes(std::span(text)));
   return sha256 + '-' + hash.finish().substr(0, kTensorDigits);
 }
 
 std::string version_of(const ServedModel& model) {
-  return version_of(model.sha256, model.inputs, model.outputs);
+  return version_of(model.sha256, model.inputs, model.outputs, model.numerics);
+}
+
+std::string version_of(const ModelToServe& model) {
+  return version_of(model.sha256, model.inputs, model.outputs, model.numerics);
 }
 
 std::string short_version(const std::string& version) { return version.substr(0, kShortDigits); }

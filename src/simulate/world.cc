@@ -238,6 +238,10 @@ bool World::kill_a_proxy(const std::string& name) {
   return true;
 }
 
+void World::see_device(const std::string& name, std::uint32_t device, Status fault) {
+  feed_node(index_of(name), DeviceSeen{device, std::move(fault)});
+}
+
 void World::arrive(NodeIndex index, BackendCommand& command) {
   if (auto* batch = std::get_if<Batch>(&command)) {
     if (!batch->inputs.empty()) {

@@ -14,7 +14,7 @@ namespace {
 
 // Far beyond what any model needs on a slow core: only a process that hangs reaches them.
 constexpr Duration kLoadTimeout = std::chrono::minutes(10);
-constexpr Duration kBatchTimeout = std::chrono::minutes(2);
+constexpr Duration kStopTimeout = std::chrono::seconds(10);
 
 constexpr std::uint64_t kInputSeed = 1;
 
@@ -52,9 +52,8 @@ Status BlockingLoop::wait(const std::function<bool()>& done, Duration timeout,
 }
 
 Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
-    BlockingLoop& loop, const std::filesystem::path& program,
-    const std::map<std::string, std::string>& environment, const config::ModelConfig& model,
-    std::uint32_t largest_batch) {
+    BlockingLoop& loop, ProxySource& source, const std::map<std::string, std::string>& environment,
+    const config::ModelConfig& model, std::uint32_t largest_batch, std::function<bool(pid_t)> end) {
   const auto inputs = load::random_inputs(model.inputs, kInputSeed);
   if (!inputs.ok()) return inputs.status();
   const auto output_bytes = byte_size(model.outputs);
@@ -73,7 +72,8 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
     self->ran_.push_back({std::chrono::steady_clock::now(), std::move(ran)});
   };
   callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
-  auto process = backend::ProxyProcess::start(loop.executor(), {program}, std::move(callbacks));
+  callbacks.end = std::move(end);
+  auto process = source.make(std::move(callbacks));
   if (!process.ok()) return process.status();
   proxy->process_ = std::move(process).value();
   return proxy;
@@ -87,10 +87,10 @@ Status MeasuredProxy::wait(const std::function<bool()>& done, Duration timeout,
   return {StatusCode::unavailable, "the proxy ended during " + what + ": " + how};
 }
 
-Result<std::uint64_t> MeasuredProxy::load() {
+Result<serve::ProxyReady> MeasuredProxy::load() {
   serve::LoadModels models;
-  models.models.push_back(
-      {model_.name, model_.file.string(), model_.inputs, model_.outputs, largest_batch_});
+  models.models.push_back({model_.name, model_.file.string(), model_.inputs, model_.outputs,
+                           largest_batch_, 0, model_.numerics});
   models.environment = environment_;
   if (Status sent = process_->load(std::move(models), slots_); !sent.ok()) return sent;
   if (Status waited = wait([this] { return ready_.has_value(); }, kLoadTimeout, "loading");
@@ -98,7 +98,12 @@ Result<std::uint64_t> MeasuredProxy::load() {
     return waited;
   }
   if (!ready_->status.ok()) return ready_->status;
-  return ready_->memory_bytes;
+  return *ready_;
+}
+
+Status MeasuredProxy::stop() {
+  process_->stop(kStopTimeout);
+  return loop_.wait([this] { return ended_.has_value(); }, 2 * kStopTimeout, "the proxy's end");
 }
 
 Status MeasuredProxy::submit(std::uint32_t batch) {

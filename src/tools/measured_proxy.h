@@ -1,4 +1,4 @@
-// A proxy process with one model, fed with batches to find out how long they take.
+// A proxy with one model, fed with batches to find out how long they take.
 //
 // Every call blocks until its answer is there. One thread, which must outlive the process.
 #pragma once
@@ -8,20 +8,20 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "gpulet/backend/proxy_process.h"
+#include "gpulet/backend/proxy.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/serve/messages.h"
+#include "tools/proxy_source.h"
 
 namespace gpulet::tools {
 
@@ -44,16 +44,19 @@ class BlockingLoop {
 
 class MeasuredProxy {
  public:
-  // Starts the program, for batches up to `largest_batch` and that environment.
+  // Made by the source, for batches up to `largest_batch` and that environment. `end` as in
+  // backend::ProxyCallbacks; may be empty.
   [[nodiscard]] static Result<std::unique_ptr<MeasuredProxy>> start(
-      BlockingLoop& loop, const std::filesystem::path& program,
+      BlockingLoop& loop, ProxySource& source,
       const std::map<std::string, std::string>& environment, const config::ModelConfig& model,
-      std::uint32_t largest_batch);
+      std::uint32_t largest_batch, std::function<bool(pid_t)> end = {});
 
   [[nodiscard]] pid_t pid() const { return process_->pid(); }
 
-  // Loads and warms the model; the resident memory then, in bytes.
-  [[nodiscard]] Result<std::uint64_t> load();
+  // Loads and warms the model.
+  [[nodiscard]] Result<serve::ProxyReady> load();
+  // Lets it end by itself, as a process that holds a share of a GPU should.
+  [[nodiscard]] Status stop();
 
   // A batch that ran.
   struct Answer {
@@ -61,10 +64,14 @@ class MeasuredProxy {
     Duration executed{};                       // what the proxy measured
   };
   static constexpr std::uint32_t kInFlight = 2;  // as in serving: one runs, one waits
+  // Far beyond what any model needs on a slow core: only a process that hangs reaches it.
+  static constexpr Duration kBatchTimeout = std::chrono::minutes(2);
   // Sends a batch of random inputs. REQUIRES: fewer than kInFlight are on their way.
   [[nodiscard]] Status submit(std::uint32_t batch);
   // The answer to the oldest batch on its way.
   [[nodiscard]] Result<Answer> next();
+  // Whether next() returns at once.
+  [[nodiscard]] bool has_next() const { return !ran_.empty() || ended_.has_value(); }
 
  private:
   MeasuredProxy(BlockingLoop& loop, const config::ModelConfig& model, std::uint32_t largest_batch,
@@ -88,7 +95,7 @@ class MeasuredProxy {
   };
   std::deque<Ran> ran_;  // answers that nobody asked for yet
   std::optional<Status> ended_;
-  std::unique_ptr<backend::ProxyProcess> process_;  // last: its callbacks write to the others
+  std::unique_ptr<backend::Proxy> process_;  // last: its callbacks write to the others
 };
 
 }  // namespace gpulet::tools

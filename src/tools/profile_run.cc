@@ -9,123 +9,145 @@
 #include <ostream>
 #include <utility>
 
-#include "gpulet/core/ids.h"
-#include "gpulet/load/percentile.h"
+#include "gpulet/gpu/nvml.h"
 #include "gpulet/partition/driver.h"
-#include "gpulet/partition/drivers/cpu_quota.h"
+#include "tools/clock_watch.h"
+#include "tools/held_share.h"
 #include "tools/measured_proxy.h"
+#include "tools/sustained_time.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
 namespace {
 
 constexpr std::size_t kFewestRuns = 3;
-constexpr int kWarmUpFraction = 10;  // a tenth of a cell's time
-// Several periods of the CPU bandwidth control (10 ms).
-constexpr Duration kBlock = std::chrono::milliseconds(50);
+constexpr int kWarmUpFraction = 10;   // a tenth of a cell's time
+constexpr int kLongestExtension = 5;  // times a cell's time, for its median to become steady
+constexpr int kLooksPerCell = 4;      // whether it is steady, in each of them
 constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 
 using Environment = std::map<std::string, std::string>;
 
-// A share of the device while somebody holds it. A driver knows a gpulet's share from grant() on,
-// so another share is another gpulet.
-class HeldShare {
- public:
-  // `last`: the id given last, for all shares of the driver.
-  HeldShare(partition::PartitionDriver& driver, GpuletId& last) : driver_(driver), last_(last) {}
-  ~HeldShare() { driver_.release(gpulet_); }
-  HeldShare(const HeldShare&) = delete;
-  HeldShare& operator=(const HeldShare&) = delete;
-
-  // Lets go of the share held before.
-  [[nodiscard]] Result<partition::Grant> grant(Share share) {
-    driver_.release(gpulet_);
-    gpulet_ = GpuletId{++last_.value};
-    return driver_.grant(gpulet_, share);
+// Of the file that libraries of Python's torch have beside them: __version__ = '2.8.0+cu128'.
+std::string version_in(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  while (std::getline(stream, line)) {
+    const std::size_t from = line.find('\'');
+    const std::size_t to = line.rfind('\'');
+    if (line.starts_with("__version__") && to > from) return line.substr(from + 1, to - from - 1);
   }
-  [[nodiscard]] Status attach(pid_t process) { return driver_.attach(gpulet_, process); }
-  [[nodiscard]] Status activate() { return driver_.activate(gpulet_); }
-
- private:
-  partition::PartitionDriver& driver_;
-  GpuletId& last_;
-  GpuletId gpulet_;
-};
-
-// What one batch costs a gpulet that has always one more to run. REQUIRES: not empty. A batch
-// shorter than a quota's slice mostly runs at full speed whatever the share is, and every few
-// batches the process stands still for the rest of the period: the median of single batches would
-// promise a 20 % gpulet the rate of a whole core. So batches are averaged over blocks of several
-// periods (one batch, where it is that long), and the median is that of the blocks, which a
-// disturbance of the machine does not move.
-double sustained_ms(const std::vector<Duration>& intervals) {
-  load::Samples blocks_ms;
-  Duration block{};
-  int batches = 0;
-  for (const Duration interval : intervals) {
-    block += interval;
-    ++batches;
-    if (block < kBlock) continue;
-    blocks_ms.add(to_ms(block) / batches);
-    block = {};
-    batches = 0;
-  }
-  // All together were shorter than a block.
-  if (blocks_ms.size() == 0) blocks_ms.add(to_ms(block) / batches);
-  return blocks_ms.percentile(50).value();
+  return {};
 }
 
-// The file name of the LibTorch that a process has mapped.
+// Which LibTorch a process has mapped: the name of its file, which ends in the version where a
+// distribution made it, or what is written beside it.
 std::string libtorch_of(pid_t process) {
   std::ifstream maps("/proc/" + std::to_string(process) + "/maps");
   std::string line;
   while (std::getline(maps, line)) {
     const std::size_t at = line.find("/libtorch_cpu.so");
-    if (at != std::string::npos) return line.substr(at + 1);
+    if (at == std::string::npos) continue;
+    const std::filesystem::path library = line.substr(line.find('/'));
+    const std::string version = version_in(library.parent_path().parent_path() / "version.py");
+    return version.empty() ? library.filename().string() : version;
   }
   return {};
 }
 
+// What a GPU has left; nothing of a CPU device, or where NVML does not tell.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::string gpu) : gpu_(std::move(gpu)) {
+    if (gpu_.empty()) return;
+    auto nvml = gpu::Nvml::load();
+    if (nvml.ok()) nvml_.emplace(std::move(nvml).value());
+  }
+  [[nodiscard]] std::optional<std::uint64_t> free_bytes() const {
+    if (!nvml_) return std::nullopt;
+    const auto memory = nvml_->memory(gpu_);
+    if (!memory.ok()) return std::nullopt;
+    return memory.value().free_bytes;
+  }
+
+ private:
+  const std::string gpu_;
+  std::optional<gpu::Nvml> nvml_;
+};
+
 class Sweep {
  public:
-  Sweep(const ProfileRunOptions& options, partition::PartitionDriver& driver,
-        std::ostream& progress)
-      : options_(options), driver_(driver), progress_(progress) {}
+  Sweep(const ProfileRunOptions& options, MeasuredDevice& device, std::ostream& progress)
+      : options_(options),
+        device_(device),
+        progress_(progress),
+        device_memory_(device.gpu),
+        source_(loop_.executor(), options.proxy, device.lanes) {
+    if (!device.gpu.empty()) clocks_.emplace(device.gpu);
+  }
 
   [[nodiscard]] Result<profile::ModelProfile> measure_model(const config::ModelConfig& model);
-  [[nodiscard]] const std::string& libtorch() const { return libtorch_; }
+  [[nodiscard]] profile::Provenance found() const;
 
  private:
   struct Measured {
+    std::string model;
     std::vector<profile::LatencySample> samples;
-    double memory_mb = 0;
+    std::optional<double> memory_mb;
   };
-  // All these sizes, whose processes start with the same environment, in one process.
-  [[nodiscard]] Status measure_sizes(const config::ModelConfig& model,
-                                     const Environment& environment,
-                                     const std::vector<Share>& sizes, Measured& measured);
+  // Sizes whose processes start with the same environment, the largest first.
+  struct SizeGroup {
+    Environment environment;
+    std::vector<Share> sizes;
+  };
+  // All sizes of a group in one process.
+  [[nodiscard]] Status measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
+                                     Measured& measured);
+  // Starts and loads; tells of the load, and keeps what it found.
+  [[nodiscard]] Result<std::unique_ptr<MeasuredProxy>> load_proxy(HeldShare& share,
+                                                                  const config::ModelConfig& model,
+                                                                  const SizeGroup& group,
+                                                                  Measured& measured);
   [[nodiscard]] Status measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
                                     Share size, Measured& measured);
   // False where a batch takes longer than is useful.
   [[nodiscard]] Result<bool> warm_up(MeasuredProxy& proxy, std::uint32_t batch);
   // Times from one answer to the next, while the next batch waits already.
-  [[nodiscard]] Result<std::vector<Duration>> intervals_of(MeasuredProxy& proxy,
-                                                           std::uint32_t batch);
+  [[nodiscard]] Result<SustainedTime> time_of(MeasuredProxy& proxy, std::uint32_t batch);
+  [[nodiscard]] bool is_enough(const SustainedTime& time, Duration& next_look) const;
   // Empty where a batch takes longer than is useful.
-  [[nodiscard]] Result<std::optional<profile::LatencySample>> measure_cell(MeasuredProxy& proxy,
-                                                                           std::uint32_t batch,
-                                                                           Share size,
-                                                                           bool smallest);
-  // Sizes by the environment that the driver gives their processes.
-  [[nodiscard]] Result<std::map<Environment, std::vector<Share>>> group_sizes();
+  [[nodiscard]] Result<std::optional<SustainedTime>> measure_cell(MeasuredProxy& proxy,
+                                                                  std::uint32_t batch,
+                                                                  bool smallest);
+  [[nodiscard]] Result<std::vector<SizeGroup>> group_sizes();
   [[nodiscard]] std::vector<std::uint32_t> batches_of(const config::ModelConfig& model) const;
 
   const ProfileRunOptions& options_;
-  partition::PartitionDriver& driver_;
+  MeasuredDevice& device_;
   std::ostream& progress_;
+  const DeviceMemory device_memory_;
+  std::optional<ClockWatch> clocks_;
+  BlockingLoop loop_;  // a signal is waited for all the time: a daemon may have to end
+  ProxySource source_;
   GpuletId last_gpulet_;
   std::string libtorch_;
+  std::map<Share, std::uint32_t> sms_;  // by size, where the device tells
+  std::string unsteady_;
 };
+
+profile::Provenance Sweep::found() const {
+  profile::Provenance found;
+  if (clocks_) found = clocks_->seen();
+  if (!libtorch_.empty()) found["libtorch"] = libtorch_;
+  if (!unsteady_.empty()) found["unsteady"] = unsteady_;
+  std::string sms;
+  for (const auto& [size, count] : sms_) {
+    sms +=
+        (sms.empty() ? "" : ", ") + std::to_string(size.percent) + " %: " + std::to_string(count);
+  }
+  if (!sms.empty()) found["sms_by_size"] = sms;
+  return found;
+}
 
 std::vector<std::uint32_t> Sweep::batches_of(const config::ModelConfig& model) const {
   std::vector<std::uint32_t> batches{options_.batches.front()};
@@ -135,25 +157,34 @@ std::vector<std::uint32_t> Sweep::batches_of(const config::ModelConfig& model) c
   return batches;
 }
 
-Result<std::map<Environment, std::vector<Share>>> Sweep::group_sizes() {
-  std::map<Environment, std::vector<Share>> groups;
-  HeldShare share(driver_, last_gpulet_);
-  for (const Share size : options_.sizes) {
+Result<std::vector<Sweep::SizeGroup>> Sweep::group_sizes() {
+  std::vector<Share> sizes = options_.sizes;
+  // The largest first: what is too slow there need not be tried on less.
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  std::vector<SizeGroup> groups;
+  HeldShare share(*device_.driver, last_gpulet_);
+  for (const Share size : sizes) {
     auto grant = share.grant(size);
     if (!grant.ok()) return grant.status();
-    groups[grant.value().environment].push_back(size);
+    Environment& environment = grant.value().environment;
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const SizeGroup& group) {
+      return group.environment == environment;
+    });
+    if (same != groups.end()) {
+      same->sizes.push_back(size);
+    } else {
+      groups.push_back({std::move(environment), {size}});
+    }
   }
-  // The largest first: what is too slow there need not be tried on less.
-  for (auto& [environment, sizes] : groups) std::sort(sizes.begin(), sizes.end(), std::greater<>());
   return groups;
 }
 
 Result<profile::ModelProfile> Sweep::measure_model(const config::ModelConfig& model) {
-  auto groups = group_sizes();
+  const auto groups = group_sizes();
   if (!groups.ok()) return groups.status();
-  Measured measured;
-  for (const auto& [environment, sizes] : groups.value()) {
-    Status status = measure_sizes(model, environment, sizes, measured);
+  Measured measured{model.name, {}, std::nullopt};
+  for (const SizeGroup& group : groups.value()) {
+    Status status = measure_sizes(model, group, measured);
     if (!status.ok()) return status;
   }
   auto table = profile::LatencyTable::create(std::move(measured.samples));
@@ -161,33 +192,51 @@ Result<profile::ModelProfile> Sweep::measure_model(const config::ModelConfig& mo
   return profile::ModelProfile{std::move(table).value(), {}, measured.memory_mb};
 }
 
-Status Sweep::measure_sizes(const config::ModelConfig& model, const Environment& environment,
-                            const std::vector<Share>& sizes, Measured& measured) {
-  const std::vector<std::uint32_t> batches = batches_of(model);
-  HeldShare share(driver_, last_gpulet_);  // outlives the process
-  auto granted = share.grant(sizes.front());
-  if (!granted.ok()) return granted.status();
-  BlockingLoop loop;  // outlives the process, and serves no other
-  auto started = MeasuredProxy::start(loop, options_.proxy, environment, model, batches.back());
+Result<std::unique_ptr<MeasuredProxy>> Sweep::load_proxy(HeldShare& share,
+                                                         const config::ModelConfig& model,
+                                                         const SizeGroup& group,
+                                                         Measured& measured) {
+  const auto free_before = device_memory_.free_bytes();
+  auto started =
+      MeasuredProxy::start(loop_, source_, group.environment, model, batches_of(model).back(),
+                           [&share](pid_t process) { return share.end(process); });
   if (!started.ok()) return started.status();
   MeasuredProxy& proxy = *started.value();
   if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;
   progress_ << "  loading ..." << std::flush;
-  const auto memory_bytes = proxy.load();
-  progress_ << (memory_bytes.ok() ? " loaded" : " failed") << '\n' << std::flush;
-  if (!memory_bytes.ok()) return memory_bytes.status();
-  measured.memory_mb =
-      std::max(measured.memory_mb, static_cast<double>(memory_bytes.value()) / kBytesPerMegabyte);
-  libtorch_ = libtorch_of(proxy.pid());
+  const auto ready = proxy.load();
+  progress_ << (ready.ok() ? " loaded" : " failed") << '\n' << std::flush;
+  if (!ready.ok()) return ready.status();
 
-  for (const Share size : sizes) {
+  auto bytes = std::optional(ready.value().memory_bytes);
+  if (const auto free_now = device_memory_.free_bytes(); free_before && free_now) {
+    bytes = *free_before > *free_now ? std::optional(*free_before - *free_now) : std::nullopt;
+  }
+  if (bytes) {
+    measured.memory_mb =
+        std::max(measured.memory_mb.value_or(0), static_cast<double>(*bytes) / kBytesPerMegabyte);
+  }
+  if (ready.value().found.sms > 0) sms_[group.sizes.front()] = ready.value().found.sms;
+  libtorch_ = libtorch_of(proxy.pid());
+  return started;
+}
+
+Status Sweep::measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
+                            Measured& measured) {
+  HeldShare share(*device_.driver, last_gpulet_);  // outlives the process
+  auto granted = share.grant(group.sizes.front());
+  if (!granted.ok()) return granted.status();
+  const auto loaded = load_proxy(share, model, group, measured);
+  if (!loaded.ok()) return loaded.status();
+  MeasuredProxy& proxy = *loaded.value();
+  for (const Share size : group.sizes) {
     if (auto moved = share.grant(size); !moved.ok()) return moved.status();
     Status status = share.attach(proxy.pid());
     if (status.ok()) status = share.activate();
-    if (status.ok()) status = measure_size(proxy, batches, size, measured);
+    if (status.ok()) status = measure_size(proxy, batches_of(model), size, measured);
     if (!status.ok()) return status.within(std::to_string(size.percent) + " %");
   }
-  return {};
+  return proxy.stop();
 }
 
 Status Sweep::measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t>& batches,
@@ -195,13 +244,22 @@ Status Sweep::measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t
   progress_ << "  " << size.percent << " %:" << std::flush;
   Status status;
   for (const std::uint32_t batch : batches) {
-    const auto sample = measure_cell(proxy, batch, size, batch == batches.front());
-    status = sample.status();
-    if (!status.ok() || !sample.value()) break;
-    measured.samples.push_back(*sample.value());
-    progress_ << "  " << batch << ": " << shortest(sample.value()->latency_ms, 2) << " ms"
+    const auto time = measure_cell(proxy, batch, batch == batches.front());
+    status = time.status();
+    if (!status.ok() || !time.value()) break;
+    const double latency_ms = time.value()->median_ms();
+    const bool steady = time.value()->spread() <= device_.steady;
+    measured.samples.push_back({.batch = batch,
+                                .share = size,
+                                .latency_ms = latency_ms,
+                                .p99_ms = time.value()->p99_ms()});
+    progress_ << "  " << batch << ": " << (steady ? "" : "~") << shortest(latency_ms, 2) << " ms"
               << std::flush;
-    if (from_ms(sample.value()->latency_ms) > options_.longest_batch) break;
+    if (!steady) {
+      unsteady_ += (unsteady_.empty() ? "" : ", ") + measured.model + " " + std::to_string(batch) +
+                   " at " + std::to_string(size.percent) + " %";
+    }
+    if (from_ms(latency_ms) > options_.longest_batch) break;
   }
   progress_ << '\n' << std::flush;
   return status;
@@ -219,55 +277,55 @@ Result<bool> Sweep::warm_up(MeasuredProxy& proxy, std::uint32_t batch) {
   }
 }
 
-Result<std::vector<Duration>> Sweep::intervals_of(MeasuredProxy& proxy, std::uint32_t batch) {
+// Looks at the spread a few times per cell only: that takes as long as a short batch.
+bool Sweep::is_enough(const SustainedTime& time, Duration& next_look) const {
+  if (time.batches() < kFewestRuns || time.total() < next_look) return false;
+  next_look = time.total() + options_.per_cell / kLooksPerCell;
+  return time.total() >= kLongestExtension * options_.per_cell || time.spread() <= device_.steady;
+}
+
+Result<SustainedTime> Sweep::time_of(MeasuredProxy& proxy, std::uint32_t batch) {
+  const ClockWatch::Looking looking(clocks_ ? &*clocks_ : nullptr);
   for (std::uint32_t i = 0; i < MeasuredProxy::kInFlight; ++i) {
     if (Status status = proxy.submit(batch); !status.ok()) return status;
   }
   const auto first = proxy.next();  // nothing ran before it
   if (!first.ok()) return first.status();
   auto previous = first.value().at;
-  std::vector<Duration> intervals;
-  std::size_t in_flight = MeasuredProxy::kInFlight - 1;
-  while (true) {
-    const bool more = intervals.size() + in_flight < kFewestRuns ||
-                      previous - first.value().at < options_.per_cell;
-    if (more) {
+  SustainedTime time(device_.even_over);
+  Duration next_look = options_.per_cell;
+  bool enough = false;
+  for (std::size_t in_flight = MeasuredProxy::kInFlight - 1; in_flight > 0;) {
+    if (!enough) {
       if (Status status = proxy.submit(batch); !status.ok()) return status;
       ++in_flight;
     }
-    if (in_flight == 0) return intervals;
     const auto answer = proxy.next();
     if (!answer.ok()) return answer.status();
     --in_flight;
-    intervals.push_back(answer.value().at - previous);
+    time.add(answer.value().at - previous);
     previous = answer.value().at;
+    enough = enough || is_enough(time, next_look);
   }
+  return time;
 }
 
-Result<std::optional<profile::LatencySample>> Sweep::measure_cell(MeasuredProxy& proxy,
-                                                                  std::uint32_t batch, Share size,
-                                                                  bool smallest) {
+Result<std::optional<SustainedTime>> Sweep::measure_cell(MeasuredProxy& proxy, std::uint32_t batch,
+                                                         bool smallest) {
   const auto useful = warm_up(proxy, batch);
   if (!useful.ok()) return useful.status();
-  if (!useful.value() && !smallest) return std::optional<profile::LatencySample>();
-  const auto intervals = intervals_of(proxy, batch);
-  if (!intervals.ok()) return intervals.status();
-  load::Samples intervals_ms;
-  for (const Duration interval : intervals.value()) intervals_ms.add(to_ms(interval));
-  return std::optional(profile::LatencySample{.batch = batch,
-                                              .share = size,
-                                              .latency_ms = sustained_ms(intervals.value()),
-                                              .p99_ms = intervals_ms.percentile(99)});
+  if (!useful.value() && !smallest) return std::optional<SustainedTime>();
+  auto time = time_of(proxy, batch);
+  if (!time.ok()) return time.status();
+  return std::optional(std::move(time).value());
 }
 
 }  // namespace
 
-Result<ProfileRun> measure(const ProfileRunOptions& options, std::ostream& progress) {
-  auto driver = partition::make_cpu_quota_driver(options.cores);
-  if (!driver.ok()) return driver.status();
+Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& device,
+                           std::ostream& progress) {
   ProfileRun run;
-  run.mechanism = driver.value()->mechanism();
-  Sweep sweep(options, *driver.value(), progress);
+  Sweep sweep(options, device, progress);
   for (const config::ModelConfig& model : options.models) {
     progress << "[" << run.models.size() + run.failures.size() + 1 << "/" << options.models.size()
              << "] " << model.name << '\n'
@@ -282,7 +340,7 @@ Result<ProfileRun> measure(const ProfileRunOptions& options, std::ostream& progr
     progress << "  not measured: " << failure.message() << '\n';
     run.failures.push_back(failure);
   }
-  run.libtorch = sweep.libtorch();
+  run.found = sweep.found();
   return run;
 }
 

@@ -1,11 +1,12 @@
-// Measures L(b, p) of models on a CPU device of this machine, through the real proxy program and
-// the real partitions.
+// Measures L(b, p) of models on a device of this machine, through the real proxy program and the
+// real partitions.
 //
-// One process per model and thread count serves all its cells. After a warm-up a cell's batches run
-// back to back, two in flight as in serving, for a given time and at least three of them. The
-// latency of the cell is the sustained time per batch, which holds what the share really delivers;
-// p99 is that of the times from one answer to the next. Batches of a size grow until one takes
-// longer than is useful. Blocking; one thread.
+// One process serves all cells of a model that its share's environment allows: on a CPU those of
+// one thread count, under MPS those of one size. After a warm-up a cell's batches run back to back,
+// two in flight as in serving, for a given time and at least three of them, and then on, up to five
+// times as long, until the median is steady. The latency of the cell is the sustained time per
+// batch, which holds what the share really delivers; p99 is that of the times from one answer to
+// the next. Batches of a size grow until one takes longer than is useful. Blocking; one thread.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,11 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/profile/profile.h"
+#include "tools/measured_device.h"
 
 namespace gpulet::tools {
 
 struct ProfileRunOptions {
-  std::vector<std::uint32_t> cores;  // the device
   std::vector<config::ModelConfig> models;
   std::filesystem::path proxy;
   std::vector<Share> sizes;            // not empty
@@ -37,12 +38,14 @@ struct ProfileRunOptions {
 struct ProfileRun {
   std::map<std::string, profile::ModelProfile, std::less<>> models;
   std::vector<Status> failures;  // of the models that could not be measured; each names its model
-  std::string mechanism;         // what held the shares
-  std::string libtorch;          // the library that the proxy had loaded; empty where it had none
+  // What the measurement found: "libtorch", which the proxy had loaded; "sms_by_size", as the
+  // device told; "unsteady", the cells whose median did not become steady; clocks.
+  profile::Provenance found;
 };
 
-// Tells each cell on `progress`. Fails as a whole where the device cannot be divided, and with
+// Tells each cell on `progress`; one that did not become steady with a '~'. Fails as a whole with
 // cancelled where a signal ended it.
-[[nodiscard]] Result<ProfileRun> measure(const ProfileRunOptions& options, std::ostream& progress);
+[[nodiscard]] Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& device,
+                                         std::ostream& progress);
 
 }  // namespace gpulet::tools

@@ -78,6 +78,10 @@ std::string device_text(const json& node, const json& device, const PictureStyle
   std::string title = text(node, "name") + '/' + whole(device, "device") + ' ' +
                       text(device, "type") + ' ' + text(device, "mechanism");
   if (number(device, "memory_mb") > 0) title += ", " + whole(device, "memory_mb") + " MB";
+  const auto traits = device.find("traits");
+  if (traits != device.end() && number(*traits, "step_percent") > 1)
+    title += ", steps of " + shortest(number(*traits, "step_percent"), 1) + " %";
+  if (const std::string fault = text(device, "fault"); !fault.empty()) title += ", LOST: " + fault;
   std::vector<DeviceShare> shares;
   for (const json& gpulet : list(device, "gpulets")) shares.push_back(share_of(gpulet));
   return title + '\n' + draw_device(shares, style);

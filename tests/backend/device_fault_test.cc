@@ -134,6 +134,59 @@ TEST_F(DeviceFault, StaysWithItsProcessWhereTheDeviceKeepsThemApart) {
   EXPECT_EQ(bench_.phase(5), restarting);
 }
 
+// ---- a device that is lost to its machine
+
+const Status kGone{StatusCode::unavailable, "GPU is lost"};
+
+TEST_F(DeviceFault, ADeviceThatIsGoneEndsItsGpuletsUntilItIsBack) {
+  const auto effects = bench_.on(DeviceSeen{kSharedFate, kGone});
+  EXPECT_EQ(told<DeviceReport>(effects).at(0).device, kSharedFate);
+  EXPECT_EQ(told<DeviceReport>(effects).at(0).fault, kGone);
+  EXPECT_EQ(all<KillProxy>(effects).size(), 3U);
+  EXPECT_EQ(told<BatchResult>(effects).size(), 2U);
+  EXPECT_EQ(bench_.phase(4), ready);
+  EXPECT_TRUE(bench_.on(DeviceSeen{kSharedFate, kGone}).empty()) << "it was told";
+  for (const std::uint64_t id : {1, 2, 3}) bench_.end(id);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(all<StartGpulet>(bench_.wake()).empty()) << "nothing can run there";
+    bench_.on(Heartbeat{});
+  }
+  const auto back = bench_.on(DeviceSeen{kSharedFate, {}});
+  EXPECT_TRUE(told<DeviceReport>(back).at(0).fault.ok());
+  std::size_t started = 0;
+  while (started < 3) started += all<StartGpulet>(bench_.wake()).size();
+  for (const std::uint64_t id : {1, 2, 3}) bench_.load(id);
+  for (const std::uint64_t id : {1, 2, 3}) EXPECT_EQ(bench_.phase(id), ready);
+}
+
+TEST_F(DeviceFault, ADeviceThatIsGoneTakesNoGpuletsAndAFrontendThatComesIsToldWhy) {
+  bench_.on(GpuletAsked{create(5, {"fetched"}, kSharedFate), {}});
+  EXPECT_EQ(bench_.phase(5), fetching);
+  bench_.on(DeviceSeen{kSharedFate, kGone});
+  EXPECT_EQ(bench_.phase(5), failed) << "its file may come, and it could not start";
+  const auto refused = told<GpuletReport>(bench_.ask(6, kSharedFate));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].state, GpuletState::failed);
+  EXPECT_EQ(refused[0].status, kGone);
+  bench_.on(FrontendLost{});
+  const auto hello = told<Hello>(bench_.on(FrontendConnected{})).at(0);
+  EXPECT_EQ(hello.devices[kSharedFate].fault, kGone);
+  EXPECT_TRUE(hello.devices[0].fault.ok());
+}
+
+TEST_F(DeviceFault, ADeviceThatWasThereAllAlongIsNoNews) {
+  EXPECT_TRUE(bench_.on(DeviceSeen{kSharedFate, {}}).empty());
+  EXPECT_TRUE(bench_.on(DeviceSeen{99, kGone}).empty());
+}
+
+TEST_F(DeviceFault, AGpuletOfADeviceThatIsGoneCanBeRetired) {
+  bench_.on(DeviceSeen{kSharedFate, kGone});
+  bench_.on(RetireGpulet{{1}});
+  EXPECT_EQ(told<GpuletReport>(bench_.end(1)).at(0).state, GpuletState::gone);
+  bench_.end(2);
+  EXPECT_EQ(told<GpuletReport>(bench_.on(RetireGpulet{{2}})).at(0).state, GpuletState::gone);
+}
+
 TEST(DeviceNotReady, IsWaitedForWhereNoProcessCouldBeMade) {
   CoreBench bench;
   bench.connect();

@@ -40,12 +40,22 @@ TEST(ModelConfig, ReadsEveryMember) {
   EXPECT_EQ(model.memory_mb, 200);
 }
 
+TEST(ModelConfig, ReadsInWhatNumbersAModelComputes) {
+  const auto loaded = parse_models(
+      numbers(
+          R"("slo_ms":5,"precision":"bfloat16","memory_format":"channels_last","largest_error":0.1)"),
+      "f.json");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  EXPECT_EQ(loaded.value()[0].numerics, (Numerics{Precision::bfloat16, true, 0.1}));
+}
+
 TEST(ModelConfig, FillsInTheDefaults) {
   const auto loaded = parse_models(numbers(R"("slo_ms":50)"), "f.json");
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
   EXPECT_EQ(loaded.value()[0].rate, 0);
   EXPECT_EQ(loaded.value()[0].max_batch, 32U);
   EXPECT_EQ(loaded.value()[0].memory_mb, std::nullopt);
+  EXPECT_EQ(loaded.value()[0].numerics, Numerics{});
   EXPECT_TRUE(loaded.value()[0].file.is_absolute());
 }
 
@@ -60,7 +70,22 @@ TEST(ModelConfig, ErrorsNamePlaceValueAndMend) {
            R"(/modles: unknown key "modles"; write "models" or take it out (known here: models, applications))"},
           {numbers(R"("slo":50)"),
            R"(/models/0/slo: unknown key "slo"; write "slo_ms" or take it out )"
-           "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb)"},
+           "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb, "
+           "precision, "
+           "memory_format, largest_error)"},
+          {numbers(R"("slo_ms":5,"precison":"half")"),
+           R"(/models/0/precison: unknown key "precison"; write "precision" or take it out )"
+           "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb, "
+           "precision, "
+           "memory_format, largest_error)"},
+          {numbers(R"("slo_ms":5,"precision":"halves")"),
+           R"(/models/0/precision: "halves" is not known here; write "half" )"
+           "(known here: full, half, bfloat16)"},
+          {numbers(R"("slo_ms":5,"memory_format":"nhwc")"),
+           R"(/models/0/memory_format: "nhwc" is not known here; write "contiguous" )"
+           "(known here: contiguous, channels_last)"},
+          {numbers(R"("slo_ms":5,"largest_error":2)"),
+           "/models/0/largest_error: 2 is not allowed here; write a number from 0 to 1"},
           {numbers(R"("rate":1)"), "/models/0/slo_ms: is missing; write a number above 0"},
           {numbers(R"("slo_ms":0)"),
            "/models/0/slo_ms: 0 is not allowed here; write a number above 0"},

@@ -104,6 +104,22 @@ class CatalogueLoaderTest : public FolderTest {
   config::FrontendConfig config_;
 };
 
+TEST_F(CatalogueLoaderTest, TheMemoryThatTheFileGivesAModelCountsBeforeWhatWasMeasured) {
+  std::string with_memory = text({"a", "b"});
+  with_memory.replace(with_memory.find("\"slo_ms\""), 0, "\"memory_mb\":700,");
+  write("models.json", with_memory);
+  CatalogueLoader loader(config_);
+  const auto loaded = loader.load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const auto& profile = loaded.value().catalogue.profiles->begin()->second;
+  EXPECT_EQ(profile.find("a")->memory_mb, 700);
+  EXPECT_NE(profile.find("b")->memory_mb, 700);
+  EXPECT_EQ(loader.load().value().catalogue.profiles, loaded.value().catalogue.profiles)
+      << "nothing has changed";
+  write("models.json", text({"a", "b"}));
+  EXPECT_NE(loader.load().value().catalogue.profiles->begin()->second.find("a")->memory_mb, 700);
+}
+
 TEST_F(CatalogueLoaderTest, ChangesByHandStandBesideTheFile) {
   using Names = std::set<std::string>;
   CatalogueLoader loader(config_);

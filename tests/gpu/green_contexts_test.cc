@@ -70,6 +70,10 @@ TEST(CudaDriver, FindsAGpuByItsUuidUnlessItIsHidden) {
   EXPECT_EQ(driver.value().usable_sms(2).status().code(), StatusCode::not_found);
 }
 
+Result<GreenStream> over(const SmBlocks& blocks, const std::vector<std::uint32_t>& numbers) {
+  return blocks.stream_over(numbers);
+}
+
 TEST(GreenContexts, GroupsAreDisjointAndInTheOrderAsked) {
   const FakeGpus machine(kH200);
   const auto driver = loaded();
@@ -186,16 +190,27 @@ TEST(GreenContexts, OneGroupOfACutIsMadeAnewWhileAnotherStays) {
   const auto blocks = driver.value().cut(0);
   ASSERT_TRUE(blocks.ok()) << blocks.status().to_string();
   EXPECT_EQ(blocks.value().count(), 16U);
-  const auto stays = blocks.value().stream_over(0, 64);
-  auto changes = blocks.value().stream_over(8, 64);
+  const auto stays = over(blocks.value(), {0, 2, 4, 6, 8, 10, 12, 14});
+  auto changes = over(blocks.value(), {1, 3, 5, 7, 9, 11, 13, 15});
   ASSERT_TRUE(stays.ok() && changes.ok());
-  changes = blocks.value().stream_over(8, 16);
+  changes = over(blocks.value(), {15, 1});
   ASSERT_TRUE(changes.ok()) << changes.status().to_string();
   std::vector<std::size_t> sizes;
   for (const auto& [handle, sms] : contexts_made(machine.calls())) sizes.push_back(sms.size());
   std::sort(sizes.begin(), sizes.end());
   EXPECT_THAT(sizes, ElementsAre(16U, 64U, 64U));
   EXPECT_EQ(count(machine.calls(), "cuGreenCtxDestroy"), 1);
+}
+
+TEST(GreenContexts, ABlockThatIsNotThereOrNamedTwiceIsRefused) {
+  const FakeGpus machine(kH200);
+  const auto blocks = loaded().value().cut(0);
+  ASSERT_TRUE(blocks.ok()) << blocks.status().to_string();
+  for (const std::vector<std::uint32_t>& wrong :
+       {std::vector<std::uint32_t>{}, {16}, {3, 3}, {0, 99}}) {
+    EXPECT_EQ(over(blocks.value(), wrong).status().code(), StatusCode::invalid);
+  }
+  EXPECT_EQ(blocks.value().stream_over_all().value().sms(), 132U);
 }
 
 }  // namespace

@@ -112,7 +112,7 @@ TEST(FailuresTest, AFatalFaultOfAGpuEndsAllItsProcessesAndCostsNoRequest) {
   const support::FakeGpus gpus("gpu\nuuid GPU-1234\nmemory_mib 81920\n");
   const support::FakeMps mps;
   Cluster cluster({{"a", 4, 10'000, 40}, {"b", 4, 10'000, 40}});
-  cluster.add_mps_backend("n0", {.nvml = support::FakeGpus::nvml(), .mps = mps.options()});
+  cluster.add_gpu_backend("n0", "mps", {.nvml = support::FakeGpus::nvml(), .mps = mps.options()});
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
   std::uint64_t end = client.load(byte_request("a", 0), 40, seconds(1), 1, 1, seconds(10));

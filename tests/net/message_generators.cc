@@ -50,6 +50,11 @@ partition::FoundShare any_found() {
   return {*rc::gen::arbitrary<bool>(), any_index(), any_index()};
 }
 
+Numerics any_numerics() {
+  return {static_cast<Precision>(*rc::gen::inRange(0, 3)), *rc::gen::arbitrary<bool>(),
+          any_amount()};
+}
+
 partition::DeviceHealth any_health() {
   return static_cast<partition::DeviceHealth>(*rc::gen::inRange(0, 3));
 }
@@ -79,6 +84,7 @@ DeviceOffer any_device(const std::string& node) {
   offer.traits = {1 + any_amount(), static_cast<partition::ChangeOfSize>(*rc::gen::inRange(0, 2)),
                   static_cast<partition::FaultReach>(*rc::gen::inRange(0, 2)),
                   *rc::gen::arbitrary<bool>()};
+  offer.fault = any_status();
   return offer;
 }
 
@@ -156,7 +162,8 @@ bool equal(const GpuletReport& a, const GpuletReport& b) {
          a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
-  return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits;
+  return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits &&
+         a.fault == b.fault;
 }
 bool equal(const Hello& a, const Hello& b) {
   return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets);
@@ -169,14 +176,17 @@ bool equal(const ModelWanted& a, const ModelWanted& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset;
 }
 bool equal(const Leaving&, const Leaving&) { return true; }
+bool equal(const DeviceReport& a, const DeviceReport& b) {
+  return a.device == b.device && a.fault == b.fault;
+}
 bool equal(const Welcome& a, const Welcome& b) { return a.heartbeat_every == b.heartbeat_every; }
 bool equal(const ModelToServe& a, const ModelToServe& b) {
   return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
-         a.outputs == b.outputs && a.max_batch == b.max_batch;
+         a.outputs == b.outputs && a.max_batch == b.max_batch && a.numerics == b.numerics;
 }
 bool equal(const CreateGpulet& a, const CreateGpulet& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models) &&
-         a.part == b.part;
+         a.part == b.part && a.memory_mb == b.memory_mb;
 }
 bool equal(const AssignGpulet& a, const AssignGpulet& b) {
   return a.id == b.id && a.part == b.part;
@@ -193,7 +203,7 @@ bool equal(const ModelPiece& a, const ModelPiece& b) {
 }
 bool equal(const LoadModel& a, const LoadModel& b) {
   return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
-         a.max_batch == b.max_batch && a.form == b.form;
+         a.max_batch == b.max_batch && a.form == b.form && a.numerics == b.numerics;
 }
 bool equal(const LoadModels& a, const LoadModels& b) {
   return all_same(a.models, b.models) && a.environment == b.environment &&
@@ -284,7 +294,7 @@ FrontendReply any_frontend_reply() {
 }
 
 BackendMessage any_backend_message() {
-  switch (*rc::gen::inRange(0, 6)) {
+  switch (*rc::gen::inRange(0, 7)) {
     case 0:
       return any_hello();
     case 1:
@@ -295,6 +305,8 @@ BackendMessage any_backend_message() {
       return ModelWanted{any_sha256(), any_number()};
     case 5:
       return Leaving{};
+    case 6:
+      return DeviceReport{any_index(), any_status()};
     default:
       return Heartbeat{};
   }
@@ -309,10 +321,11 @@ BackendCommand any_backend_command() {
                           any_index(),
                           any_share(),
                           some([] {
-                            return ModelToServe{any_name(), any_sha256(), any_tensors(),
-                                                any_tensors(), any_batch()};
+                            return ModelToServe{any_name(),    any_sha256(), any_tensors(),
+                                                any_tensors(), any_batch(),  any_numerics()};
                           }),
-                          any_part()};
+                          any_part(),
+                          any_amount()};
     case 6:
       return AssignGpulet{{any_number()}, any_part()};
     case 2:
@@ -331,8 +344,8 @@ ProxyCommand any_proxy_command() {
   switch (*rc::gen::inRange(0, 3)) {
     case 0:
       return LoadModels{some([] {
-                          return LoadModel{any_name(),    any_name(),  any_tensors(),
-                                           any_tensors(), any_batch(), any_index()};
+                          return LoadModel{any_name(),  any_name(),  any_tensors(), any_tensors(),
+                                           any_batch(), any_index(), any_numerics()};
                         }),
                         {{"OMP_NUM_THREADS", any_name()}, {"GPULET", ""}},
                         any_number()};

@@ -246,8 +246,23 @@ TEST(MpsDriver, GivesTwoGpuletsThatStartTogetherEachItsOwnShare) {
   EXPECT_EQ(environment.at("CUDA_MPS_PIPE_DIRECTORY"), fake.pid_file(kUuid).parent_path());
   EXPECT_EQ(environment.at(kExpectedShareVariable), "20");
   EXPECT_EQ(environment.at(kDeviceSmsVariable), "132");
+  EXPECT_EQ(environment.at(kDeviceVariable), "cuda:0");
   EXPECT_EQ(other.value().environment.at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "80");
   EXPECT_FALSE(fake.was_asked("set_")) << "a setting of the server would be everybody's";
+}
+
+TEST(MpsDriver, LimitsMemoryToWhatTheModelsNeedWhereThatIsKnown) {
+  const FakeMps fake;
+  const auto driver = make_driver(fake);
+  constexpr std::uint64_t kGigabyte = 1U << 30U;
+  const auto some = driver->grant({1}, {20}, 4 * kGigabyte);
+  ASSERT_TRUE(some.ok());
+  EXPECT_EQ(some.value().environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=6144M")
+      << "a quarter more, and a gigabyte for the process itself";
+  const auto most = driver->grant({2}, {20}, 75 * kGigabyte);
+  ASSERT_TRUE(most.ok());
+  EXPECT_EQ(most.value().environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=81920M")
+      << "no more than there is";
 }
 
 TEST(MpsDriver, HoldsTheContractOfGrants) {

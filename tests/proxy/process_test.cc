@@ -1,7 +1,10 @@
 // The program itself, started as the backend starts it.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -10,6 +13,7 @@
 #include <vector>
 
 #include "gpulet/proxy/proxy.h"
+#include "tests/proxy/descriptors.h"
 #include "tests/proxy/proxy_peer.h"
 
 namespace gpulet::proxy {
@@ -25,6 +29,7 @@ class ProxyProcess {
     const std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-proxy-simulated";
     std::vector<std::string> words{program, "--control-fd", "3", "--memory-fd", "4"};
     std::vector<char*> arguments;
+    arguments.reserve(words.size() + 1);
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
@@ -105,6 +110,48 @@ TEST(ProxyProgram, ExitsWhenItsBackendIsGoneBeforeItGotAModel) {
   ASSERT_TRUE(std::holds_alternative<serve::ProxyIdle>(peer.receive().value()));
   peer.close_channel();
   EXPECT_EQ(proxy.exit_code(), 0);
+}
+
+TEST(ProxyProgram, ThatServesLanesEndsWithALineWhereWhatComesIsNone) {
+  std::array<int, 2> sockets{-1, -1};
+  std::array<int, 2> errors{-1, -1};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
+  ASSERT_EQ(::pipe2(errors.data(), O_CLOEXEC), 0);
+  std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-proxy-simulated";
+  std::string name = "--lanes-fd";
+  std::string number = "103";
+  std::array<char*, 4> arguments{program.data(), name.data(), number.data(), nullptr};
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_adddup2(&actions, sockets[1], 103);
+  ::posix_spawn_file_actions_adddup2(&actions, errors[1], 2);
+  pid_t process = 0;
+  ASSERT_EQ(::posix_spawn(&process, program.c_str(), &actions, nullptr, arguments.data(), environ),
+            0);
+  ::posix_spawn_file_actions_destroy(&actions);
+  ::close(sockets[1]);
+  ::close(errors[1]);
+  ASSERT_TRUE(send_descriptors(sockets[0], {sockets[0]}));
+  int status = 0;
+  ::waitpid(process, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  std::string line(200, ' ');
+  line.resize(static_cast<std::size_t>(::read(errors[0], line.data(), line.size())));
+  EXPECT_NE(line.find("the socket of the lanes: a message of 1 bytes and 1 descriptors"),
+            std::string::npos)
+      << line;
+  ::close(sockets[0]);
+  ::close(errors[0]);
+}
+
+TEST(ProxyArguments, OfAProcessOfSeveralGpuletsAreAnotherOne) {
+  const std::array<const char*, 2> lanes{"--lanes-fd", "3"};
+  const auto options = parse_arguments(lanes);
+  ASSERT_TRUE(options.ok());
+  EXPECT_EQ(options.value().lanes_fd, 3);
+  const std::array<const char*, 4> mixed{"--lanes-fd", "3", "--files-fd", "4"};
+  EXPECT_EQ(parse_arguments(mixed).status().code(), StatusCode::invalid);
 }
 
 TEST(ProxyArguments, AreAllNeeded) {

@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -18,6 +17,7 @@
 
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/proxy/proxy.h"
+#include "tests/proxy/descriptors.h"
 #include "tests/proxy/proxy_peer.h"
 #include "tests/support/executor/puppet_executor.h"
 
@@ -49,24 +49,6 @@ serve::RunBatch batch(std::uint64_t id, std::uint32_t count) {
   run.output_capacity = 4ULL * count;
   run.start_within = 1h;
   return run;
-}
-
-// As a backend gives a model's file.
-ssize_t send_descriptor(int socket, int descriptor) {
-  char text = 0;
-  iovec part{&text, 1};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof descriptor)> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* const rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof descriptor);
-  std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
-  return ::sendmsg(socket, &message, 0);
 }
 
 // An executor of the test's, which outlives the proxy.
@@ -202,7 +184,7 @@ TEST(ServedProxy, ReadsTheFileThatItIsGivenAndNamesItAsItsBackendDoes) {
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, files.data()), 0);
   const int file = ::memfd_create("model", MFD_CLOEXEC);
   ASSERT_EQ(::write(file, "weights", 7), 7);
-  ASSERT_EQ(send_descriptor(files[0], file), 1);
+  ASSERT_TRUE(send_descriptors(files[0], {file}));
   ServedProxy proxy(peer, executor, files[1]);
   peer.load(echo_model());
   EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::invalid, "nowhere.pt holds weights"));

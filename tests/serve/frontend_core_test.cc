@@ -1,9 +1,11 @@
 // The engine in virtual time: frontend and backend cores together, as the daemons run them.
 #include "gpulet/serve/frontend_core.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tests/support/serve/traffic.h"
 
@@ -13,6 +15,8 @@ namespace {
 using testing::at_s;
 using testing::byte_model;
 using testing::card_profile;
+using ::testing::Contains;
+using ::testing::HasSubstr;
 using testing::load;
 using testing::outcome;
 using testing::Outcome;
@@ -133,6 +137,47 @@ TEST(FrontendCoreTest, BackendThatDiesHandsItsWorkToTheOthers) {
   const Outcome result = outcome(world, 1, end);
   EXPECT_TRUE(result.errors.empty());
   EXPECT_EQ(world.status().backends.size(), 1U);
+}
+
+TEST(FrontendCoreTest, DeviceThatIsLostHandsItsWorkToTheOthersAndIsPlannedAgainOnceItIsBack) {
+  World world({}, {byte_model("a", 3000, 60)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 2);
+  const std::uint64_t end = load(world, "a", 60, 3, 15, 1, 11);
+  world.run_until(at_s(6));
+  const auto used = [&world] {
+    std::set<std::uint32_t> devices;
+    for (const auto& gpulet : world.status().gpulets) devices.insert(gpulet.gpulet.device.device);
+    return devices;
+  };
+  ASSERT_FALSE(used().empty());
+  const std::uint32_t lost = *used().begin();
+  world.see_device("n0", lost, {StatusCode::unavailable, "it fell off the bus"});
+  world.run_until(at_s(20));
+  EXPECT_EQ(used(), std::set{1 - lost});
+  EXPECT_TRUE(outcome(world, 1, end).errors.empty());
+  EXPECT_THAT(world.notes(), Contains(HasSubstr("is lost: it fell off the bus")));
+  EXPECT_EQ(world.status().backends.begin()->second.devices[lost].fault.message(),
+            "it fell off the bus");
+
+  world.see_device("n0", lost, {});
+  world.see_device("n0", 1 - lost, {StatusCode::unavailable, "it is the other's turn"});
+  world.run_until(at_s(30));
+  EXPECT_EQ(used(), std::set{lost});
+}
+
+TEST(FrontendCoreTest, TheOnlyDeviceThatIsLostServesAgainOnceItIsBack) {
+  World world({}, {byte_model("a", 100, 60)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.run_until(at_s(3));
+  world.see_device("n0", 0, {StatusCode::unavailable, "it fell off the bus"});
+  world.run_until(at_s(10));
+  EXPECT_NE(world.model("a").state, ModelState::ready);
+  world.see_device("n0", 0, {});
+  world.run_until(at_s(15));
+  EXPECT_EQ(world.model("a").state, ModelState::ready);
+  const std::uint64_t end = load(world, "a", 50, 15, 17, 1, 7);
+  world.run_until(at_s(19));
+  EXPECT_TRUE(outcome(world, 1, end).errors.empty());
 }
 
 TEST(FrontendCoreTest, WithoutAnyBackendEveryRequestIsStillAnswered) {

@@ -101,6 +101,20 @@ TEST(ModelsWhileServing, AnUpdateWithOtherTensorsAnswersEachByTheVersionThatTook
   EXPECT_EQ(reply(world, end - 1).outputs, after.outputs);
 }
 
+TEST(ModelVersions, AnotherChoiceOfNumbersIsAnotherVersion) {
+  const ServedModel plain = version("a", "a1");
+  ServedModel other = plain;
+  EXPECT_EQ(version_of(other), version_of(plain));
+  other.numerics.precision = Precision::half;
+  const std::string half = version_of(other);
+  EXPECT_NE(half, version_of(plain));
+  other.numerics.channels_last = true;
+  const std::string last = version_of(other);
+  EXPECT_NE(last, half);
+  other.numerics.largest_error = 0.5;
+  EXPECT_NE(version_of(other), last);
+}
+
 TEST(ModelsWhileServing, ABadVersionIsRefusedAndTheOldOneGoesOn) {
   World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
   world.add_backend("n0", 2);

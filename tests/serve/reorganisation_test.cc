@@ -79,6 +79,30 @@ profile::Profile heavy_profile(double memory_mb) {
   return profile;
 }
 
+TEST(Reorganisation, AGpuletIsToldWhatItsModelsNeedWhereAllWereMeasured) {
+  for (const bool both : {true, false}) {
+    profile::Profile profile = card_profile({{"a", 4}, {"b", 4}});
+    profile.models.at("a").memory_mb = 700;
+    if (both) profile.models.at("b").memory_mb = 300;
+    World world({}, {byte_model("a", 100, 50), byte_model("b", 100, 50)}, profile);
+    double told_mb = 0;
+    std::size_t told = 0;
+    world.observe([&](const FrontendEvent&, Time, const FrontendEffects& effects) {
+      for (const FrontendEffect& effect : effects) {
+        const auto* tell = std::get_if<TellBackend>(&effect);
+        const auto* create = tell == nullptr ? nullptr : std::get_if<CreateGpulet>(&tell->command);
+        if (create == nullptr) continue;
+        told_mb += create->memory_mb;
+        told += create->models.size();
+      }
+    });
+    world.add_backend("n0", 1);
+    world.run_until(at_s(2));
+    ASSERT_EQ(told, 2U);
+    EXPECT_EQ(told_mb, both ? 1000 : told_mb == 700 ? 700 : 0) << "none of one that shares";
+  }
+}
+
 TEST(Reorganisation, WhereMemoryHoldsOnlyOneOfThemGpuletsAreReplacedInPlace) {
   World world({}, {byte_model("a", 3000, 20)}, heavy_profile(60));
   world.add_backend("n0", 1, 100);

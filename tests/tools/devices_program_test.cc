@@ -8,31 +8,17 @@
 
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
 namespace {
 
 using support::FakeGpus;
+using support::Variable;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-// A variable of this process, as long as this is there.
-class Variable {
- public:
-  Variable(std::string name, const std::string& value) : name_(std::move(name)) {
-    if (const char* const before = std::getenv(name_.c_str())) before_ = before;
-    ::setenv(name_.c_str(), value.c_str(), 1);
-  }
-  ~Variable() { ::setenv(name_.c_str(), before_.c_str(), 1); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  std::string name_;
-  std::string before_;
-};
 
 constexpr const char* kTwo =
     "gpu\nuuid GPU-00112233-4455-6677-8899-aabbccddeeff\nname NVIDIA H200\n"

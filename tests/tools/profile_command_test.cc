@@ -111,7 +111,7 @@ TEST_F(ProfileCommand, RunNamesWhatIsWrongWithItsArguments) {
   EXPECT_THAT(refused({"--sizes", "0"}), HasSubstr("--sizes"));
   std::filesystem::remove(at("b.pt"));
   EXPECT_THAT(refused({}), HasSubstr("b.pt does not exist; export it"));
-  for (const std::string device : {"cuda:0", "cpu:", "cpu:0,", "cpu:0,0", "cpu:x", "cpu:4000"}) {
+  for (const std::string device : {"cuda:", "cpu:", "cpu:0,", "cpu:0,0", "cpu:x", "cpu:4000"}) {
     const ProgramResult result =
         run_gpulet({"profile", "run", "--device", device, "--models", at("models.json"), "--out",
                     at("p"), "--only", "a", "--proxy", GPULET_SIMULATED_PROXY});
@@ -150,6 +150,35 @@ TEST_F(ProfileCommand, ImportNamesFileLineAndMend) {
   EXPECT_EQ(result.errors,
             "gpulet: " + at("l.csv") +
                 ": line 2: latency_ms is \"fast\"; write a number above 0, or take the line out\n");
+}
+
+TEST_F(ProfileCommand, InterferenceMeasuresPairsAndKeepsTheirFit) {
+  ASSERT_EQ(measure({"--sizes", "30,50,70", "--batches", "1,2,4"}).exit_code, 0);
+  const auto pairs = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{
+        "profile",  "interference",         "--device",          "cpu:0",
+        "--models", at("models.json"),      "--profile",         at("profiles/cpu-core"),
+        "--proxy",  GPULET_SIMULATED_PROXY, "--seconds-per-run", "0.001"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  };
+  const ProgramResult result = pairs({"--seed", "4", "--sizes", "30,70"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("a at 30 % and "));
+  auto profile = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  // Sides a30 a70 b30 b70; a has three batches, b one. Beside themselves at 30: 6 and 1, of which 3
+  // and 1 are their own mirror; a30-a70 9, a30-b30 3, a30-b70 3, b30-a70 3, b30-b70 1.
+  EXPECT_EQ(profile.value().pairs.size(), 9U + 1U + 2U * (9U + 3U + 3U + 3U + 1U));
+  EXPECT_TRUE(profile.value().interference.has_value());
+  EXPECT_THAT(profile.value().provenance["interference"], HasSubstr("26 of 26 pairs"));
+  for (const profile::PairSample& pair : profile.value().pairs)
+    EXPECT_LE(pair.share.percent + pair.other_share.percent, 100);
+
+  EXPECT_EQ(pairs({"--sizes", "50", "--only", "b", "--keep"}).exit_code, 0);
+  profile = profile::read_profile(at("profiles/cpu-core"));
+  EXPECT_EQ(profile.value().pairs.size(), 48U + 1U);
+  EXPECT_THAT(pairs({"--sizes", "70", "--only", "b"}).errors, HasSubstr("no two measured sizes"));
 }
 
 class ProfileCheck : public ProfileCommand {

@@ -56,6 +56,17 @@ events
 )");
 }
 
+TEST(StatusPicture, SaysOfADeviceInWhichStepsItIsDividedAndThatItIsLost) {
+  const Result<std::string> picture = render_status(
+      R"({"frontend":{},"models":[],"nodes":[{"name":"n0","devices":[
+          {"device":0,"type":"h200","mechanism":"green","memory_mb":143771,
+           "traits":{"step_percent":6.0606},"fault":"GPU is lost","gpulets":[]}]}]})",
+      {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(),
+              HasSubstr("n0/0 h200 green, 143771 MB, steps of 6.1 %, LOST: GPU is lost\n"));
+}
+
 TEST(StatusPicture, RefusesWhatIsNoStatusDocument) {
   EXPECT_EQ(render_status("[1", {}).status().code(), StatusCode::malformed);
   EXPECT_EQ(render_status("[]", {}).status().code(), StatusCode::malformed);

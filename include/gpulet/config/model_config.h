@@ -6,9 +6,13 @@
 //   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200}]}
 //
 // `file` is relative to the JSON file. `rate` is what the first plan expects before anything was
-// seen (default 0). Loading errors (Status invalid or not_found) read "<file>: <json pointer>:
-// <what is wrong>; <the mend>". Unknown keys are errors that name the nearest known key. Plain
-// values; loading is blocking file I/O.
+// seen (default 0). `memory_mb` is what it needs of its device, before what its profile says. A
+// model may compute otherwise than its file has it, where its device can:
+// `"precision":"half"` or `"bfloat16"` (default "full"), `"memory_format":"channels_last"` (default
+// "contiguous"); `"largest_error":0.02` (the default) is how far its outputs may then be from those
+// of the file, as a fraction of their largest magnitude. Loading errors (Status invalid or
+// not_found) read "<file>: <json pointer>: <what is wrong>; <the mend>". Unknown keys are errors
+// that name the nearest known key. Plain values; loading is blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +22,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpulet/core/numerics.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 
@@ -32,6 +37,7 @@ struct ModelConfig {
   double rate = 0;               // >= 0, requests per second
   std::uint32_t max_batch = 32;  // 1..1024
   std::optional<double> memory_mb;
+  Numerics numerics;  // largest_error: 0..1
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };

@@ -11,15 +11,21 @@
 // size that the GPU cannot give), overloaded (no SMs left), internal (the driver's own words).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "gpulet/core/status.h"
 
 namespace gpulet::gpu {
+
+// As CUDA_MPS_PIPE_DIRECTORY it keeps a process out of any MPS daemon: there is none. Nobody makes
+// one there, because Debian keeps the path free.
+inline constexpr const char* kNoMpsDirectory = "/nonexistent/gpulet-without-mps";
 
 class CudaCalls;  // the library's functions
 class PrimaryContext;
@@ -64,9 +70,10 @@ class SmBlocks {
   [[nodiscard]] const SmGroups& sizes() const;
   [[nodiscard]] std::uint32_t count() const;
 
-  // Over the SMs of the blocks from that one on; a size as SmGroups::sms_of gives it. All the SMs
-  // there are need no cut, and take those with them that are in no block.
-  [[nodiscard]] Result<GreenStream> stream_over(std::uint32_t first_block, std::uint32_t sms) const;
+  // Over the SMs of those blocks, by number, each once, in any order. Any thread.
+  [[nodiscard]] Result<GreenStream> stream_over(std::span<const std::uint32_t> blocks) const;
+  // Over all the SMs there are, those with them that are in no block. Any thread.
+  [[nodiscard]] Result<GreenStream> stream_over_all() const;
 
   SmBlocks(SmBlocks&&) noexcept;
   SmBlocks& operator=(SmBlocks&&) noexcept;
@@ -77,6 +84,21 @@ class SmBlocks {
   class Cut;
   explicit SmBlocks(std::unique_ptr<Cut> cut);
   std::unique_ptr<Cut> cut_;
+};
+
+// Memory of this process that the GPUs copy from and to by themselves: its pages stay where they
+// are.
+class RegisteredMemory {
+ public:
+  RegisteredMemory(RegisteredMemory&&) noexcept;
+  RegisteredMemory& operator=(RegisteredMemory&&) noexcept;
+  ~RegisteredMemory();  // nothing of the memory may be under way
+
+ private:
+  friend class CudaDriver;
+  class Registration;
+  explicit RegisteredMemory(std::unique_ptr<Registration> registration);
+  std::unique_ptr<Registration> registration_;
 };
 
 class CudaDriver {
@@ -94,6 +116,12 @@ class CudaDriver {
   [[nodiscard]] Result<std::uint32_t> number_of(const std::string& uuid) const;
   // SMs that this process may use of it: fewer than the GPU has under an MPS share.
   [[nodiscard]] Result<std::uint32_t> usable_sms(std::uint32_t gpu) const;
+  // Whether this process's contexts on it are an MPS daemon's.
+  [[nodiscard]] Result<bool> in_mps(std::uint32_t gpu) const;
+  // Registers that memory, which must outlive the result, and keeps the GPU's primary context up as
+  // long as that.
+  [[nodiscard]] Result<RegisteredMemory> register_memory(std::uint32_t gpu,
+                                                         std::span<std::byte> memory) const;
   [[nodiscard]] Result<SmGroups> sm_groups(std::uint32_t gpu) const;
 
   // Cuts the GPU's SMs into the smallest blocks, and keeps its primary context up as long as that.

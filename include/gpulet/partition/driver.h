@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ namespace gpulet::partition {
 // has, where that is known. A process that cannot tell does not serve (proxy/share_check.h).
 inline constexpr const char* kExpectedShareVariable = "GPULET_EXPECTED_SHARE";
 inline constexpr const char* kDeviceSmsVariable = "GPULET_DEVICE_SMS";
+// Which device it computes on, as LibTorch writes it: "cuda:0". Not set: the CPU.
+inline constexpr const char* kDeviceVariable = "GPULET_DEVICE";
 
 struct Grant {
   std::map<std::string, std::string>
@@ -41,8 +44,10 @@ class PartitionDriver {
   [[nodiscard]] virtual std::string mechanism() const = 0;
   [[nodiscard]] virtual Traits traits() const { return {}; }
 
-  // Reserves the share for that gpulet. A second grant for one id is a bug.
-  [[nodiscard]] virtual Result<Grant> grant(GpuletId gpulet, Share share) = 0;
+  // Reserves the share for that gpulet. `memory_bytes`: what its models were found to need of the
+  // device; 0: not known. A second grant for one id is a bug.
+  [[nodiscard]] virtual Result<Grant> grant(GpuletId gpulet, Share share,
+                                            std::uint64_t memory_bytes = 0) = 0;
   // Puts the process under the driver's hand, with a loose bound that lets it load without starving
   // its neighbours.
   [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;

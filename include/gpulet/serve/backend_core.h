@@ -4,6 +4,9 @@
 // came by, unless that is gone: then none. Losing the frontend changes nothing for the gpulets; the
 // next one is told of them.
 //
+// A device that cannot be used any more (DeviceSeen) takes its gpulets' processes with it; they are
+// started again once it is back, and new ones are refused until then.
+//
 // A fatal fault of a device whose gpulets share their fate (partition::Traits) ends the processes
 // of all of them; what they held is answered as for a process that died, and each is started anew
 // with its growing delay for as long as the device takes none.
@@ -101,6 +104,7 @@ class BackendCore {
   void on_event(ProxyLoaded& event, Now now);
   void on_event(ShareActive& event, Now now);
   void on_event(ProxyEnded& event, Now now);
+  void on_event(DeviceSeen& event, Now now);
   void report_refused(const CreateGpulet& asked, const Status& why, Now now);
   [[nodiscard]] Status check_device(const CreateGpulet& asked) const;
   [[nodiscard]] bool is_simulated(std::uint32_t device) const;
@@ -111,6 +115,8 @@ class BackendCore {
   void start(HostedGpulet& gpulet, Now now);
   void kill(HostedGpulet& gpulet, Status why, Now now);
   void lose_device(const HostedGpulet& witness, const Status& why, Now now);
+  // Its process ends for the device's sake, and what it holds goes back.
+  void end_for_device(HostedGpulet& gpulet, const Status& why, Now now);
   void retire(HostedGpulet& gpulet, Now now);
   void give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now);
   void look_at(HostedGpulet& gpulet, Now now);
@@ -134,6 +140,7 @@ class BackendCore {
   const BackendCoreOptions options_;
   std::vector<SimulatedDevice> simulated_;  // beside options_.devices
   std::map<GpuletId, HostedGpulet> gpulets_;
+  std::vector<Status> device_faults_;                  // beside options_.devices
   std::vector<std::vector<HostedGpulet*>> on_device_;  // of gpulets_, by id; beside devices
   bool some_gone_ = false;                             // to be erased
   using Look = std::pair<Time, GpuletId>;
@@ -141,7 +148,7 @@ class BackendCore {
   std::map<std::string, std::string> files_;  // stored, by SHA-256
   // Files asked of the present frontend, and up to where.
   std::map<std::string, std::uint64_t> asked_for_;
-  // How models were loaded last, by device type and SHA-256: LoadModel::form.
+  // How models were loaded last, by device type and version: LoadModel::form.
   std::map<std::pair<std::string, std::string>, std::uint32_t> forms_;
 
   bool connected_ = false;

@@ -82,13 +82,19 @@ struct ProxyEnded {
   partition::DeviceHealth device = partition::DeviceHealth::works;
 };
 
+// How a device is, as its machine sees it: ok, or why it cannot be used. Heard again and again.
+struct DeviceSeen {
+  std::uint32_t device = 0;
+  Status fault;
+};
+
 struct TimePassed {};  // next_wakeup() has come
 struct ShutDown {};    // take nothing more, finish, end
 
 using BackendEvent =
     std::variant<FrontendConnected, FrontendLost, Welcome, Heartbeat, GpuletAsked, AssignGpulet,
                  RetireGpulet, BatchArrived, ModelStored, ModelProgress, ModelFailed, ProxyStarted,
-                 ProxyLoaded, ShareActive, ProxyRan, ProxyEnded, TimePassed, ShutDown>;
+                 ProxyLoaded, ShareActive, ProxyRan, ProxyEnded, DeviceSeen, TimePassed, ShutDown>;
 
 // ---- effects
 
@@ -107,6 +113,7 @@ struct StartGpulet {
   LoadModels models;               // the shell fills in environment and memory
   std::size_t input_capacity = 0;  // of one batch
   std::size_t output_capacity = 0;
+  double memory_mb = 0;  // as CreateGpulet
 };
 struct ActivateShare {
   GpuletId gpulet;

@@ -42,6 +42,9 @@ class Fleet {
   // Takes in the backend with what it offers and the gpulets that run there. Fails (invalid) where
   // another backend is connected under the same node name.
   [[nodiscard]] Status join(BackendId backend, const Hello& hello, Time now);
+  // A device of the backend has that fault, or (ok) none any more. Returns its key; nothing where
+  // there is no such device.
+  std::optional<schedule::DeviceKey> device_seen(BackendId backend, const DeviceReport& report);
   // The backend is about to stop: its devices are no longer on offer.
   void leaving(BackendId backend);
   // Forgets the backend; returns the gpulets that went with it, ascending.
@@ -67,7 +70,7 @@ class Fleet {
 
   // Whether new gpulets can be made on the device.
   [[nodiscard]] bool takes_gpulets(const schedule::DeviceKey& device) const;
-  // All devices on offer, by key.
+  // All devices on offer that have no fault, by key.
   [[nodiscard]] schedule::Cluster cluster() const;
   // The gpulets that a plan may go on using: those that serve, or will again without our doing.
   [[nodiscard]] std::vector<schedule::RunningGpulet> running() const;

@@ -282,6 +282,7 @@ class FrontendCore {
   void heard(BackendId backend, ModelWanted message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, Heartbeat message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, Leaving message, Time now, FrontendEffects& effects);
+  void heard(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
 
   // Models that come, change and go (frontend_models.cc).
   void add_model(ServedModel model, Time now);
@@ -361,6 +362,7 @@ class FrontendCore {
   void begin_rollout(schedule::Plan plan, schedule::Steps steps, Time now,
                      FrontendEffects& effects);
   void create_gpulet(GpuletId id, FrontendEffects& effects);
+  [[nodiscard]] double memory_needed_mb(const schedule::PlannedGpulet& planned) const;
   void retire_gpulet(GpuletId id, FrontendEffects& effects);
   // Nothing can take over from nodes that are stopping: they need not wait.
   void release_leaving(FrontendEffects& effects);

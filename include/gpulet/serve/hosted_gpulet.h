@@ -38,6 +38,7 @@ class HostedGpulet {
   [[nodiscard]] std::uint32_t device() const { return asked_.device; }
   [[nodiscard]] Share size() const { return asked_.size; }
   [[nodiscard]] const std::vector<ModelToServe>& models() const { return asked_.models; }
+  [[nodiscard]] double memory_mb() const { return asked_.memory_mb; }
   [[nodiscard]] GpuletReport report() const;
   void assign(PlanPart part) { asked_.part = std::move(part); }
 

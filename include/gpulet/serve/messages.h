@@ -12,6 +12,7 @@
 
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/ids.h"
+#include "gpulet/core/numerics.h"
 #include "gpulet/core/request.h"
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
@@ -142,6 +143,7 @@ struct DeviceOffer {
   schedule::Device device;
   std::string mechanism;  // what holds its shares
   partition::Traits traits{};
+  Status fault{};  // why it cannot be used now; ok: it can
 };
 
 // First message on a connection. A backend whose frontend came back tells of the gpulets that still
@@ -159,6 +161,13 @@ struct ModelWanted {
   std::uint64_t offset = 0;
 };
 
+// A device of the Hello cannot be used any more, or (fault ok) can be again. Its gpulets stay where
+// they are, restarting, until it is back or they are retired.
+struct DeviceReport {
+  std::uint32_t device = 0;
+  Status fault;
+};
+
 struct Heartbeat {};
 
 // The backend was told to stop: it takes no new gpulets, and serves with those that it has until
@@ -166,7 +175,7 @@ struct Heartbeat {};
 struct Leaving {};
 
 using BackendMessage =
-    std::variant<Hello, GpuletReport, BatchResult, ModelWanted, Heartbeat, Leaving>;
+    std::variant<Hello, GpuletReport, BatchResult, ModelWanted, Heartbeat, Leaving, DeviceReport>;
 
 // ---- frontend -> backend
 
@@ -180,6 +189,7 @@ struct ModelToServe {
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
   std::uint32_t max_batch = 1;
+  Numerics numerics{};
 };
 
 struct CreateGpulet {
@@ -188,6 +198,7 @@ struct CreateGpulet {
   Share size;
   std::vector<ModelToServe> models;
   PlanPart part{};
+  double memory_mb = 0;  // that its models need of the device; 0: not known of all of them
 };
 
 struct AssignGpulet {  // it serves on, for another part of a plan
@@ -222,6 +233,7 @@ struct LoadModel {
   std::vector<TensorSpec> outputs;
   std::uint32_t max_batch = 1;
   std::uint32_t form = 0;  // as told by a proxy that loaded it before; 0: not known
+  Numerics numerics{};
 };
 
 // First message to a proxy: what makes it a gpulet's. Until then it is anybody's.

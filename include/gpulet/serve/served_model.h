@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/core/numerics.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
 
 namespace gpulet::serve {
+
+struct ModelToServe;
 
 struct ServedModel {
   std::string name;
@@ -21,6 +24,7 @@ struct ServedModel {
   double slo_ms = 0;
   double configured_rate = 0;  // requests per second that the first plan expects
   std::uint32_t max_batch = 32;
+  Numerics numerics{};
 
   // Filled by with_sizes().
   std::vector<std::size_t> input_sizes;   // bytes of each input of one request
@@ -28,12 +32,14 @@ struct ServedModel {
   std::size_t input_bytes = 0;            // all inputs of one request
 };
 
-// What tells two versions of a model apart: its file's hash, then what its tensors are. Gpulets of
-// one version never serve another.
+// What tells two versions of a model apart: its file's hash, then what its tensors are and in what
+// numbers it computes. Gpulets of one version never serve another.
 [[nodiscard]] std::string version_of(const std::string& sha256,
                                      const std::vector<TensorSpec>& inputs,
-                                     const std::vector<TensorSpec>& outputs);
+                                     const std::vector<TensorSpec>& outputs,
+                                     const Numerics& numerics);
 [[nodiscard]] std::string version_of(const ServedModel& model);
+[[nodiscard]] std::string version_of(const ModelToServe& model);
 // As people read it: the first 12 digits of the file's hash.
 [[nodiscard]] std::string short_version(const std::string& version);
 

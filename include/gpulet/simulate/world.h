@@ -82,6 +82,8 @@ class World {
   void stop_node(const std::string& name);
   // The process of one gpulet that serves now dies. Returns false where none does.
   bool kill_a_proxy(const std::string& name);
+  // A device of the node cannot be used any more, or (ok) can be again.
+  void see_device(const std::string& name, std::uint32_t device, Status fault);
 
   void drain_at(Time time);
   void change_catalogue_at(Time time, serve::CatalogueChanged change);

@@ -89,10 +89,16 @@ def forward(self, x):
   return model;
 }
 
+// LibTorch 2 counts totals without a sign.
+template <typename Total>
+Total total_of(void (c10::MemoryReportingInfoBase::*)(void*, std::int64_t, Total, Total,
+                                                      c10::Device));
+using TotalBytes = decltype(total_of(&c10::MemoryReportingInfoBase::reportMemoryUsage));
+
 class PeakCounter final : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void* /*pointer*/, std::int64_t bytes, std::int64_t /*allocated*/,
-                         std::int64_t /*reserved*/, c10::Device device) override {
+  void reportMemoryUsage(void* /*pointer*/, std::int64_t bytes, TotalBytes /*allocated*/,
+                         TotalBytes /*reserved*/, c10::Device device) override {
     if (!device.is_cpu()) return;
     now_ += bytes;
     peak_ = std::max(peak_, now_);
@@ -111,6 +117,9 @@ int set_process_up(const c10::Device& device) {
   const int threads = intra_op_threads();
   set_threads(threads);
   if (device.is_cpu()) set_cpu_modes();
+  // Elsewhere the profiling executor would compile kernels for the sizes that it meets, while
+  // batches wait. Without profiles it runs the graph as loading has rewritten it.
+  torch::jit::getProfilingMode() = false;
   return threads;
 }
 

@@ -9,6 +9,22 @@
 namespace gpulet::executor {
 namespace {
 
+std::vector<std::int64_t> batch_shape(const TensorSpec& spec, std::uint32_t count) {
+  std::vector<std::int64_t> shape{count};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  return shape;
+}
+
+// "Float[1, 28, 28]", for messages
+std::string describe(at::ScalarType type, at::IntArrayRef shape) {
+  std::string text = std::string(at::toString(type)) + "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+}  // namespace
+
 at::ScalarType scalar_type(DataType type) {
   switch (type) {
     case DataType::boolean:
@@ -35,25 +51,9 @@ at::ScalarType scalar_type(DataType type) {
   throw std::invalid_argument("a tensor's type is out of range");
 }
 
-std::vector<std::int64_t> batch_shape(const TensorSpec& spec, std::uint32_t count) {
-  std::vector<std::int64_t> shape{count};
-  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-  return shape;
-}
-
-// "Float[1, 28, 28]", for messages
-std::string describe(at::ScalarType type, at::IntArrayRef shape) {
-  std::string text = std::string(at::toString(type)) + "[";
-  for (std::size_t i = 0; i < shape.size(); ++i)
-    text += (i == 0 ? "" : ",") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-}  // namespace
-
 std::vector<c10::IValue> wrap_inputs(const std::vector<TensorSpec>& specs,
                                      const std::vector<std::size_t>& sizes, std::uint32_t count,
-                                     std::span<const std::byte> bytes, const c10::Device& device) {
+                                     std::span<const std::byte> bytes) {
   std::vector<c10::IValue> inputs;
   inputs.reserve(specs.size());
   std::size_t begin = 0;
@@ -71,7 +71,26 @@ std::vector<c10::IValue> wrap_inputs(const std::vector<TensorSpec>& specs,
       tensor = at::empty(batch_shape(specs[i], count), at::TensorOptions(type));
       std::memcpy(tensor.data_ptr(), data, size);
     }
-    inputs.emplace_back(tensor.to(device));
+    inputs.emplace_back(std::move(tensor));
+    begin += size;
+  }
+  return inputs;
+}
+
+std::vector<c10::IValue> view_inputs(const std::vector<TensorSpec>& specs,
+                                     const std::vector<std::size_t>& sizes, std::uint32_t count,
+                                     const at::Tensor& bytes) {
+  // Libraries read several numbers at once.
+  constexpr std::size_t kAlignment = 16;
+  std::vector<c10::IValue> inputs;
+  inputs.reserve(specs.size());
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const std::size_t size = sizes[i] * count;
+    at::Tensor part =
+        bytes.narrow(0, static_cast<std::int64_t>(begin), static_cast<std::int64_t>(size));
+    if (begin % kAlignment != 0) part = part.clone();
+    inputs.emplace_back(part.view(scalar_type(specs[i].type)).view(batch_shape(specs[i], count)));
     begin += size;
   }
   return inputs;
@@ -138,19 +157,6 @@ std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::
     written += ready.nbytes();
   }
   return written;
-}
-
-bool close(const std::vector<at::Tensor>& left, const std::vector<at::Tensor>& right,
-           double tolerance) {
-  if (left.size() != right.size()) return false;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (left[i].sizes() != right[i].sizes()) return false;
-    const at::Tensor reference = left[i].to(at::kDouble);
-    const double largest = reference.abs().max().item<double>();
-    const double difference = (reference - right[i].to(at::kDouble)).abs().max().item<double>();
-    if (!(difference <= tolerance * largest)) return false;  // also where one is not a number
-  }
-  return true;
 }
 
 std::string own_words(const std::exception& error) {

@@ -15,14 +15,18 @@
 
 namespace gpulet::executor {
 
-// The inputs of a batch as tensors over its own bytes, which must outlive them; copied only to
-// another device, or where a tensor's bytes are not aligned for its type. REQUIRES: the bytes of
-// `count` requests.
+[[nodiscard]] at::ScalarType scalar_type(DataType type);
+
+// The inputs of a batch as tensors over its own bytes, which must outlive them; copied only where a
+// tensor's bytes are not aligned for its type. REQUIRES: the bytes of `count` requests.
 [[nodiscard]] std::vector<c10::IValue> wrap_inputs(const std::vector<TensorSpec>& specs,
                                                    const std::vector<std::size_t>& sizes,
                                                    std::uint32_t count,
-                                                   std::span<const std::byte> bytes,
-                                                   const c10::Device& device);
+                                                   std::span<const std::byte> bytes);
+// The same where the bytes are a tensor of bytes, on whatever device.
+[[nodiscard]] std::vector<c10::IValue> view_inputs(const std::vector<TensorSpec>& specs,
+                                                   const std::vector<std::size_t>& sizes,
+                                                   std::uint32_t count, const at::Tensor& bytes);
 
 // Inputs that every model of these shapes can run on: numbers rising from 0 to 1, and zeros where
 // they are whole.
@@ -41,10 +45,6 @@ namespace gpulet::executor {
 // Writes them one after another, and returns the bytes written. REQUIRES: room for them,
 // check_outputs passed.
 std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::byte> bytes);
-
-// Whether the largest difference is at most `tolerance` of the largest magnitude, in each tensor.
-[[nodiscard]] bool close(const std::vector<at::Tensor>& left, const std::vector<at::Tensor>& right,
-                         double tolerance);
 
 // The one sentence of LibTorch's many lines that says what went wrong.
 [[nodiscard]] std::string own_words(const std::exception& error);

@@ -52,6 +52,7 @@ void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
   to->set_change(static_cast<std::uint32_t>(offer.traits.change));
   to->set_fault_reach(static_cast<std::uint32_t>(offer.traits.fault));
   to->set_limits_memory(offer.traits.limits_memory);
+  if (!offer.fault.ok()) net::to_wire(offer.fault, to->mutable_fault());
 }
 
 OutgoingFrame encode_one(const serve::Hello& hello) {
@@ -88,6 +89,12 @@ OutgoingFrame encode_one(const serve::Heartbeat&) {
   return make_frame(MessageType::heartbeat, wire::Heartbeat(), {});
 }
 
+OutgoingFrame encode_one(const serve::DeviceReport& report) {
+  wire::DeviceReport message;
+  message.set_device(report.device);
+  net::to_wire(report.fault, message.mutable_fault());
+  return make_frame(MessageType::device_report, message, {});
+}
 OutgoingFrame encode_one(const serve::Leaving&) {
   return make_frame(MessageType::leaving, wire::Leaving(), {});
 }
@@ -110,8 +117,10 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
     net::to_wire(model.inputs, to->mutable_inputs());
     net::to_wire(model.outputs, to->mutable_outputs());
     to->set_max_batch(model.max_batch);
+    net::to_wire(model.numerics, to->mutable_numerics());
   }
   to_wire(create.part, message.mutable_part());
+  message.set_memory_mb(create.memory_mb);
   return make_frame(MessageType::create_gpulet, message, {});
 }
 
@@ -216,6 +225,7 @@ serve::DeviceOffer read_device(const wire::Device& message, const std::string& n
   offer.device.memory_mb = fields.amount(message.memory_mb(), "devices.memory_mb");
   offer.mechanism = fields.name(message.mechanism(), "devices.mechanism");
   offer.traits = read_traits(message, fields);
+  offer.fault = fields.status(message.fault());
   return offer;
 }
 
@@ -251,6 +261,7 @@ BackendCommand read_create(const wire::CreateGpulet& message, FieldReader& field
   create.device = message.device();
   create.size = fields.share(message.size(), 1);
   create.part = read_part(message.part(), fields);
+  create.memory_mb = fields.amount(message.memory_mb(), "memory_mb");
   if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
     return create;
   for (const wire::ModelToServe& model : message.models()) {
@@ -258,7 +269,8 @@ BackendCommand read_create(const wire::CreateGpulet& message, FieldReader& field
                              fields.sha256(model.sha256()),
                              fields.tensors(model.inputs(), "models.inputs"),
                              fields.tensors(model.outputs(), "models.outputs"),
-                             fields.batch(model.max_batch(), "models.max_batch", 1)});
+                             fields.batch(model.max_batch(), "models.max_batch", 1),
+                             fields.numerics(model.numerics())});
   }
   return create;
 }
@@ -329,6 +341,13 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header,
           header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendMessage {
             fields.no_payload(payload);
             return serve::Heartbeat{};
+          });
+    case MessageType::device_report:
+      return decode_as<BackendMessage, wire::DeviceReport>(
+          header.type, message,
+          [&](const wire::DeviceReport& report, FieldReader& fields) -> BackendMessage {
+            fields.no_payload(payload);
+            return serve::DeviceReport{report.device(), fields.status(report.fault())};
           });
     case MessageType::leaving:
       return decode_as<BackendMessage, wire::Leaving>(

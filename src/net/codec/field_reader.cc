@@ -96,6 +96,11 @@ Status FieldReader::status(const wire::Status& value) {
           text(value.message(), "status.message", kMaxStatusMessageBytes)};
 }
 
+Numerics FieldReader::numerics(const wire::Numerics& value) {
+  return {one_of(value.precision(), Precision::bfloat16, "numerics.precision"),
+          value.channels_last(), amount(value.largest_error(), "numerics.largest_error")};
+}
+
 partition::FoundShare FieldReader::found(const wire::FoundShare& value) {
   return {value.held(), value.sms(), value.device_sms()};
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpulet.pb.h"
+#include "gpulet/core/numerics.h"
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
@@ -38,6 +39,7 @@ class FieldReader {
   [[nodiscard]] std::uint32_t batch(std::uint32_t requests, std::string_view field,
                                     std::uint32_t least);
   [[nodiscard]] Status status(const wire::Status& value);
+  [[nodiscard]] Numerics numerics(const wire::Numerics& value);
   [[nodiscard]] static partition::FoundShare found(const wire::FoundShare& value);
   // An enumeration whose values are 0..last.
   template <typename Enumeration>

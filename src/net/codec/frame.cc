@@ -70,6 +70,8 @@ std::string_view to_string(MessageType type) {
       return "heartbeat";
     case MessageType::leaving:
       return "leaving";
+    case MessageType::device_report:
+      return "device_report";
     case MessageType::welcome:
       return "welcome";
     case MessageType::create_gpulet:

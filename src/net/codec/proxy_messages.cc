@@ -21,6 +21,7 @@ OutgoingFrame encode_one(const serve::LoadModels& load) {
     to_wire(model.outputs, to->mutable_outputs());
     to->set_max_batch(model.max_batch);
     to->set_form(model.form);
+    to_wire(model.numerics, to->mutable_numerics());
   }
   for (const auto& [name, value] : load.environment) {
     wire::EnvironmentVariable* const to = message.add_environment();
@@ -100,7 +101,8 @@ ProxyCommand read_load(const wire::LoadModels& message, FieldReader& fields) {
                            fields.text(model.file(), "models.file", kMaxPathBytes),
                            fields.tensors(model.inputs(), "models.inputs"),
                            fields.tensors(model.outputs(), "models.outputs"),
-                           fields.batch(model.max_batch(), "models.max_batch", 1), model.form()});
+                           fields.batch(model.max_batch(), "models.max_batch", 1), model.form(),
+                           fields.numerics(model.numerics())});
   }
   if (fields.count(static_cast<std::size_t>(message.environment_size()), kMaxVariables,
                    "environment")) {

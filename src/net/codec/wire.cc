@@ -63,6 +63,12 @@ std::string to_valid_text(const std::string& text, std::size_t max_bytes) {
   return valid;
 }
 
+void to_wire(const Numerics& numerics, wire::Numerics* to) {
+  to->set_precision(static_cast<std::uint32_t>(numerics.precision));
+  to->set_channels_last(numerics.channels_last);
+  to->set_largest_error(numerics.largest_error);
+}
+
 void to_wire(const partition::FoundShare& found, wire::FoundShare* to) {
   to->set_held(found.held);
   to->set_sms(found.sms);

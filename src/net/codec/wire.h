@@ -10,6 +10,7 @@
 
 #include "gpulet.pb.h"
 #include "gpulet/core/bytes.h"
+#include "gpulet/core/numerics.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
@@ -22,6 +23,7 @@ namespace gpulet::net {
 [[nodiscard]] std::uint64_t to_microseconds(Duration duration);
 void to_wire(const Status& status, wire::Status* to);
 void to_wire(const partition::FoundShare& found, wire::FoundShare* to);
+void to_wire(const Numerics& numerics, wire::Numerics* to);
 void to_wire(const std::vector<TensorSpec>& specs,
              google::protobuf::RepeatedPtrField<wire::Tensor>* to);
 

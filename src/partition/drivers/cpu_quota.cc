@@ -22,7 +22,8 @@ class CpuQuotaDriver : public PartitionDriver {
  public:
   explicit CpuQuotaDriver(std::vector<std::uint32_t> cores) : cores_(std::move(cores)) {}
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share) final {
+  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
+                                    std::uint64_t /*memory_bytes*/) final {
     if (!share.valid()) {
       return Status(StatusCode::invalid,
                     "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));

@@ -25,6 +25,13 @@ constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
 // A daemon that has refused so often to end a client never will.
 constexpr int kTerminations = 3;
 constexpr std::uint64_t kMegabyte = 1U << 20U;
+// What a process takes of the GPU beside its models, and the limit counts: CUDA's context with the
+// code of LibTorch's, cuBLAS's and cuDNN's kernels (loaded when first used), and their workspaces.
+// An estimate on the safe side, not measured: a limit that is too tight fails batches, one that is
+// loose costs nothing, because nothing is reserved.
+constexpr std::uint64_t kContextBytes = 1024 * kMegabyte;
+// A quarter more than was measured: an allocator keeps blocks that it does not use.
+constexpr std::uint64_t kSlackPart = 4;
 
 // What blocks, on a thread of its own: looks after the daemon, and ends clients through it.
 class MpsKeeper {
@@ -159,7 +166,8 @@ class MpsDriver final : public PartitionDriver {
             .limits_memory = true};
   }
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share) override {
+  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
+                                    std::uint64_t memory_bytes) override {
     if (!share.valid()) {
       return Status(StatusCode::invalid,
                     "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));
@@ -175,7 +183,7 @@ class MpsDriver final : public PartitionDriver {
     }
     if (auto ready = keeper_.ready(); !ready.ok()) return ready;
     granted_.insert(gpulet);
-    return Grant{environment_of(share)};
+    return Grant{environment_of(share, memory_bytes)};
   }
 
   [[nodiscard]] bool ready() const override { return keeper_.ready().ok(); }
@@ -188,18 +196,28 @@ class MpsDriver final : public PartitionDriver {
   void release(GpuletId gpulet) override { granted_.erase(gpulet); }
 
  private:
-  [[nodiscard]] std::map<std::string, std::string> environment_of(Share share) const {
+  [[nodiscard]] std::map<std::string, std::string> environment_of(
+      Share share, std::uint64_t memory_bytes) const {
     auto variables = environment_;
     variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = std::to_string(share.percent);
     variables[kExpectedShareVariable] = std::to_string(share.percent);
+    variables[kDeviceVariable] = "cuda:0";  // the only one that the daemon shows its clients
     if (gpu_.sms > 0) variables[kDeviceSmsVariable] = std::to_string(gpu_.sms);
-    if (gpu_.memory_bytes > 0) {
-      const auto megabytes =
-          gpu_.memory_bytes / kMegabyte * static_cast<std::uint64_t>(share.percent) / 100;
+    if (const auto limit = memory_limit(share, memory_bytes); limit > 0) {
+      const auto megabytes = limit / kMegabyte;
       // The only GPU that the daemon shows its clients is number 0 to them.
       variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=" + std::to_string(megabytes) + "M";
     }
     return variables;
+  }
+
+  // 0: none.
+  [[nodiscard]] std::uint64_t memory_limit(Share share, std::uint64_t models_need) const {
+    if (models_need == 0)
+      return gpu_.memory_bytes / kMegabyte * static_cast<std::uint64_t>(share.percent) / 100 *
+             kMegabyte;
+    const std::uint64_t limit = models_need + models_need / kSlackPart + kContextBytes;
+    return gpu_.memory_bytes == 0 ? limit : std::min(limit, gpu_.memory_bytes);
   }
 
   const MpsGpu gpu_;

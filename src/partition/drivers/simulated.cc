@@ -9,7 +9,8 @@ class SimulatedDriver : public PartitionDriver {
  public:
   [[nodiscard]] std::string mechanism() const override { return "simulated"; }
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share) override {
+  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
+                                    std::uint64_t /*memory_bytes*/) override {
     if (!share.valid()) {
       return Status(StatusCode::invalid,
                     "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));

@@ -210,11 +210,10 @@ void Cluster::add_real_backend(const std::string& node) {
                               std::to_string(core) + "]}"));
 }
 
-void Cluster::add_mps_backend(const std::string& node, const backend::GpuPlaces& places) {
-  start_backend(node,
-                write_backend_config(node, "gpulet-proxy-fake-gpu",
-                                     R"({"type":"card","partitioning":"mps"})"),
-                places);
+void Cluster::add_gpu_backend(const std::string& node, const std::string& partitioning,
+                              const backend::GpuPlaces& places) {
+  const std::string device = R"({"type":"card","partitioning":")" + partitioning + R"("})";
+  start_backend(node, write_backend_config(node, "gpulet-proxy-fake-gpu", device), places);
 }
 
 void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file,

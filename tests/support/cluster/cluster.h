@@ -52,8 +52,10 @@ class Cluster {
                    const std::string& type = "card");
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
-  // A node with one GPU divided by MPS, all of it stand-ins: tests/support/gpu/fake_gpu_proxy.cc.
-  void add_mps_backend(const std::string& node, const backend::GpuPlaces& places);
+  // A node with one GPU divided by "mps" or "green", all of it stand-ins:
+  // tests/support/gpu/fake_gpu_proxy.cc.
+  void add_gpu_backend(const std::string& node, const std::string& partitioning,
+                       const backend::GpuPlaces& places);
   // A node of simulated devices as a process of its own; its process id.
   pid_t spawn_backend(const std::string& node, std::uint32_t devices = 1);
 

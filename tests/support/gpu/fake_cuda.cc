@@ -1,11 +1,14 @@
 // A libcuda.so.1 that answers from a text file (fake_control.h) and is as strict about green
 // contexts as the documentation of the driver: a result of a split is not split again, the
 // resources of one context come from one split, and a stream goes before its context.
+#include <unistd.h>
+
 #include <algorithm>
 #include <bitset>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -67,6 +70,11 @@ State& state() {
   static State the_state;
   return the_state;
 }
+// The real library's functions may be called by any thread.
+std::unique_lock<std::mutex> state_lock() {
+  static std::mutex the_mutex;
+  return std::unique_lock(the_mutex);
+}
 std::uintptr_t new_handle() { return ++state().last_handle; }
 std::uintptr_t number_of(void* handle) { return reinterpret_cast<std::uintptr_t>(handle); }
 void* handle_of(std::uintptr_t number) {
@@ -116,7 +124,11 @@ extern "C" {
 
 abi::Return cuInit(unsigned) {
   record_fake_call("cuInit");
-  return static_cast<abi::Return>(read_fake_machine().settings.number("cuda_init", 0));
+  const FakeSettings settings = read_fake_machine().settings;
+  const std::string how = settings.text("cuda_init", "0");
+  if (how == "crash") ::_exit(1);
+  while (how == "hang") ::pause();
+  return static_cast<abi::Return>(settings.number("cuda_init", 0));
 }
 abi::Return cuDriverGetVersion(int* version) {
   *version = static_cast<int>(read_fake_machine().settings.number("cuda_version", 13000));
@@ -153,6 +165,10 @@ abi::Return cuDeviceGetUuid_v2(abi::Uuid* uuid, abi::Device device) {
 abi::Return cuDeviceGetAttribute(int* value, int attribute, abi::Device device) {
   const auto gpu = gpu_at(device);
   if (!gpu) return abi::kInvalidDevice;
+  if (attribute == abi::kAttributeMpsEnabled) {
+    *value = static_cast<int>(gpu->number("in_mps", 0));
+    return abi::kSuccess;
+  }
   *value = static_cast<int>(attribute == abi::kAttributeMultiprocessors
                                 ? gpu->number("sms", 132)
                                 : gpu->number("compute_major", 9));
@@ -169,18 +185,34 @@ abi::Return cuDevicePrimaryCtxRelease_v2(abi::Device device) {
   return abi::kSuccess;
 }
 abi::Return cuCtxPushCurrent_v2(abi::Context context) {
+  const auto lock = state_lock();
   state().current = number_of(context);
   return abi::kSuccess;
 }
 abi::Return cuCtxPopCurrent_v2(abi::Context* context) {
+  const auto lock = state_lock();
   *context = handle_of(state().current);
   state().current = 0;
   return abi::kSuccess;
 }
 abi::Return cuStreamCreate(abi::Stream* stream, unsigned) {
+  const auto lock = state_lock();
   return make_stream(stream, state().current, "cuStreamCreate");
 }
+abi::Return cuMemHostRegister_v2(void* memory, std::size_t bytes, unsigned flags) {
+  if (const abi::Return code = failure_of("cuMemHostRegister_v2"); code != 0) return code;
+  if (state().current == 0) return kInvalidContext;
+  if (memory == nullptr || bytes == 0 || flags != abi::kRegisterPortable) return abi::kInvalidValue;
+  record_fake_call("cuMemHostRegister_v2 " + std::to_string(bytes));
+  return abi::kSuccess;
+}
+abi::Return cuMemHostUnregister(void*) {
+  record_fake_call(state().current == 0 ? "cuMemHostUnregister without a context"
+                                        : "cuMemHostUnregister");
+  return abi::kSuccess;
+}
 abi::Return cuStreamDestroy_v2(abi::Stream stream) {
+  const auto lock = state_lock();
   const auto found = state().streams.find(number_of(stream));
   if (found == state().streams.end()) return kInvalidContext;
   record_fake_call("cuStreamDestroy_v2 " + std::to_string(found->first));
@@ -202,6 +234,7 @@ abi::Return cuDeviceGetDevResource(abi::Device device, abi::Resource* resource, 
 abi::Return cuDevSmResourceSplitByCount(abi::Resource* results, unsigned* count,
                                         const abi::Resource* input, abi::Resource* remaining,
                                         unsigned, unsigned least) {
+  const auto lock = state_lock();
   Hidden left = hidden_in(*input);
   if (left.split != 0) return abi::kInvalidResourceConfiguration;
   const auto gpu = gpu_at(0);  // the only one that tests divide
@@ -231,6 +264,7 @@ abi::Return cuDevSmResourceSplitByCount(abi::Resource* results, unsigned* count,
 }
 abi::Return cuDevResourceGenerateDesc(abi::Descriptor* descriptor, abi::Resource* resources,
                                       unsigned count) {
+  const auto lock = state_lock();
   Hidden together = hidden_in(resources[0]);
   for (unsigned i = 1; i < count; ++i) {
     const Hidden one = hidden_in(resources[i]);
@@ -245,6 +279,7 @@ abi::Return cuDevResourceGenerateDesc(abi::Descriptor* descriptor, abi::Resource
 }
 abi::Return cuGreenCtxCreate(abi::GreenContext* context, abi::Descriptor descriptor,
                              abi::Device device, unsigned flags) {
+  const auto lock = state_lock();
   if (const abi::Return code = failure_of("cuGreenCtxCreate"); code != 0) return code;
   const auto gpu = gpu_at(device);
   const auto found = state().descriptors.find(number_of(descriptor));
@@ -258,6 +293,7 @@ abi::Return cuGreenCtxCreate(abi::GreenContext* context, abi::Descriptor descrip
   return abi::kSuccess;
 }
 abi::Return cuGreenCtxDestroy(abi::GreenContext context) {
+  const auto lock = state_lock();
   const auto found = state().contexts.find(number_of(context));
   if (found == state().contexts.end()) return kInvalidContext;
   record_fake_call("cuGreenCtxDestroy " + std::to_string(found->first) +
@@ -266,6 +302,7 @@ abi::Return cuGreenCtxDestroy(abi::GreenContext context) {
   return abi::kSuccess;
 }
 abi::Return cuGreenCtxGetDevResource(abi::GreenContext context, abi::Resource* resource, int) {
+  const auto lock = state_lock();
   const auto found = state().contexts.find(number_of(context));
   if (found == state().contexts.end()) return kInvalidContext;
   *resource = resource_of(found->second.hidden, found->second.gpu);
@@ -277,6 +314,7 @@ abi::Return cuCtxFromGreenCtx(abi::Context* context, abi::GreenContext green) {
 }
 abi::Return cuGreenCtxStreamCreate(abi::Stream* stream, abi::GreenContext context, unsigned flags,
                                    int) {
+  const auto lock = state_lock();
   if (const abi::Return code = failure_of("cuGreenCtxStreamCreate"); code != 0) return code;
   if (flags != abi::kStreamNonBlocking || !knows(12050)) return abi::kInvalidValue;
   return make_stream(stream, number_of(context), "cuGreenCtxStreamCreate");

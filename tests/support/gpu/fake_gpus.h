@@ -3,14 +3,18 @@
 // The text is lines of a key, a blank and a value. Before the first "gpu" they are of the machine:
 //   driver_version 580.95.05    cuda_version 13000 (13.0)
 //   nvml_init, cuda_init        what nvmlInit_v2 and cuInit return (0)
+//   cuda_init hang, crash       what cuInit does
+//   nvml_hang                   1: NVML does not answer about memory while that is so
 //   fail_<function>             what that function of the driver returns; see fake_cuda.cc
 // Each line "gpu" begins one, of which the lines after it tell:
 //   uuid, name, memory_mib, used_mib, compute_major, compute_minor, sm_mhz, memory_mhz
 //   mig                         1 on, 0 off, -1 the GPU knows no MIG
 //   compute_mode                NVML's number: 0 default, 2 prohibited, 3 exclusive-process
 //   error                       what every function of NVML returns of this GPU: 15 it is lost
-//   sms, step                   SMs, and those of a block (132, 8); tells_step 0: as drivers
-//   before 13.0 scattered                   SMs that are in no block though they would fill some
+//   in_mps                      1: contexts on it are an MPS daemon's (0)
+//   sms, step                   SMs, and those of a block (132, 8)
+//   tells_step                  0: it does not tell the step, as drivers before 13.0
+//   scattered                   SMs that are in no block though they would fill some
 // May be written again at any time. One at a time in a process; tests only.
 #pragma once
 

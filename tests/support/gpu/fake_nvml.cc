@@ -1,4 +1,6 @@
 // A libnvidia-ml.so.1 that answers from a text file (fake_control.h).
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -94,6 +96,7 @@ abi::Return nvmlDeviceGetName(abi::Device device, char* buffer, abi::Count size)
   });
 }
 abi::Return nvmlDeviceGetMemoryInfo(abi::Device device, abi::Memory* memory) {
+  while (read_fake_machine().settings.number("nvml_hang", 0) != 0) ::usleep(1000);
   return of_device(device, [&](const FakeSettings& gpu) {
     const auto total = static_cast<unsigned long long>(gpu.number("memory_mib", 143771)) << 20U;
     const auto used = static_cast<unsigned long long>(gpu.number("used_mib", 0)) << 20U;

@@ -31,6 +31,9 @@ class World {
   // Told to stop, as by SIGTERM.
   void stop_backend(const std::string& node) { world_.stop_node(node); }
   bool kill_a_proxy(const std::string& node) { return world_.kill_a_proxy(node); }
+  void see_device(const std::string& node, std::uint32_t device, Status fault) {
+    world_.see_device(node, device, std::move(fault));
+  }
 
   // A request at that time; the answer shows up in replies().
   void request_at(Time time, const std::string& model, std::uint64_t tag, Duration timeout = {});

@@ -36,6 +36,7 @@ enum class MessageType : std::uint8_t {
   model_wanted = 19,
   heartbeat = 20,
   leaving = 21,
+  device_report = 22,
   welcome = 32,
   create_gpulet = 33,
   retire_gpulet = 34,

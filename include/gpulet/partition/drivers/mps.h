@@ -4,11 +4,12 @@
 // reports what it was granted, and refuses to serve where it finds itself outside MPS, where it
 // would have the whole GPU.
 //
-// Memory is limited in proportion to the share. A daemon that ends is started again. A process that
-// must be ended is terminated through the daemon first: killed over work on the GPU, it could take
-// its neighbours along. After a fault, when nothing runs there, and where the daemon has refused
-// three times, it is killed all the same.
-// What may take long happens on a thread of the driver's own.
+// Memory is limited to what the gpulet's models were found to need, with room for what a process
+// needs of its own; where that is not known, in proportion to the share. A daemon that ends is
+// started again. A process that must be ended is terminated through the daemon first: killed over
+// work on the GPU, it could take its neighbours along. After a fault, when nothing runs there, and
+// where the daemon has refused three times, it is killed all the same. What may take long happens
+// on a thread of the driver's own.
 #pragma once
 
 #include <cstdint>

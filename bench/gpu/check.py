@@ -1,0 +1,426 @@
+"""What scripts/gpu-check measures once the programs are built; see there. Standard library only.
+
+Each part gets its part of the time that is left and ends with rows for the table. A part that fails says why in its
+row, and the others go on.
+"""
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from gpu_site import Document, Plan, Programs, Site, SIZES, read, write  # noqa: E402  # beside this file
+
+MOST_VIOLATIONS = 0.01
+POLICIES = {"sbp": "sbp", "greedy": "greedy-best-fit", "elastic": "elastic"}
+# Weight of the models with short batches against those with long ones, of the device's time.
+MIXES = {"equal": (1.0, 1.0), "short-skew": (3.0, 1.0), "long-skew": (1.0, 3.0)}
+SATURATING = "resnet50"
+VISIT_SECONDS = 5.5  # long enough for a frontend to believe a rate
+STEP = 1.15  # between the rates that a search tries
+# Of the time that is left when the part begins.
+PARTS = {"answers": 0.2, "shares": 0.3, "profile": 0.25, "path": 0.15, "changes": 0.25, "policies": 0.95}
+AIMS = {"sbp": 0.617, "greedy": 0.812}  # by which elastic is to be better, on average
+Latencies = dict[str, dict[int, dict[int, float]]]
+
+
+@dataclass
+class Row:
+    what: str
+    figure: str
+    aim: str = ""
+    verdict: str = ""
+
+
+@dataclass
+class Check:
+    options: argparse.Namespace
+    programs: Programs
+    out: Path
+    models: list[Document]
+    deadline: float
+    rows: list[Row] = field(default_factory=list)
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def add(self, what: str, figure: str, aim: str = "", good: bool | None = None) -> None:
+        verdict = "" if good is None else ("ok" if good else "MISSED")
+        self.rows.append(Row(what, figure, aim, verdict))
+        print(f"  {what}: {figure} {verdict}", flush=True)
+
+    def profiles(self, partitioning: str) -> Path:
+        return self.out / "profiles" / partitioning
+
+    def latencies(self, partitioning: str) -> Latencies:
+        """{model: {size: {batch: ms}}} of what was measured."""
+        found: Latencies = {}
+        for file in self.profiles(partitioning).glob("*/latency.csv"):
+            with open(file, encoding="utf-8", newline="") as stream:
+                for row in csv.DictReader(stream):
+                    sizes = found.setdefault(row["model"], {})
+                    sizes.setdefault(int(row["partition"]), {})[int(row["batch"])] = float(row["latency_ms"])
+        return found
+
+    def device_type(self, partitioning: str) -> str:
+        return next(self.profiles(partitioning).iterdir()).name
+
+    def sweep(self, partitioning: str, model: str, sizes: list[int], timeout: float) -> bool:
+        answer = self.programs.run(
+            "gpulet", "profile", "run", "--device", f"cuda:{self.options.gpu}", "--partitioning", partitioning, "--models",
+            self.out / "models.json", "--only", model, "--keep", "--sizes", ",".join(map(str, sizes)), "--batches", self.options.batches,
+            "--seconds-per-cell", self.options.seconds_per_cell, "--no-counters", "--proxy", self.programs.proxy, "--out",
+            self.profiles(partitioning), timeout=max(5.0, timeout), log=f"profile-{partitioning}")
+        if answer.returncode != 0:
+            self.add(f"profile of {model}, {partitioning}", "failed: " + last_line(answer.stderr), good=False)
+        return answer.returncode == 0
+
+    def plan(self, partitioning: str, models: list[Document], policy: str = "elastic") -> Plan:
+        return Plan(models, self.profiles(partitioning), self.device_type(partitioning), str(self.options.gpu), partitioning, policy)
+
+
+def last_line(text: str) -> str:
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "nothing was said"
+
+
+def saturating(check: Check) -> Document:
+    return next((model for model in check.models if model["name"] == SATURATING), check.models[0])
+
+
+def answers(check: Check, seconds: float) -> None:
+    """Every model answers on the GPU as on the CPU."""
+    if not check.programs.exists("gpulet-kernels"):
+        check.add("answers against the CPU", "not checked: there is no gpulet-kernels")
+        return
+    end = time.monotonic() + seconds
+    os.environ["OMP_NUM_THREADS"] = str(os.cpu_count() or 1)  # for the CPU's own answers
+    good, bad, lines = [], [], ""
+    for model in sorted(check.models, key=lambda one: Path(one["file"]).stat().st_size):
+        if end - time.monotonic() < 2:
+            break
+        answer = check.programs.run("gpulet-kernels", "check", "--models", check.out / "models.json", "--only", model["name"],
+                                    "--device", f"cuda:{check.options.gpu}", timeout=end - time.monotonic(), log="answers")
+        (good if answer.returncode == 0 else bad).append(model["name"])
+        lines += answer.stdout
+    del os.environ["OMP_NUM_THREADS"]
+    (check.out / "answers.txt").write_text(lines, encoding="utf-8")
+    check.add("models that answer as on the CPU", f"{len(good)} of {len(check.models)}" + (", not " + ", ".join(bad) if bad else ""),
+              "all, within 1 % of the largest output", len(good) == len(check.models))
+
+
+def shares(check: Check, seconds: float) -> None:
+    """Throughput of a saturating model over its share."""
+    name = saturating(check)["name"]
+    end = time.monotonic() + seconds
+    for partitioning in check.options.partitionings:
+        # Every size under mps is a process that loads the model, so that it gets most of the time.
+        last = partitioning == check.options.partitionings[-1]
+        left = (end - time.monotonic()) * (1 if last else 0.75)
+        sizes = [20, 60, 100] if check.options.quick else list(range(10, 101, 10))
+        if not check.sweep(partitioning, name, sizes, left):
+            continue
+        table = check.latencies(partitioning)[name]
+        rates = {size: max(batch * 1000 / ms for batch, ms in batches.items()) for size, batches in table.items()}
+        for size in sorted(rates):
+            check.add(f"{name}, {partitioning}, {size} %", f"{rates[size]:.0f}/s, {rates[size] / rates[max(rates)]:.0%} of the whole")
+
+
+def profile(check: Check, seconds: float) -> None:
+    """The other models, as many as there is time for."""
+    end = time.monotonic() + seconds
+    begun = time.monotonic()
+    done: list[str] = []
+    others = [model["name"] for model in check.models if model["name"] != saturating(check)["name"]]
+    for name in others:
+        longest = (time.monotonic() - begun) / max(1, len(done)) if done else 0
+        if time.monotonic() + longest > end:
+            break
+        if all([check.sweep(one, name, SIZES, end - time.monotonic()) for one in check.options.partitionings]):
+            done.append(name)
+    check.add("models profiled beside it", f"{len(done)} of {len(others)}" + (": " + ", ".join(done) if done else ""))
+
+
+def libtorch_loop(check: Check, model: Document, batch: int) -> float | None:
+    """Requests per second of LibTorch called in a loop, its inputs on the GPU already."""
+    script = Path(__file__).resolve().parent / "libtorch_loop.py"
+    shape = [batch, *model["inputs"][0]["shape"]]
+    answer = subprocess.run([check.options.python, script, model["file"], json.dumps(shape), str(check.options.gpu)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    if answer.returncode != 0:
+        check.add("LibTorch in a loop", "not measured: " + last_line(answer.stderr))
+        return None
+    return batch * 1000 / float(answer.stdout)
+
+
+def path(check: Check, seconds: float) -> None:
+    """What the path costs beside LibTorch in a loop at the same batch."""
+    model = saturating(check)
+    partitioning = check.options.partitionings[0]
+    cells = check.latencies(partitioning)[model["name"]][100]
+    batch = max(cells)
+    looped = libtorch_loop(check, model, batch)
+    proxied = batch * 1000 / cells[batch]
+    # One gpulet that has the whole GPU, as the loop has.
+    plan = check.plan(partitioning, [{**model, "rate": 0.7 * proxied, "slo_ms": 20 * cells[batch] + 100, "max_batch": batch}])
+    plan.sizes = [100]
+    with Site(check.programs, check.out / "path", plan) as site:
+        site.wait_until_serving()
+        closed = site.workload("closed", [{"name": model["name"], "slo_ms": 10000, "arrivals": "closed", "concurrency": 6 * batch}])
+        length = max(1.0, min(10.0, seconds / 4))
+        site.load(closed, length / 4)
+        served = site.load(closed, length)[0]["served"] / length
+    for what, rate in (("a proxy", proxied), ("the whole path", served)):
+        loss = "" if looped is None else f", {1 - rate / looped:.1%} below LibTorch in a loop ({looped:.0f}/s)"
+        check.add(f"{model['name']} x{batch} through {what}", f"{rate:.0f}/s{loss}", "at most 5 % below",
+                  None if looped is None else rate >= 0.95 * looped)
+
+
+def objectives(check: Check, partitioning: str, factor: float = 2.5) -> list[Document]:
+    """The profiled models; an objective is some times what its largest batch takes on the whole GPU."""
+    models = []
+    for model in check.models:
+        cells = check.latencies(partitioning).get(model["name"], {}).get(100)
+        if cells:
+            batch = min(max(cells), model.get("max_batch", 32))
+            models.append({**model, "max_batch": batch, "slo_ms": round(max(check.options.least_slo_ms, factor * cells[max(cells)]), 1)})
+    return models
+
+
+def mix(check: Check, partitioning: str, models: list[Document], weights: tuple[float, float]) -> list[Document]:
+    """The models with rates that take the device's time in those parts, all of it together."""
+    cells = {model["name"]: check.latencies(partitioning)[model["name"]][100] for model in models}
+    one = {name: min(ms / batch for batch, ms in table.items()) for name, table in cells.items()}
+    middle = sorted(one.values())[(len(one) - 1) // 2]
+    parts = {name: weights[0] if ms <= middle else weights[1] for name, ms in one.items()}
+    total = sum(parts.values())
+    return [{**model, "rate": round(1000 / one[model["name"]] * parts[model["name"]] / total, 3)} for model in models]
+
+
+def scaled(models: list[Document], scale: float) -> list[Document]:
+    return [{**model, "rate": model["rate"] * scale} for model in models]
+
+
+def schedulable_scale(check: Check, partitioning: str, models: list[Document], policy: str, work: Path) -> float:
+    """The highest factor, in steps, at which that policy calls the mix schedulable; 0 where there is none."""
+    cluster = write(work / "cluster.json", {"nodes": [{"name": "n0", "devices": [
+        {"type": check.device_type(partitioning), "count": 1, "partitioning": partitioning, "sizes": SIZES, "max_partitions": len(SIZES)}]}]})
+    scale = 2.0
+    while scale > 0.02:
+        demand = write(work / "demand.json", {"models": [
+            {key: model[key] for key in ("name", "rate", "slo_ms", "max_batch")} for model in scaled(models, scale)]})
+        answer = check.programs.run("gpulet", "schedule", "--json", "--cluster", cluster, "--profiles", check.profiles(partitioning),
+                                    "--demand", demand, "--policy", policy, log="schedule")
+        if answer.returncode == 0 and json.loads(answer.stdout)["schedulable"]:
+            return scale
+        scale /= STEP
+    return 0.0
+
+
+def violation(models: list[Document]) -> float:
+    """Of the model that fares worst."""
+    return max(((model["late"] + model["dropped"] + model["errors"]) / model["offered"] if model["offered"] else 0) for model in models)
+
+
+def kept_rate(check: Check, site: Site, models: list[Document], start: float, end: float) -> tuple[float, float]:
+    """Requests per second within their objectives at the highest rate, of those tried, at which every model keeps them."""
+    workload = site.workload("mix", [
+        {"name": model["name"], "rate": model["rate"], "slo_ms": model["slo_ms"], "arrivals": "poisson"} for model in models])
+    length = check.options.seconds_per_run
+    best, scale, direction = (0.0, 0.0), start, 0
+    while scale > 0.01 and time.monotonic() + 1.5 * length < end:
+        site.load(workload, length / 2, scale)  # the frontend adapts
+        rows = site.load(workload, length, scale)
+        kept = violation(rows) <= MOST_VIOLATIONS
+        if kept and scale > best[1]:
+            best = (sum(row["served"] - row["late"] for row in rows) / length, scale)
+        if direction and (direction > 0) != kept:
+            break  # the border is between this one and the one before
+        direction = 1 if kept else -1
+        scale = scale * STEP if kept else scale / STEP
+    return best
+
+
+def policies(check: Check, seconds: float) -> None:
+    """Throughput kept within the objectives, of three policies on three mixes."""
+    partitioning = check.options.partitionings[0]
+    models = objectives(check, partitioning)
+    if len(models) < 2:
+        check.add("policies", "not compared: fewer than two models were profiled", good=False)
+        return
+    end = time.monotonic() + seconds
+    gains: dict[str, list[float]] = {name: [] for name in AIMS}
+    mixes = ["equal"] if check.options.quick else list(MIXES)
+    runs = [(mix_name, policy) for mix_name in mixes for policy in POLICIES]
+    kept: dict[str, float] = {}
+    for index, (mix_name, policy) in enumerate(runs):
+        share_of_time = (end - time.monotonic()) / (len(runs) - index)
+        until = time.monotonic() + share_of_time
+        work = check.out / "policies" / f"{mix_name}-{policy}"
+        wanted = mix(check, partitioning, models, MIXES[mix_name])
+        scale = schedulable_scale(check, partitioning, wanted, POLICIES[policy], work)
+        rate = 0.0
+        if scale > 0:
+            with Site(check.programs, work, check.plan(partitioning, scaled(wanted, scale), POLICIES[policy])) as site:
+                site.wait_until_serving()
+                rate, kept_scale = kept_rate(check, site, wanted, scale, until)
+                scale = kept_scale
+        kept[policy] = rate
+        check.add(f"{mix_name}, {policy}", f"{rate:.0f}/s kept" + (f" at {scale:.2f} of the device's time" if rate else ""))
+        if policy == list(POLICIES)[-1]:
+            for other, rates in gains.items():
+                if kept[other] > 0:
+                    rates.append(kept["elastic"] / kept[other] - 1)
+    for other, rates in gains.items():
+        if rates:
+            mean = sum(rates) / len(rates)
+            check.add(f"elastic over {other}, mean of {len(rates)} mixes", f"{mean:+.1%}", f"at least +{AIMS[other]:.1%}",
+                      mean >= AIMS[other])
+        else:
+            check.add(f"elastic over {other}", f"not known: {other} kept no rate", f"at least +{AIMS[other]:.1%}", False)
+
+
+class Watch:
+    """How long each change of plans took, from the decision to serving, as the frontend tells it."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.took_ms: list[float] = []
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.look)
+
+    def look(self) -> None:
+        epoch = None
+        while not self.over.is_set():
+            status = self.site.status()
+            if status and not status["frontend"]["reorganising"]:
+                if epoch is not None and status["frontend"]["epoch"] > epoch:
+                    self.took_ms.append(float(status["reorganisations"]["last_took_ms"]))
+                epoch = status["frontend"]["epoch"]
+            self.over.wait(0.05)
+
+    def __enter__(self) -> "Watch":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+
+
+def changes(check: Check, seconds: float) -> None:
+    """Shares change under load: how long that takes, and what those pay who are served meanwhile."""
+    for partitioning in check.options.partitionings:
+        models = objectives(check, partitioning, factor=6)[:2]
+        if len(models) < 2:
+            check.add(f"change of shares, {partitioning}", "not measured: fewer than two models were profiled", good=False)
+            continue
+        wanted = mix(check, partitioning, models, (1.0, 1.0))
+        length = max(12.0, min(30.0, seconds / len(check.options.partitionings) - 10))
+        with Site(check.programs, check.out / f"changes-{partitioning}",
+                  check.plan(partitioning, scaled(wanted, 0.2))) as site:
+            site.wait_until_serving()
+            workloads = [site.workload(model["name"], [{"name": model["name"], "rate": model["rate"], "slo_ms": model["slo_ms"],
+                                                         "arrivals": "poisson"}]) for model in wanted]
+            site.load(workloads[0], 2, 0.2)
+            with Watch(site) as watch:
+                steady: list[list[Document]] = []
+                thread = threading.Thread(target=lambda: steady.append(site.load(workloads[0], length, 0.2)))
+                thread.start()
+                # The visitor's rate rises and falls, and with it the shares.
+                visits = max(2, int(length / VISIT_SECONDS))
+                for visit in range(visits):
+                    site.load(workloads[1], length / visits - 0.3, 0.1 if visit % 2 == 0 else 1.2)
+                thread.join()
+        took = sorted(one for one in watch.took_ms if one >= 1)  # the others needed no new gpulet
+        if not took or not steady:
+            check.add(f"change of shares, {partitioning}", "none was seen", good=False)
+            continue
+        median = took[(len(took) - 1) // 2]
+        green = partitioning == "green"
+        check.add(f"decision to serving, {partitioning}", f"median {median:.0f} ms, worst {took[-1]:.0f} ms of {len(took)}",
+                  "under 100 ms" if green else "", median < 100 if green else None)
+        late = violation(steady[0])
+        check.add(f"violations of a steady model meanwhile, {partitioning}", f"{late:.2%} of {steady[0][0]['offered']}", "none",
+                  late <= 0.001)
+
+
+def table(rows: list[Row]) -> str:
+    columns = [("what", 0), ("figure", 0), ("aim", 0), ("", 0)]
+    cells = [["what", "figure", "aim", ""], *[[row.what, row.figure, row.aim, row.verdict] for row in rows]]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in cells]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]]) + "\n"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", type=Path, required=True)
+    parser.add_argument("--proxy", type=Path)
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gpu", default="0")
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--partitionings", type=lambda text: text.split(","), default=["mps", "green"])
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=[], help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    options.batches = "1,4" if options.quick else "1,4,16,32"
+    options.seconds_per_cell = 0.02 if options.quick else 0.2
+    options.seconds_per_run = 1.0 if options.quick else 5.0
+    options.least_slo_ms = 40.0 if options.quick else 10.0
+    return options
+
+
+def run_part(check: Check, part: Callable[[Check, float], None]) -> None:
+    name = part.__name__
+    seconds = check.left() * PARTS[name]
+    print(f"==> {name}: {part.__doc__} ({seconds:.0f} s)", flush=True)
+    try:
+        part(check, seconds)
+    except (RuntimeError, OSError, ValueError, KeyError, StopIteration, subprocess.TimeoutExpired) as failure:
+        check.add(name, f"failed: {type(failure).__name__}: {failure}", good=False)
+
+
+def main() -> int:
+    options = parse_arguments()
+    # As an exception, so that every site stops its daemons on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    out = options.out.resolve()
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out / "profiles", ignore_errors=True)
+    folder = options.models.resolve().parent
+    models = [{**model, "file": os.path.normpath(folder / model["file"]), "rate": 0}
+              for model in read(options.models)["models"] if (folder / model["file"]).exists()]
+    models = [{**model, "max_batch": 4 if options.quick else 32} for model in models]
+    write(out / "models.json", {"models": models})
+    programs = Programs(options.programs.resolve(), (options.proxy or options.programs / "gpulet-proxy").resolve(), logs)
+    check = Check(options, programs, out, models, time.monotonic() + options.seconds)
+    if not models:
+        print(f"gpu-check: none of the models of {options.models} is exported", file=sys.stderr)
+        return 1
+    for part in (answers, shares, profile, path, changes, policies):
+        if not options.parts or part.__name__ in options.parts:
+            run_part(check, part)
+    text = table(check.rows)
+    (out / "table.txt").write_text(text, encoding="utf-8")
+    write(out / "results.json", {"rows": [vars(row) for row in check.rows]})
+    print("\n" + text)
+    return 1 if any(row.verdict == "MISSED" for row in check.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

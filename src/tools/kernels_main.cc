@@ -1,0 +1,276 @@
+// gpulet-kernels: a model's batches one after another in one process, with nothing of the way that
+// requests take.
+//   run     what a profiler looks at, and what a batch costs without that way
+//   check   whether a device answers as the CPU does
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/core/time.h"
+#include "gpulet/executor/torch/torch_executor.h"
+#include "gpulet/gpu/profiled_range.h"
+#include "gpulet/load/inputs.h"
+#include "tools/measured_device.h"
+#include "tools/profile_support.h"
+#include "tools/table.h"
+
+namespace {
+
+using namespace gpulet;
+using namespace gpulet::tools;
+
+constexpr int kWarmUpBatches = 5;
+constexpr std::uint64_t kSeed = 1;
+constexpr std::uint32_t kCheckedBatch = 2;
+
+struct Options {
+  std::string models;
+  std::string model;
+  std::vector<std::string> only;
+  std::string device = "cuda:0";
+  std::uint32_t batch = 1;
+  int batches = 100;
+  double tolerance = 0.01;
+};
+
+// One model on one device, and a batch for it.
+class LoadedModel {
+ public:
+  [[nodiscard]] static Result<LoadedModel> load(executor::Executor& executor,
+                                                const config::ModelConfig& model,
+                                                std::uint32_t batch) {
+    LoadedModel loaded(executor, model.name, batch);
+    const auto output_bytes = byte_size(model.outputs);
+    if (!output_bytes.ok()) return output_bytes.status();
+    loaded.outputs_.resize(output_bytes.value() * batch);
+    for (const TensorSpec& input : model.inputs) {
+      // A batch's inputs lie one after another, each for all its requests (core/request.h).
+      TensorSpec whole = input;
+      whole.shape.insert(whole.shape.begin(), batch);
+      const auto made = load::random_inputs({whole}, kSeed);
+      if (!made.ok()) return made.status();
+      const auto bytes = made.value().requests.front().view();
+      loaded.inputs_.insert(loaded.inputs_.end(), bytes.begin(), bytes.end());
+    }
+    const auto form = executor.load({.name = model.name,
+                                     .file = model.file,
+                                     .inputs = model.inputs,
+                                     .outputs = model.outputs,
+                                     .max_batch = batch,
+                                     .numerics = model.numerics});
+    if (!form.ok()) return form.status();
+    return loaded;
+  }
+
+  [[nodiscard]] Status run() {
+    return executor_.run({model_, batch_, inputs_, outputs_, {}}).status();
+  }
+  [[nodiscard]] std::span<const std::byte> outputs() const { return outputs_; }
+
+ private:
+  LoadedModel(executor::Executor& executor, std::string model, std::uint32_t batch)
+      : executor_(executor), model_(std::move(model)), batch_(batch) {}
+
+  executor::Executor& executor_;
+  std::string model_;
+  std::uint32_t batch_;
+  std::vector<std::byte> inputs_;
+  std::vector<std::byte> outputs_;
+};
+
+Status run_batches(LoadedModel& model, int count, std::vector<double>& took_ms) {
+  for (int i = 0; i < count; ++i) {
+    const auto before = std::chrono::steady_clock::now();
+    if (Status ran = model.run(); !ran.ok()) return ran;
+    took_ms.push_back(to_ms(std::chrono::steady_clock::now() - before));
+  }
+  return {};
+}
+
+int run(const Options& options) {
+  const auto models = choose_models(options.models, {options.model});
+  if (!models.ok()) return bad_input(models.status());
+  executor::TorchExecutor executor(options.device);
+  auto model = LoadedModel::load(executor, models.value().front(), options.batch);
+  if (!model.ok()) return run_failed(model.status());
+  std::vector<double> took_ms;
+  if (Status warm = run_batches(model.value(), kWarmUpBatches, took_ms); !warm.ok())
+    return run_failed(warm);
+  took_ms.clear();
+  {
+    // Without a driver there is no profiler either.
+    const auto range = gpu::ProfiledRange::begin();
+    const Status ran = run_batches(model.value(), options.batches, took_ms);
+    if (!ran.ok()) return run_failed(ran);
+  }
+  std::sort(took_ms.begin(), took_ms.end());
+  const double median_ms = took_ms[took_ms.size() / 2];
+  std::cout << R"({"model":")" << options.model << R"(","device":")" << options.device
+            << R"(","batch":)" << options.batch << R"(,"median_ms":)" << shortest(median_ms, 4)
+            << "}\n";
+  return kSucceeded;
+}
+
+// What that device answers for every model, one file each.
+Status answer(const std::vector<config::ModelConfig>& models, const std::string& device,
+              const std::filesystem::path& folder) {
+  executor::TorchExecutor executor(device);
+  for (const config::ModelConfig& each : models) {
+    auto model = LoadedModel::load(executor, each, kCheckedBatch);
+    Status ran = model.ok() ? model.value().run() : model.status();
+    std::ofstream file(folder / (each.name + "." + device), std::ios::binary);
+    if (!ran.ok()) {
+      std::ofstream(folder / (each.name + "." + device + ".failed")) << ran.message();
+      continue;
+    }
+    const auto outputs = model.value().outputs();
+    file.write(reinterpret_cast<const char*>(outputs.data()),
+               static_cast<std::streamsize>(outputs.size()));
+    if (!file.flush()) return {StatusCode::unavailable, "cannot write to " + folder.string()};
+  }
+  return {};
+}
+
+std::string content_of(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+// The largest difference in an output, as a fraction of the largest magnitude in it; outputs that
+// are no floating-point numbers must be equal. Nothing where an answer is not finite.
+std::optional<double> difference(const config::ModelConfig& model, const std::string& expected,
+                                 const std::string& found) {
+  if (expected.size() != found.size()) return std::nullopt;
+  double worst = 0;
+  std::size_t at = 0;
+  for (const TensorSpec& output : model.outputs) {
+    const std::size_t bytes = byte_size(output).value() * kCheckedBatch;
+    if (output.type != DataType::fp32) {
+      if (expected.compare(at, bytes, found, at, bytes) != 0) worst = 1;
+      at += bytes;
+      continue;
+    }
+    double largest = 0;
+    double apart = 0;
+    for (const std::size_t end = at + bytes; at < end; at += sizeof(float)) {
+      float a = 0;
+      float b = 0;
+      std::memcpy(&a, expected.data() + at, sizeof a);
+      std::memcpy(&b, found.data() + at, sizeof b);
+      if (!std::isfinite(a) || !std::isfinite(b)) return std::nullopt;
+      largest = std::max<double>(largest, std::abs(a));
+      apart = std::max<double>(apart, std::abs(a - b));
+    }
+    if (apart > 0) worst = std::max(worst, largest > 0 ? apart / largest : 1);
+  }
+  return worst;
+}
+
+// In a process of its own: LibTorch's settings are a process's, and the CPU's differ.
+Status answer_apart(const std::function<Status()>& work) {
+  const pid_t child = ::fork();
+  if (child < 0) return {StatusCode::unavailable, "cannot start a process"};
+  if (child == 0) {
+    const Status worked = work();
+    if (!worked.ok()) std::cerr << "gpulet-kernels: " << worked.message() << '\n';
+    std::cerr.flush();
+    ::_exit(worked.ok() ? 0 : 1);
+  }
+  int ended = 0;
+  while (::waitpid(child, &ended, 0) != child) {
+  }
+  if (ended == 0) return {};
+  return {StatusCode::internal, "the process that computes the answers failed"};
+}
+
+int check(const Options& options) {
+  const auto models = choose_models(options.models, options.only);
+  if (!models.ok()) return bad_input(models.status());
+  const auto folder = OwnFolder::make("gpulet-kernels-");
+  if (!folder.ok()) return run_failed(folder.status());
+  const auto& place = folder.value().path();
+  for (const std::string& device : {std::string("cpu"), options.device}) {
+    const Status answered = answer_apart([&] { return answer(models.value(), device, place); });
+    if (!answered.ok()) return run_failed(answered.within(device));
+  }
+  Table table({{"model", Table::Align::left}, {"difference"}, {"bound"}, {"", Table::Align::left}});
+  bool all_good = true;
+  for (const config::ModelConfig& model : models.value()) {
+    const auto file = place / (model.name + "." + options.device);
+    const std::string why = content_of(file.string() + ".failed");
+    const double bound =
+        options.tolerance +
+        (model.numerics.precision == Precision::full ? 0.0 : model.numerics.largest_error);
+    const auto apart =
+        difference(model, content_of(place / (model.name + ".cpu")), content_of(file));
+    const bool good = why.empty() && apart && *apart <= bound;
+    all_good = all_good && good;
+    table.add_row({model.name, apart ? shortest(*apart, 6) : "-", shortest(bound, 6),
+                   good ? "ok" : (why.empty() ? "DIFFERS" : why)});
+  }
+  std::cout << table.to_string();
+  return all_good ? kSucceeded : kRunFailed;
+}
+
+void add_commands(CLI::App& app, Options& options, Run& chosen) {
+  CLI::App* const runs = app.add_subcommand("run", "run batches of one model");
+  runs->add_option("--models", options.models, "the models file")->required();
+  runs->add_option("--model", options.model, "one of them")->required();
+  runs->add_option("--batch", options.batch, "requests in a batch")->check(CLI::Range(1, 1024));
+  runs->add_option("--batches", options.batches, "how many, after some to warm up")
+      ->check(CLI::Range(1, 1000000));
+  runs->add_option("--device", options.device, "cpu, or cuda:NUMBER")->capture_default_str();
+  runs->callback([&] { chosen = [&] { return run(options); }; });
+  CLI::App* const checks =
+      app.add_subcommand("check", "compare a device's answers with those of the CPU");
+  checks->add_option("--models", options.models, "the models file")->required();
+  checks->add_option("--only", options.only, "these models of the file")->delimiter(',');
+  checks->add_option("--device", options.device, "cuda:NUMBER")->capture_default_str();
+  checks
+      ->add_option(
+          "--tolerance", options.tolerance,
+          "difference in an output, as a fraction of its largest magnitude; models of half "
+          "precision may have their largest_error beside it")
+      ->capture_default_str();
+  checks->callback([&] { chosen = [&] { return check(options); }; });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    CLI::App app{"gpulet-kernels runs a model's batches in one process.", "gpulet-kernels"};
+    app.require_subcommand(1);
+    Options options;
+    Run chosen;
+    add_commands(app, options, chosen);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return app.exit(error) == 0 ? kSucceeded : kBadInput;
+    }
+    return chosen();
+  } catch (const std::exception& error) {
+    std::cerr << "gpulet-kernels: unexpected failure: " << error.what() << '\n';
+    return kRunFailed;
+  }
+}

@@ -1,0 +1,215 @@
+// gpulet profile run: measures models on a device of this machine.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/config/json.h"
+#include "gpulet/profile/store.h"
+#include "tools/counters.h"
+#include "tools/measured_device.h"
+#include "tools/profile_check.h"
+#include "tools/profile_run.h"
+#include "tools/profile_support.h"
+#include "tools/table.h"
+
+namespace gpulet::tools {
+namespace {
+
+struct RunOptions {
+  std::string device;
+  std::string partitioning = "mps";
+  std::string models;
+  std::string out;
+  std::string name;  // empty: the device's
+  std::string proxy;
+  std::string ncu;
+  std::string kernels;
+  std::vector<int> sizes{20, 40, 60, 80, 100};
+  std::vector<std::uint32_t> batches{1, 2, 4, 8, 16, 32};
+  std::vector<std::string> only;
+  double seconds_per_cell = 1.0;
+  double longest_batch_ms = 2000;
+  bool keep = false;
+  bool no_counters = false;
+  bool json = false;
+};
+
+template <typename T>
+void sort_unique(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+Status check_name(const std::string& name) {
+  if (name.empty() || config::is_name(name)) return {};
+  return {StatusCode::invalid,
+          "--name \"" + name + "\": is not usable; write letters, digits, '.', '_', '-'"};
+}
+
+Result<ProfileRunOptions> make_run_options(const RunOptions& options) {
+  ProfileRunOptions run;
+  if (Status named = check_name(options.name); !named.ok()) return named;
+  auto models = choose_models(options.models, options.only);
+  if (!models.ok()) return models.status();
+  auto proxy = find_program("gpulet-proxy", options.proxy, "--proxy");
+  if (!proxy.ok()) return proxy.status();
+  run.models = std::move(models).value();
+  run.proxy = std::move(proxy).value();
+  for (const int size : options.sizes) run.sizes.push_back(Share{size});
+  sort_unique(run.sizes);
+  run.batches = options.batches;
+  sort_unique(run.batches);
+  run.per_cell = from_seconds(options.seconds_per_cell);
+  run.longest_batch = from_ms(options.longest_batch_ms);
+  return run;
+}
+
+// Only a signal is a failure of the whole.
+Status no_counters(const Status& why) {
+  if (why.code() == StatusCode::cancelled) return why;
+  std::cerr << "gpulet: no utilisation of L2 and memory: " << why.message() << '\n';
+  return {};
+}
+
+// Of every batch that was measured, on the whole GPU. What this does not get, the models of
+// interference do without.
+Status add_counters(const RunOptions& options, const std::string& gpu, profile::Profile& profile) {
+  const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
+  if (!kernels.ok()) return no_counters(kernels.status());
+  const auto program = CounterProgram::find({options.ncu, kernels.value()});
+  Status failure = program.status();
+  for (auto& [name, model] : profile.models) {
+    std::set<std::uint32_t> batches;
+    for (const auto& sample : model.latency.samples()) batches.insert(sample.batch);
+    if (failure.ok()) std::cerr << "counters of " << name << '\n';
+    for (auto batch = batches.begin(); failure.ok() && batch != batches.end(); ++batch) {
+      const auto counters = program.value().measure(options.models, name, *batch, gpu);
+      failure = counters.status();
+      if (!counters.ok()) break;
+      model.utilization.push_back({*batch, Share{100}, counters.value().l2, counters.value().dram});
+    }
+  }
+  if (!failure.ok()) return no_counters(failure);
+  profile.provenance["counters"] = "ncu, each kernel by its duration, whole GPU";
+  return {};
+}
+
+// With --keep, the models of the stored profile that were not measured now.
+Status add_kept(const RunOptions& options, profile::Profile& profile) {
+  const std::filesystem::path place = std::filesystem::path(options.out) / profile.name;
+  std::error_code error;
+  if (!options.keep || !std::filesystem::exists(place, error)) return {};
+  auto stored = profile::read_profile(place);
+  if (!stored.ok()) return stored.status();
+  profile.models.merge(stored.value().models);
+  profile.pairs = std::move(stored.value().pairs);
+  // Solo latencies have changed, and what the pairs say with them.
+  const auto& fit = stored.value().interference;
+  if (!fit) return {};
+  return keep_fit(profile, {.seed = fit->seed, .train_fraction = fit->train_fraction});
+}
+
+profile::Provenance provenance_of(const RunOptions& options, const MeasuredDevice& device,
+                                  const ProfileRun& run) {
+  profile::Provenance provenance = device.facts;
+  provenance["source"] = "gpulet profile run";
+  provenance["date"] = date_now();
+  provenance["method"] = "sustained time per batch, back to back, " +
+                         shortest(options.seconds_per_cell, 3) +
+                         " s a cell and up to five times as long until the median is within " +
+                         shortest(100 * device.steady, 1) + " %";
+  provenance.insert(run.found.begin(), run.found.end());
+  return provenance;
+}
+
+int failed(const Status& status) {
+  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
+}
+
+int run(const RunOptions& options) {
+  const auto named = parse_device(options.device);
+  if (!named.ok()) return bad_input(named.status());
+  const auto run_options = make_run_options(options);
+  if (!run_options.ok()) return bad_input(run_options.status());
+  auto device = open_device(named.value(), options.partitioning);
+  if (!device.ok()) return failed(device.status());
+  auto measured = measure(run_options.value(), device.value(), std::cerr);
+  device.value().driver.reset();  // with its daemon
+  if (!measured.ok()) return failed(measured.status());
+  profile::Profile profile;
+  profile.name = options.name.empty() ? device.value().name : options.name;
+  profile.provenance = provenance_of(options, device.value(), measured.value());
+  profile.models = std::move(measured.value().models);
+  int exit_code = kSucceeded;
+  for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
+  if (profile.models.empty()) return kRunFailed;
+  if (named.value().is_gpu() && !options.no_counters) {
+    Status counted = add_counters(options, device.value().gpu, profile);
+    if (!counted.ok()) return run_failed(counted);
+  }
+  if (Status kept = add_kept(options, profile); !kept.ok()) return run_failed(kept);
+  if (Status written = profile::write_profile(profile, options.out); !written.ok()) {
+    return run_failed(written);
+  }
+  tell_written(profile, options.out, measured.value().failures, options.json);
+  return exit_code;
+}
+
+}  // namespace
+
+void add_profile_run(CLI::App& profile, Run& chosen) {
+  CLI::App* const command = profile.add_subcommand(
+      "run", "measure models on a device of this machine, in gpulets of several sizes");
+  const auto options = std::make_shared<RunOptions>();
+  command
+      ->add_option("--device", options->device,
+                   "cpu:CORE[,CORE...]: the cores of one device; cuda:NUMBER or cuda:UUID: a GPU")
+      ->required();
+  command
+      ->add_option("--partitioning", options->partitioning,
+                   "of a GPU, as it will serve: mps or green")
+      ->capture_default_str();
+  command->add_option("--models", options->models, "the models file")->required();
+  command->add_option("--out", options->out, "the folder of profiles to write it to")->required();
+  command->add_option("--name", options->name,
+                      "the profile's name: the device type (default: cpu-core, or after the GPU)");
+  command->add_option("--sizes", options->sizes, "percentages of the device")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command->add_option("--batches", options->batches, "up to each model's max_batch")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--only", options->only, "measure these models of the file")->delimiter(',');
+  command->add_flag("--keep", options->keep,
+                    "keep what the profile says about models that are not measured now");
+  command->add_option("--seconds-per-cell", options->seconds_per_cell, "measured time per cell")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command
+      ->add_option("--longest-batch-ms", options->longest_batch_ms,
+                   "let a size's batches grow until one takes longer")
+      ->check(CLI::Range(0.001, 60000.0))
+      ->capture_default_str();
+  command->add_option("--proxy", options->proxy, "the proxy program (default: beside this one)");
+  command->add_option("--ncu", options->ncu,
+                      "Nsight Compute's program, which reads a GPU's counters (default: in PATH)");
+  command->add_option(
+      "--kernels", options->kernels,
+      "the program whose kernels it looks at (default: gpulet-kernels beside this)");
+  command->add_flag("--no-counters", options->no_counters,
+                    "do not measure how busy a GPU's L2 cache and memory are");
+  command->add_flag("--json", options->json, "print one JSON document");
+  command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,100 @@
+// A GPU on green contexts, all of it stand-ins: its gpulets are lanes of one process.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/support/cluster/cluster.h"
+#include "tests/support/cluster/stream_client.h"
+#include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/gpu/fake_mps.h"
+
+namespace gpulet::testing {
+namespace {
+
+using std::chrono::seconds;
+
+ClusterChanges planning_every_second() {
+  return {.frontend = [](config::FrontendConfig& config) { config.period = seconds(1); },
+          .backend = {}};
+}
+
+class GreenTest : public ::testing::Test {
+ protected:
+  GreenTest() {
+    cluster_.add_gpu_backend("n0", "green",
+                             {.nvml = support::FakeGpus::nvml(),
+                              .cuda = support::FakeGpus::cuda(),
+                              .mps = folder_.options()});
+    cluster_.wait_until_serving();
+  }
+  std::set<std::uint64_t> gpulets() {
+    std::set<std::uint64_t> ids;
+    for (const auto& gpulet : cluster_.status().gpulets) ids.insert(gpulet.id.value);
+    return ids;
+  }
+  void expect_each_served_once(std::uint64_t end) {
+    ASSERT_TRUE(
+        client_.run_until([&] { return client_.replies().size() == end - 1; }, seconds(15)));
+    for (std::uint64_t tag = 1; tag < end; ++tag) {
+      const auto& replies = client_.replies().at(tag);
+      EXPECT_EQ(replies.size(), 1U) << "request " << tag;
+      EXPECT_TRUE(replies[0].status.ok()) << tag << ": " << replies[0].status.to_string();
+    }
+  }
+  // As many blocks of eight of its 132 SMs as fit in its share.
+  void expect_sms_of_the_shares() {
+    for (const auto& gpulet : cluster_.status().gpulets) {
+      const auto percent = static_cast<std::uint32_t>(gpulet.gpulet.size.percent);
+      const std::uint32_t sms = percent == 100 ? 132 : 132 * percent / 100 / 8 * 8;
+      EXPECT_EQ(gpulet.gpulet.found, (partition::FoundShare{true, sms, 132})) << percent << " %";
+    }
+  }
+
+  const support::FakeGpus gpus_{
+      "gpu\nuuid GPU-11111111-2222-3333-4444-555555555555\nmemory_mib 81920\n"};
+  const support::FakeMps folder_;
+  Cluster cluster_{{{"a", 4, 10'000, 40}, {"b", 4, 10'000, 40}}, {}, planning_every_second()};
+  StreamClient client_{cluster_.client_port()};
+};
+
+TEST_F(GreenTest, AChangeOfPlanUnderLoadTakesNoProcessLoadsNothingAndCostsNoRequest) {
+  const auto processes = cluster_.proxies("n0");
+  ASSERT_EQ(processes.size(), 1U);
+  const auto before = gpulets();
+  expect_sms_of_the_shares();
+  std::uint64_t end = 1;
+  for (std::uint64_t round = 1; round <= 15 && gpulets() == before; ++round) {
+    end = client_.load(byte_request("b", 0), 300, std::chrono::milliseconds(500), end, round,
+                       seconds(10));
+    client_.send(byte_request("a", end++));
+  }
+  ASSERT_NE(gpulets(), before) << "no other plan";
+  end = client_.load(byte_request("b", 0), 300, seconds(1), end, 99, seconds(10));
+  expect_each_served_once(end);
+  ASSERT_TRUE(client_.run_until([&] { return !cluster_.status().reorganising; }, seconds(15)));
+  EXPECT_EQ(cluster_.proxies("n0"), processes);
+  const auto loaded = folder_.recorded("loaded");
+  EXPECT_EQ(std::count(loaded.begin(), loaded.end(), '\n'), 2) << loaded;
+  expect_sms_of_the_shares();
+}
+
+TEST_F(GreenTest, TheDeathOfTheProcessCostsNoRequest) {
+  const auto before = cluster_.proxies("n0");
+  std::uint64_t end = 1;
+  for (int k = 0; k < 4; ++k) client_.send(byte_request("a", end++));
+  for (int k = 0; k < 4; ++k) client_.send(byte_request("b", end++));
+  for (const pid_t process : before) ::kill(process, SIGKILL);
+  end = client_.load(byte_request("b", 0), 40, seconds(1), end, 2, seconds(10));
+  expect_each_served_once(end);
+  ASSERT_EQ(cluster_.proxies("n0").size(), 1U);
+  EXPECT_NE(cluster_.proxies("n0"), before);
+}
+
+}  // namespace
+}  // namespace gpulet::testing

@@ -1,0 +1,188 @@
+// `gpulet profile` on a GPU that is not there: NVIDIA's libraries and MPS's program are fakes, and
+// a batch takes 4 ms whatever the share is (tests/support/gpu).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gpulet/profile/store.h"
+#include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/gpu/fake_mps.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/variable.h"
+#include "tests/tools/program_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using support::FakeGpus;
+using support::FakeMps;
+using support::TemporaryFolder;
+using support::Variable;
+using testing::HasSubstr;
+
+constexpr const char* kMachine =
+    "gpu\nuuid GPU-aaaa0000-0000-0000-0000-000000000000\nname NVIDIA A30\n"
+    "gpu\nuuid GPU-bbbb0000-0000-0000-0000-000000000000\nname NVIDIA H200\nsm_mhz 1755\n";
+
+class ProfileOnGpu : public testing::Test {
+ protected:
+  ProfileOnGpu() {
+    install("nvidia-cuda-mps-control", GPULET_SOURCE_DIR "/tests/support/gpu/fake_mps_control.sh");
+    folder_.write("a.pt", "");
+    folder_.write("models.json",
+                  R"({"models":[{"name":"a","file":"a.pt","slo_ms":50,"max_batch":2,
+                      "inputs":[{"name":"x","type":"FP32","shape":[3]}],
+                      "outputs":[{"name":"o","type":"FP32","shape":[10]}]}]})");
+  }
+
+  // As a program of PATH.
+  void install(const std::string& name, const std::filesystem::path& program) const {
+    const auto place = folder_.path() / "bin" / name;
+    std::filesystem::create_directories(place.parent_path());
+    std::filesystem::copy_file(program, place, std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::permissions(place, std::filesystem::perms::owner_all);
+  }
+  void install_ncu(const std::string& says) const {
+    install("ncu", folder_.write("ncu", "#!/bin/sh\ncat <<'END'\n" + says + "\nEND\n"));
+  }
+  [[nodiscard]] ProgramResult measure(const std::vector<std::string>& more,
+                                      const std::string& device = "cuda:1") const {
+    std::vector<std::string> arguments{"profile",
+                                       "run",
+                                       "--device",
+                                       device,
+                                       "--models",
+                                       at("models.json"),
+                                       "--out",
+                                       at("profiles"),
+                                       "--proxy",
+                                       GPULET_FAKE_GPU_PROXY,
+                                       "--kernels",
+                                       "/bin/true",
+                                       "--sizes",
+                                       "25,100",
+                                       "--batches",
+                                       "1,2",
+                                       "--seconds-per-cell",
+                                       "0.02"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_gpulet(arguments);
+  }
+  [[nodiscard]] std::string at(const std::string& name) const { return folder_.path() / name; }
+  [[nodiscard]] Result<profile::Profile> written() const {
+    return profile::read_profile(at("profiles/h200"));
+  }
+  [[nodiscard]] std::vector<std::string> left_over() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(at("t")))
+      if (!entry.path().filename().string().starts_with("gpulet-test-"))
+        names.push_back(entry.path().filename());
+    return names;
+  }
+
+  const TemporaryFolder folder_;
+  const Variable libraries_{"LD_LIBRARY_PATH", FakeGpus::libraries().string()};
+  const Variable path_{"PATH", (folder_.path() / "bin").string() + ":/usr/bin:/bin"};
+  const std::filesystem::path temporary_ = folder_.write("t/.keep", "");
+  const Variable folder_of_temporaries_{"TMPDIR", temporary_.parent_path().string()};
+  const FakeGpus machine_{kMachine};
+  const FakeMps mps_;
+};
+
+TEST_F(ProfileOnGpu, EachSizeIsAClientOfADaemonOfItsOwnWhichEndsAfterwards) {
+  const ProgramResult result = measure({"--no-counters"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto profile = written();
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  const auto* const model = profile.value().find("a");
+  ASSERT_NE(model, nullptr);
+  EXPECT_EQ(model->latency.samples().size(), 4U);
+  for (const auto& sample : model->latency.samples()) EXPECT_GE(sample.latency_ms, 4.0);
+  EXPECT_TRUE(model->utilization.empty());
+
+  const auto& provenance = profile.value().provenance;
+  const auto told = [&provenance](const std::string& key) {
+    const auto found = provenance.find(key);
+    return found == provenance.end() ? std::string("nothing") : found->second;
+  };
+  EXPECT_EQ(told("machine"), "NVIDIA H200");
+  EXPECT_EQ(told("device"), "GPU-bbbb0000-0000-0000-0000-000000000000");
+  EXPECT_EQ(told("driver"), "580.95.05");
+  EXPECT_EQ(told("cuda"), "13.0");
+  EXPECT_EQ(told("partitioning"), "mps");
+  EXPECT_EQ(told("sm_clock_mhz"), "1755");
+  EXPECT_EQ(told("sms_by_size"), "25 %: 33, 100 %: 132");
+  EXPECT_THAT(told("date"), HasSubstr("T"));
+
+  EXPECT_TRUE(mps_.was_asked("quit"));
+  EXPECT_THAT(mps_.recorded("environment"), HasSubstr("GPU-bbbb0000"));
+  EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
+}
+
+TEST_F(ProfileOnGpu, GreenSizesAreLanesOfOneProcess) {
+  const ProgramResult result = measure({"--no-counters", "--partitioning", "green"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto profile = written();
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  EXPECT_EQ(profile.value().find("a")->latency.samples().size(), 4U);
+  EXPECT_EQ(profile.value().provenance.find("partitioning")->second, "green");
+  EXPECT_FALSE(mps_.was_asked("quit"));
+  EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
+}
+
+TEST_F(ProfileOnGpu, InterferenceRunsTwoClientsSideBySide) {
+  ASSERT_EQ(measure({"--no-counters", "--sizes", "50"}).exit_code, 0);
+  const ProgramResult result = run_gpulet(
+      {"profile", "interference", "--device", "cuda:1", "--models", at("models.json"), "--profile",
+       at("profiles/h200"), "--proxy", GPULET_FAKE_GPU_PROXY, "--seconds-per-run", "0.01"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(written().value().pairs.size(), 4U + 4U + 8U);  // 25 and 25, 50 and 50, 25 and 50
+  EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
+}
+
+TEST_F(ProfileOnGpu, WritesWhatNcuCounted) {
+  install_ncu(
+      R"("ID","Kernel Name","gpu__time_duration.sum","lts__t_sectors.avg.pct_of_peak_sustained_elapsed","dram__throughput.avg.pct_of_peak_sustained_elapsed")"
+      "\n\"\",\"\",\"ns\",\"%\",\"%\"\n\"0\",\"k\",\"100\",\"20\",\"30\"");
+  const ProgramResult result = measure({});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto profile = written();
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  EXPECT_EQ(
+      profile.value().find("a")->utilization,
+      (std::vector<profile::Utilization>{{1, Share{100}, 0.2, 0.3}, {2, Share{100}, 0.2, 0.3}}));
+  EXPECT_TRUE(profile.value().provenance.contains("counters"));
+}
+
+TEST_F(ProfileOnGpu, DoesWithoutCountersThatItMayNotRead) {
+  install_ncu("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission");
+  const ProgramResult result = measure({"--sizes", "100"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.errors, HasSubstr("no utilisation of L2 and memory: ncu may not read"));
+  EXPECT_TRUE(written().value().find("a")->utilization.empty());
+}
+
+TEST_F(ProfileOnGpu, FailsInOneLineWhereThereIsNoSuchGpuOrNoMps) {
+  EXPECT_THAT(measure({}, "cuda:GPU-cccc").errors, HasSubstr("GPU-cccc"));
+  std::filesystem::remove(at("bin/nvidia-cuda-mps-control"));
+  const ProgramResult result = measure({});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("nvidia-cuda-mps-control"));
+  EXPECT_FALSE(std::filesystem::exists(at("profiles")));
+}
+
+TEST_F(ProfileOnGpu, AProxyThatMpsDoesNotHoldIsNotMeasured) {
+  mps_.tell("outside");
+  const ProgramResult result = measure({"--no-counters"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_FALSE(std::filesystem::exists(at("profiles")));
+}
+
+}  // namespace
+}  // namespace gpulet::tools
