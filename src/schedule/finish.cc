@@ -1,6 +1,8 @@
 #include "schedule/finish.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <stdexcept>
 
 #include "schedule/explain.h"
@@ -37,6 +39,37 @@ PlannedGpulet planned(const Draft& draft, const DraftGpulet& gpulet, const Devic
   return result;
 }
 
+bool says_the_same(const PlannedGpulet& a, const PlannedGpulet& b) {
+  const auto near = [](double left, double right) {
+    return std::abs(left - right) <= kRoundingSlack * std::max(std::abs(left), std::abs(right));
+  };
+  return a.device == b.device && a.size == b.size && near(a.duty_cycle_ms, b.duty_cycle_ms) &&
+         std::equal(a.assignments.begin(), a.assignments.end(), b.assignments.begin(),
+                    b.assignments.end(), [&](const Assignment& left, const Assignment& right) {
+                      return left.model == right.model && left.batch == right.batch &&
+                             near(left.rate, right.rate) &&
+                             near(left.latency_ms, right.latency_ms) &&
+                             near(left.slo_ms, right.slo_ms);
+                    });
+}
+
+// What differs from the plan in force by rounding alone, because it was reached on another way, is
+// what runs already.
+void repeat_what_runs(const Plan& current, std::vector<PlannedGpulet>& gpulets) {
+  std::map<DeviceKey, std::vector<const PlannedGpulet*>> running;
+  for (const PlannedGpulet& gpulet : current.gpulets) running[gpulet.device].push_back(&gpulet);
+  for (PlannedGpulet& gpulet : gpulets) {
+    const auto there = running.find(gpulet.device);
+    if (there == running.end()) continue;
+    const auto same = std::find_if(
+        there->second.begin(), there->second.end(),
+        [&gpulet](const PlannedGpulet* other) { return says_the_same(gpulet, *other); });
+    if (same == there->second.end()) continue;
+    gpulet = **same;
+    there->second.erase(same);
+  }
+}
+
 }  // namespace
 
 Plan finish(std::string_view policy, const Draft& draft) {
@@ -58,6 +91,7 @@ Plan finish(std::string_view policy, const Draft& draft) {
   for (const DraftGpulet* gpulet : order) {
     plan.gpulets.push_back(planned(draft, *gpulet, *problem.devices()[real[gpulet->device]]));
   }
+  if (problem.input().current != nullptr) repeat_what_runs(*problem.input().current, plan.gpulets);
   for (std::size_t model = 0; model < problem.models().size(); ++model) {
     const double left = draft.left(model);
     if (left <= 0) continue;

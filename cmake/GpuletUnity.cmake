@@ -1,0 +1,9 @@
+# Several sources of a target compiled as one, so that headers are read once for all of them: GPULET_UNITY, on in the
+# sanitizers' presets. That each source includes what it uses and stands by itself shows in the builds without.
+set(CMAKE_UNITY_BUILD ${GPULET_UNITY})
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+
+# Sources that cannot be one with their neighbours: both have a thing of the same name to themselves.
+function(gpulet_compile_alone)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
