@@ -84,7 +84,9 @@ TEST_F(DeviceFault, HearsTheNeighboursOwnComplaintsWithoutAnsweringTwice) {
 TEST_F(DeviceFault, IsToldToAFrontendThatComesMeanwhile) {
   bench_.on(lost(1, 11));
   bench_.on(FrontendLost{});
-  for (const auto& report : told<Hello>(bench_.on(FrontendConnected{})).at(0).gpulets) {
+  const auto hello = told<Hello>(bench_.on(FrontendConnected{}));
+  ASSERT_EQ(hello.size(), 1U);
+  for (const auto& report : hello[0].gpulets) {
     EXPECT_NE(report.state, report.device == kSharedFate ? GpuletState::ready : GpuletState::gone);
   }
 }
