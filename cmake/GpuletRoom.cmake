@@ -28,6 +28,40 @@ function(gpulet_precompiled_of_room target)
   endif()
 endfunction()
 
+# gpulet_inside_library(<target>...): parts of a shared library that keeps to itself what it is made of.
+function(gpulet_inside_library)
+  set_target_properties(${ARGN} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden)
+endfunction()
+
+# gpulet_library_shows(<shared library> <function>...): those and nothing else. To hide our own names is not enough: a
+# standard algorithm over a type of ours has a name that is shown, the program has one of the same name for a type that
+# is laid out otherwise, and the loader would take one for both.
+function(gpulet_library_shows target)
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/${target}.map)
+  list(JOIN ARGN "; " shown)
+  file(CONFIGURE OUTPUT ${script} CONTENT "{ global: ${shown}; local: *; };\n")
+  target_link_options(${target} PRIVATE -Wl,--version-script=${script})
+  gpulet_inside_library(${target})
+endfunction()
+
+# gpulet_rooms_again(<name> ROOMS rooms... [OPTIONS compiler options...])
+# Library <name> of those rooms' sources, compiled once more, with these options, to be inside a shared library.
+function(gpulet_rooms_again name)
+  cmake_parse_arguments(AGAIN "" "" "ROOMS;OPTIONS" ${ARGN})
+  add_library(${name} STATIC)
+  foreach(room IN LISTS AGAIN_ROOMS)
+    get_target_property(sources gpulet_${room} SOURCES)
+    get_target_property(folder gpulet_${room} SOURCE_DIR)
+    list(TRANSFORM sources PREPEND ${folder}/)
+    target_sources(${name} PRIVATE ${sources})
+  endforeach()
+  target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(${name} PUBLIC ${AGAIN_OPTIONS})
+  target_link_libraries(${name} PRIVATE gpulet_warnings)
+  gpulet_inside_library(${name})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)
+endfunction()
+
 # gpulet_program(<program> SOURCES ... LIBS ...)
 function(gpulet_program name)
   cmake_parse_arguments(PROGRAM "" "" "SOURCES;LIBS" ${ARGN})

@@ -28,6 +28,7 @@ TABLE = [
     ("observe/sinks",),
     ("serve",),
     ("executor",),
+    ("executor/boundary",),
     ("executor/torch",),
     ("net/codec",),
     ("net",),

@@ -1,6 +1,6 @@
 // Lane: one gpulet's executor on a device, alone in its process or beside others that share the
-// models of a shelf. Used by one thread, but for the batches that it begins. No LibTorch header is
-// needed to use it.
+// models of a shelf; and the device of those. Used by one thread, but for the batches that it
+// begins. No LibTorch header is needed to use it.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gpulet/executor/executor.h"
+#include "gpulet/executor/shared_device.h"
 #include "gpulet/gpu/green_lanes.h"
 
 namespace gpulet::executor {
@@ -27,5 +28,8 @@ struct SharedParts {
 // is not looked for before found_share() or load().
 [[nodiscard]] std::unique_ptr<Executor> make_lane(const std::string& device,
                                                   std::optional<SharedParts> shared = std::nullopt);
+
+// What make_torch_shared_device() makes.
+[[nodiscard]] Result<std::unique_ptr<SharedDevice>> make_device_of_lanes(const std::string& device);
 
 }  // namespace gpulet::executor

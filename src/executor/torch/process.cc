@@ -16,8 +16,6 @@
 #include <sstream>
 #include <vector>
 
-#include "gpulet/executor/torch/torch_executor.h"
-
 namespace gpulet::executor {
 namespace {
 
@@ -136,7 +134,7 @@ void settle_heap(std::size_t bytes) {
   map_heap(wanted);
 }
 
-void prepare_torch() {
+void prepare_process() {
   set_threads(1);  // no second thread may exist before a share says how many there are to be
   set_cpu_modes();
   const c10::InferenceMode inference;

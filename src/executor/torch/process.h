@@ -9,6 +9,9 @@
 
 namespace gpulet::executor {
 
+// What prepare_torch() does.
+void prepare_process();
+
 // Threads as the environment has them, and modes. Returns the threads inside one operation. Called
 // by every executor.
 int set_process_up(const c10::Device& device);

@@ -1,10 +1,6 @@
 #include "gpulet/executor/torch/torch_executor.h"
 
-#include "executor/torch/lane.h"
-
 namespace gpulet::executor {
-
-TorchExecutor::TorchExecutor(const std::string& device) : lane_(make_lane(device)) {}
 
 TorchExecutor::~TorchExecutor() = default;
 

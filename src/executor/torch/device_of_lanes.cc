@@ -1,5 +1,3 @@
-#include "gpulet/executor/torch/torch_shared_device.h"
-
 #include <c10/core/Device.h>
 
 #include <optional>
@@ -16,9 +14,9 @@
 namespace gpulet::executor {
 namespace {
 
-class TorchSharedDevice final : public SharedDevice {
+class DeviceOfLanes final : public SharedDevice {
  public:
-  TorchSharedDevice(std::string device, std::optional<gpu::GreenLanes> lanes)
+  DeviceOfLanes(std::string device, std::optional<gpu::GreenLanes> lanes)
       : device_(std::move(device)), lanes_(std::move(lanes)) {}
 
   [[nodiscard]] Result<std::unique_ptr<Executor>> add_lane(Share share) override {
@@ -56,7 +54,7 @@ Result<gpu::GreenLanes> divided(const c10::Device& device) {
 
 }  // namespace
 
-Result<std::unique_ptr<SharedDevice>> make_torch_shared_device(const std::string& text) {
+Result<std::unique_ptr<SharedDevice>> make_device_of_lanes(const std::string& text) {
   const std::string where = "device '" + text + "'";
   try {
     const c10::Device device(text);
@@ -66,8 +64,7 @@ Result<std::unique_ptr<SharedDevice>> make_torch_shared_device(const std::string
       if (!made.ok()) return made.status().within(where);
       lanes = std::move(made).value();
     }
-    return std::unique_ptr<SharedDevice>(
-        std::make_unique<TorchSharedDevice>(text, std::move(lanes)));
+    return std::unique_ptr<SharedDevice>(std::make_unique<DeviceOfLanes>(text, std::move(lanes)));
   } catch (const std::exception& error) {
     return Status(StatusCode::invalid, own_words(error)).within(where);
   }

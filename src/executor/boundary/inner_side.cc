@@ -1,0 +1,161 @@
+#include <exception>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "gpulet/executor/boundary/boundary.h"
+
+namespace gpulet::executor::boundary {
+
+struct InnerExecutor {
+  std::unique_ptr<Executor> executor;
+};
+struct InnerBatch {
+  std::unique_ptr<RunningBatch> batch;
+};
+struct InnerDevice {
+  std::unique_ptr<SharedDevice> device;
+};
+
+namespace {
+
+StatusCode tell(Listener listener, StatusCode code, std::string_view message) {
+  listener.tell(listener.place, message.data(), message.size());
+  return code;
+}
+
+template <typename Work>
+StatusCode guarded(Listener listener, const Work& work) noexcept {
+  try {
+    const Status status = work();
+    return status.ok() ? StatusCode::ok : tell(listener, status.code(), status.message());
+  } catch (const std::invalid_argument& error) {
+    return tell(listener, StatusCode::invalid, error.what());
+  } catch (const std::exception& error) {
+    return tell(listener, StatusCode::internal, error.what());
+  } catch (...) {
+    return tell(listener, StatusCode::internal, "something was thrown that is no std::exception");
+  }
+}
+
+template <typename Value>
+Status put(Result<Value> result, Value* place) {
+  if (!result.ok()) return result.status();
+  *place = std::move(result).value();
+  return {};
+}
+
+template <typename Inner, typename Value>
+Status put_held(Result<std::unique_ptr<Value>> result, Inner** place) {
+  if (!result.ok()) return result.status();
+  *place = std::make_unique<Inner>(Inner{std::move(result).value()}).release();
+  return {};
+}
+
+std::vector<TensorSpec> specs(std::span<const Tensor> tensors) {
+  std::vector<TensorSpec> made;
+  made.reserve(tensors.size());
+  for (const Tensor& each : tensors) {
+    made.push_back({.name = std::string(each.name),
+                    .type = each.type,
+                    .shape = {each.shape.begin(), each.shape.end()}});
+  }
+  return made;
+}
+
+ModelToLoad to_load(const Model& model) {
+  return {.name = std::string(model.name),
+          .file = model.file,
+          .inputs = specs(model.inputs),
+          .outputs = specs(model.outputs),
+          .max_batch = model.max_batch,
+          .form = model.form,
+          .numerics = model.numerics};
+}
+
+StatusCode prepare_inside(const Makers* makers, Listener listener) noexcept {
+  return guarded(listener, [=] {
+    makers->prepare();
+    return Status();
+  });
+}
+
+StatusCode make_executor_inside(const Makers* makers, std::string_view device, InnerExecutor** made,
+                                Listener listener) noexcept {
+  return guarded(listener, [=] {
+    return put_held<InnerExecutor, Executor>(makers->make_executor(std::string(device)), made);
+  });
+}
+
+StatusCode make_shared_device_inside(const Makers* makers, std::string_view device,
+                                     InnerDevice** made, Listener listener) noexcept {
+  return guarded(listener,
+                 [=] { return put_held(makers->make_shared_device(std::string(device)), made); });
+}
+
+StatusCode add_lane(InnerDevice* device, Share share, InnerExecutor** made,
+                    Listener listener) noexcept {
+  return guarded(listener, [=] { return put_held(device->device->add_lane(share), made); });
+}
+
+StatusCode use_memory(InnerExecutor* executor, std::span<std::byte> memory,
+                      Listener listener) noexcept {
+  return guarded(listener, [=] {
+    executor->executor->use_memory(memory);
+    return Status();
+  });
+}
+
+StatusCode found_share(InnerExecutor* executor, partition::FoundShare* found,
+                       Listener listener) noexcept {
+  return guarded(listener, [=] { return put(executor->executor->found_share(), found); });
+}
+
+StatusCode load(InnerExecutor* executor, const Model* model, std::uint32_t* form,
+                Listener listener) noexcept {
+  return guarded(listener, [=] { return put(executor->executor->load(to_load(*model)), form); });
+}
+
+StatusCode run(InnerExecutor* executor, const BatchToRun* batch, std::size_t* written,
+               Listener listener) noexcept {
+  return guarded(listener, [=] { return put(executor->executor->run(*batch), written); });
+}
+
+StatusCode begin(InnerExecutor* executor, const BatchToRun* batch, InnerBatch** begun,
+                 Listener listener) noexcept {
+  return guarded(listener, [=] { return put_held(executor->executor->begin(*batch), begun); });
+}
+
+StatusCode finish(InnerBatch* batch, std::size_t* written, Listener listener) noexcept {
+  return guarded(listener, [=] { return put(batch->batch->finish(), written); });
+}
+
+template <typename Inner>
+void drop(Inner* inner) noexcept {
+  const std::unique_ptr<Inner> ends(inner);
+}
+
+}  // namespace
+
+Boundary boundary_to(const Makers& makers) {
+  return {.makers = &makers,
+          .prepare = prepare_inside,
+          .make_executor = make_executor_inside,
+          .make_shared_device = make_shared_device_inside,
+          .add_lane = add_lane,
+          .use_memory = use_memory,
+          .found_share = found_share,
+          .health = [](const InnerExecutor* inner) noexcept { return inner->executor->health(); },
+          .load = load,
+          .error_of = [](const InnerExecutor* inner,
+                         std::uint32_t form) noexcept { return inner->executor->error_of(form); },
+          .run = run,
+          .depth = [](const InnerExecutor* inner) noexcept { return inner->executor->depth(); },
+          .begin = begin,
+          .finish = finish,
+          .drop_device = drop<InnerDevice>,
+          .drop_executor = drop<InnerExecutor>,
+          .drop_batch = drop<InnerBatch>};
+}
+
+}  // namespace gpulet::executor::boundary

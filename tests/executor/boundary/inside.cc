@@ -1,0 +1,96 @@
+#include "tests/executor/boundary/inside.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "gpulet/executor/simulated_executor.h"
+
+namespace {
+
+using namespace gpulet;
+using namespace gpulet::executor;
+
+class Running final : public RunningBatch {
+ public:
+  Running(SimulatedExecutor& executor, const BatchToRun& batch)
+      : executor_(executor), model_(batch.model), batch_(batch) {}
+
+  Result<std::size_t> finish() override {
+    batch_.model = model_;
+    return executor_.run(batch_);
+  }
+
+ private:
+  SimulatedExecutor& executor_;
+  std::string model_;
+  BatchToRun batch_;
+};
+
+// Runs batches as the simulated one does, and tells all that it was told.
+class Told final : public Executor {
+ public:
+  explicit Told(Share share = kWholeDevice) : share_(share) {}
+
+  void use_memory(std::span<std::byte> memory) override { memory_ = memory; }
+  Result<partition::FoundShare> found_share() override {
+    return partition::FoundShare{.held = true,
+                                 .sms = static_cast<std::uint32_t>(share_.percent),
+                                 .device_sms = static_cast<std::uint32_t>(memory_.size())};
+  }
+  partition::DeviceHealth health() const override { return partition::DeviceHealth::not_ready; }
+  Result<std::uint32_t> load(const ModelToLoad& model) override {
+    if (model.name == "throws") throw std::runtime_error("thrown while '" + model.name + "' loads");
+    if (model.name == "throws a number") throw 7;
+    if (model.file.empty()) return Status(StatusCode::not_found, "no file");
+    if (!executor_.load(model).ok()) return executor_.load(model).status();
+    numerics_ = model.numerics;
+    return model.form + model.max_batch;
+  }
+  double error_of(std::uint32_t form) const override {
+    return numerics_.precision == Precision::half && numerics_.channels_last
+               ? numerics_.largest_error * form
+               : 0;
+  }
+  Result<std::size_t> run(const BatchToRun& batch) override { return executor_.run(batch); }
+  std::size_t depth() const override { return 2; }
+  Result<std::unique_ptr<RunningBatch>> begin(const BatchToRun& batch) override {
+    if (batch.count == 0) return Status(StatusCode::invalid, "a batch of nothing");
+    return std::unique_ptr<RunningBatch>(std::make_unique<Running>(executor_, batch));
+  }
+
+ private:
+  const Share share_;
+  std::span<std::byte> memory_;
+  Numerics numerics_;
+  SimulatedExecutor executor_;
+};
+
+class Device final : public SharedDevice {
+ public:
+  Result<std::unique_ptr<Executor>> add_lane(Share share) override {
+    if (!share.valid())
+      return Status(StatusCode::unavailable, "a share of " + std::to_string(share.percent));
+    return std::unique_ptr<Executor>(std::make_unique<Told>(share));
+  }
+};
+
+constexpr boundary::Makers kMakers{
+    .prepare = [] { throw std::logic_error("nothing to prepare"); },
+    .make_executor = [](const std::string& device) -> std::unique_ptr<Executor> {
+      if (device == "toaster") throw std::invalid_argument("device '" + device + "'");
+      if (device == "broken") throw std::runtime_error("device '" + device + "'");
+      return std::make_unique<Told>();
+    },
+    .make_shared_device = [](const std::string& device) -> Result<std::unique_ptr<SharedDevice>> {
+      if (device == "toaster") return Status(StatusCode::invalid, "device '" + device + "'");
+      return std::unique_ptr<SharedDevice>(std::make_unique<Device>());
+    }};
+
+}  // namespace
+
+const boundary::Boundary* test_boundary() {
+  static const boundary::Boundary boundary = boundary::boundary_to(kMakers);
+  return &boundary;
+}
+
+int test_boundary_abi() { return _GLIBCXX_USE_CXX11_ABI; }
