@@ -22,6 +22,7 @@ TABLE = [
     ("gpu",),
     ("partition",),
     ("partition/drivers",),
+    ("mig",),
     ("schedule",),
     ("batching",),
     ("observe",),
@@ -43,7 +44,7 @@ TABLE = [
 RANK = {room: rank for rank, row in enumerate(TABLE) for room in row}
 
 # Decisions: events and times in, values out.
-PURE = {"core", "config", "profile", "partition", "schedule", "batching", "serve", "simulate"}
+PURE = {"core", "config", "profile", "partition", "mig", "schedule", "batching", "serve", "simulate"}
 # config and profile read and write files, and touch nothing else of the world.
 FILE_ROOMS = {"config", "profile"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")

@@ -3,10 +3,12 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gpulet/core/share.h"
+#include "gpulet/partition/mig_geometry.h"
 
 namespace gpulet::schedule {
 
@@ -25,6 +27,12 @@ struct Device {
   std::vector<Share> sizes;  // sizes a gpulet may have, ascending
   std::uint32_t max_partitions = 2;
   double memory_mb = 0;  // 0: not limited
+  // It is divided by MIG: a gpulet is a process in one of its instances, and `sizes` are the shares
+  // of the geometry's profiles.
+  std::optional<partition::MigGeometry> mig{};
+  // Of one model, side by side under MPS. The device's profile is then of one process beside as
+  // many others as may be there.
+  std::uint32_t processes_per_instance = 1;
 
   friend bool operator==(const Device&, const Device&) = default;
 };

@@ -28,6 +28,9 @@ struct PlannedGpulet {
   Share size;
   double duty_cycle_ms = 0;  // one round of all assignments
   std::vector<Assignment> assignments;
+  // On a device that is divided by MIG: where it runs. Gpulets that share it are processes of one
+  // model (Device::processes_per_instance).
+  std::optional<partition::MigInstance> instance{};
 
   friend bool operator==(const PlannedGpulet&, const PlannedGpulet&) = default;
 };

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct RunningGpulet {
   GpuletId id;
   DeviceKey device;
   Share size;
-  std::vector<LoadedModel> models;  // by name
+  std::vector<LoadedModel> models;                   // by name
+  std::optional<partition::MigInstance> instance{};  // on a device that is divided by MIG
 };
 
 struct Steps {
