@@ -6,7 +6,8 @@ namespace {
 // Sums of rates may differ from a need by rounding.
 constexpr double kTolerance = 1e-9;
 
-// The service's rate on the instance; 0 where the geometry lacks the profile.
+}  // namespace
+
 double rate_of(const Placed& placed, const Task& task) {
   const auto profiles = task.geometry.profiles();
   for (std::size_t at = 0; at < profiles.size(); ++at) {
@@ -15,8 +16,6 @@ double rate_of(const Placed& placed, const Task& task) {
   }
   return 0;
 }
-
-}  // namespace
 
 std::vector<double> throughput(const Deployment& deployment, const Task& task) {
   std::vector<double> rates(task.services.size(), 0);

@@ -44,6 +44,10 @@ struct Deployment {
   friend bool operator==(const Deployment&, const Deployment&) = default;
 };
 
+// What the instance gives its service; 0 where the geometry lacks its profile. REQUIRES: the
+// service is one of the task's.
+[[nodiscard]] double rate_of(const Placed& placed, const Task& task);
+
 // What the deployment gives each service, beside Task::services.
 [[nodiscard]] std::vector<double> throughput(const Deployment& deployment, const Task& task);
 
