@@ -131,7 +131,9 @@ void GpuletProcesses::start(serve::StartGpulet order) {
 Status GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto& device = devices_[order.device];
   auto granted = device.driver->grant(
-      order.gpulet, order.size, static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte));
+      {.gpulet = order.gpulet,
+       .share = order.size,
+       .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte)});
   if (!granted.ok()) return granted.status();
   auto taken = take(order.device, callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return taken.status();

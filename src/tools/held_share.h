@@ -21,7 +21,7 @@ class HeldShare {
   [[nodiscard]] Result<partition::Grant> grant(Share share) {
     driver_.release(gpulet_);
     gpulet_ = GpuletId{++last_.value};
-    return driver_.grant(gpulet_, share);
+    return driver_.grant({gpulet_, share});
   }
   [[nodiscard]] Status attach(pid_t process) { return driver_.attach(gpulet_, process); }
   [[nodiscard]] Status activate() { return driver_.activate(gpulet_); }

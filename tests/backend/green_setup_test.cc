@@ -60,7 +60,7 @@ TEST_F(GreenSetupTest, OffersTheGpuWithItsStepAndWhatAChangeTakes) {
   EXPECT_EQ(device.offer.traits.fault, partition::FaultReach::device);
   EXPECT_DOUBLE_EQ(device.offer.device.memory_mb, 143771);
   EXPECT_EQ(device.offer.device.sizes, described().sizes) << "as configured";
-  const auto granted = device.driver->grant({1}, {20});
+  const auto granted = device.driver->grant({{1}, {20}});
   EXPECT_EQ(granted.value().environment.at("CUDA_VISIBLE_DEVICES"), kFirst);
 }
 

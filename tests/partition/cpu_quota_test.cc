@@ -80,14 +80,14 @@ INSTANTIATE_TEST_SUITE_P(Mechanisms, CpuQuotaDriverTest,
                          });
 
 TEST_P(CpuQuotaDriverTest, RefusesSharesThatDoNotExistAndASecondGrant) {
-  EXPECT_EQ(driver_->grant({1}, {0}).status().code(), StatusCode::invalid);
-  EXPECT_EQ(driver_->grant({1}, {101}).status().code(), StatusCode::invalid);
-  EXPECT_TRUE(driver_->grant({1}, {40}).ok());
-  EXPECT_EQ(driver_->grant({1}, {40}).status().code(), StatusCode::internal);
+  EXPECT_EQ(driver_->grant({{1}, {0}}).status().code(), StatusCode::invalid);
+  EXPECT_EQ(driver_->grant({{1}, {101}}).status().code(), StatusCode::invalid);
+  EXPECT_TRUE(driver_->grant({{1}, {40}}).ok());
+  EXPECT_EQ(driver_->grant({{1}, {40}}).status().code(), StatusCode::internal);
 }
 
 TEST_P(CpuQuotaDriverTest, TellsLibrariesToUseTheWholeCoresOfTheShare) {
-  const auto granted = driver_->grant({1}, {40});
+  const auto granted = driver_->grant({{1}, {40}});
   ASSERT_TRUE(granted.ok());
   for (const auto* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
     EXPECT_EQ(granted.value().environment.at(name), "1") << name;
@@ -102,7 +102,7 @@ TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCoresOnceItServes) {
     EXPECT_EQ(sched_getaffinity(child.pid(), sizeof set, &set), 0);
     return set;
   };
-  ASSERT_TRUE(driver_->grant({1}, {40}).ok());
+  ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
   const auto attached = driver_->attach({1}, child.pid());
   ASSERT_TRUE(attached.ok()) << attached.to_string();
   const cpu_set_t loading = cores_of_child();
@@ -116,7 +116,7 @@ TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCoresOnceItServes) {
 
 TEST_P(CpuQuotaDriverTest, KnowsNothingOfAnIdThatWasReleasedAndMayGrantItAgain) {
   IdleChild child;
-  ASSERT_TRUE(driver_->grant({1}, {40}).ok());
+  ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
   ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
   child.end();
   driver_->release({1});
@@ -124,16 +124,16 @@ TEST_P(CpuQuotaDriverTest, KnowsNothingOfAnIdThatWasReleasedAndMayGrantItAgain) 
   driver_->release({7});
   EXPECT_EQ(driver_->attach({1}, 1).code(), StatusCode::internal);
   EXPECT_EQ(driver_->activate({1}).code(), StatusCode::internal);
-  EXPECT_TRUE(driver_->grant({1}, {60}).ok());
+  EXPECT_TRUE(driver_->grant({{1}, {60}}).ok());
 }
 
 TEST_P(CpuQuotaDriverTest, LeavesNoCgroupBehind) {
   {
     IdleChild child;
-    ASSERT_TRUE(driver_->grant({1}, {40}).ok());
+    ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
     ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
     ASSERT_TRUE(driver_->activate({1}).ok());
-    ASSERT_TRUE(driver_->grant({2}, {60}).ok());
+    ASSERT_TRUE(driver_->grant({{2}, {60}}).ok());
     EXPECT_EQ(cgroups_of(::getpid()).size(), GetParam() == CpuMechanism::cgroup ? 2U : 0U);
   }
   driver_->release({1});
@@ -148,7 +148,7 @@ TEST(CpuQuota, RemovesTheCgroupsOfADeadBackend) {
   ASSERT_GE(backend, 0);
   if (backend == 0) {  // dies without a chance to clean up
     auto driver = make_cpu_quota_driver({usable_cores().front()}, CpuMechanism::cgroup);
-    ::_exit(driver.ok() && driver.value()->grant({3}, {20}).ok() ? 0 : 1);
+    ::_exit(driver.ok() && driver.value()->grant({{3}, {20}}).ok() ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(backend, &status, 0), backend);
@@ -170,13 +170,13 @@ TEST(SimulatedDriver, HoldsTheContractAndControlsNothing) {
   EXPECT_EQ(driver->mechanism(), "simulated");
   EXPECT_EQ(driver->traits().fault, FaultReach::process);
   EXPECT_FALSE(driver->end({1}, 1)) << "whoever started a process may kill it";
-  EXPECT_EQ(driver->grant({1}, {0}).status().code(), StatusCode::invalid);
-  EXPECT_TRUE(driver->grant({1}, {40}).ok());
-  EXPECT_FALSE(driver->grant({1}, {40}).ok());
+  EXPECT_EQ(driver->grant({{1}, {0}}).status().code(), StatusCode::invalid);
+  EXPECT_TRUE(driver->grant({{1}, {40}}).ok());
+  EXPECT_FALSE(driver->grant({{1}, {40}}).ok());
   EXPECT_TRUE(driver->attach({1}, ::getpid()).ok());
   EXPECT_TRUE(driver->activate({1}).ok());
   driver->release({1});
-  EXPECT_TRUE(driver->grant({1}, {40}).ok());
+  EXPECT_TRUE(driver->grant({{1}, {40}}).ok());
 }
 
 }  // namespace

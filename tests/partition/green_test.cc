@@ -24,7 +24,7 @@ TEST(GreenDriver, TellsWhatItCanDo) {
 
 TEST(GreenDriver, TheProcessSeesOneGpuOutsideAnyMpsDaemonAndKnowsItsShare) {
   const auto driver = make_green_driver(kH200);
-  const auto granted = driver->grant({1}, {20});
+  const auto granted = driver->grant({{1}, {20}});
   ASSERT_TRUE(granted.ok()) << granted.status().to_string();
   const auto& variables = granted.value().environment;
   EXPECT_EQ(variables.at("CUDA_VISIBLE_DEVICES"), "GPU-1");
@@ -36,23 +36,23 @@ TEST(GreenDriver, TheProcessSeesOneGpuOutsideAnyMpsDaemonAndKnowsItsShare) {
 
 TEST(GreenDriver, ASizeBelowABlockIsRefusedWithTheLeastThereIs) {
   const auto driver = make_green_driver(kH200);
-  const Status refused = driver->grant({1}, {6}).status();
+  const Status refused = driver->grant({{1}, {6}}).status();
   EXPECT_EQ(refused.code(), StatusCode::invalid);
   EXPECT_THAT(refused.message(), AllOf(HasSubstr("6 %"), HasSubstr("8 of 132"), HasSubstr("7 %")));
-  EXPECT_EQ(driver->grant({1}, {101}).status().code(), StatusCode::invalid);
-  EXPECT_TRUE(driver->grant({1}, {7}).ok());
-  EXPECT_EQ(driver->grant({1}, {7}).status().code(), StatusCode::internal);
+  EXPECT_EQ(driver->grant({{1}, {101}}).status().code(), StatusCode::invalid);
+  EXPECT_TRUE(driver->grant({{1}, {7}}).ok());
+  EXPECT_EQ(driver->grant({{1}, {7}}).status().code(), StatusCode::internal);
 }
 
 TEST(GreenDriver, RefusesMoreLanesThanTwoForEachBlockUntilSomeHaveGone) {
   const auto driver = make_green_driver(kH200);
-  for (std::uint64_t id = 1; id <= 32; ++id) ASSERT_TRUE(driver->grant({id}, {7}).ok());
-  const Status refused = driver->grant({33}, {7}).status();
+  for (std::uint64_t id = 1; id <= 32; ++id) ASSERT_TRUE(driver->grant({{id}, {7}}).ok());
+  const Status refused = driver->grant({{33}, {7}}).status();
   EXPECT_EQ(refused.code(), StatusCode::unavailable);
   EXPECT_THAT(refused.message(), HasSubstr("plan fewer gpulets"));
   driver->release({5});
   driver->release({99});
-  EXPECT_TRUE(driver->grant({33}, {7}).ok());
+  EXPECT_TRUE(driver->grant({{33}, {7}}).ok());
 }
 
 }  // namespace

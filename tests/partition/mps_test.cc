@@ -236,8 +236,8 @@ std::unique_ptr<PartitionDriver> make_driver(const FakeMps& fake, std::uint32_t 
 TEST(MpsDriver, GivesTwoGpuletsThatStartTogetherEachItsOwnShare) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
-  const auto one = driver->grant({1}, {20});
-  const auto other = driver->grant({2}, {80});
+  const auto one = driver->grant({{1}, {20}});
+  const auto other = driver->grant({{2}, {80}});
   ASSERT_TRUE(one.ok() && other.ok());
   const auto& environment = one.value().environment;
   EXPECT_EQ(environment.at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "20");
@@ -255,11 +255,11 @@ TEST(MpsDriver, LimitsMemoryToWhatTheModelsNeedWhereThatIsKnown) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
   constexpr std::uint64_t kGigabyte = 1U << 30U;
-  const auto some = driver->grant({1}, {20}, 4 * kGigabyte);
+  const auto some = driver->grant({{1}, {20}, 4 * kGigabyte});
   ASSERT_TRUE(some.ok());
   EXPECT_EQ(some.value().environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=6144M")
       << "a quarter more, and a gigabyte for the process itself";
-  const auto most = driver->grant({2}, {20}, 75 * kGigabyte);
+  const auto most = driver->grant({{2}, {20}, 75 * kGigabyte});
   ASSERT_TRUE(most.ok());
   EXPECT_EQ(most.value().environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=81920M")
       << "no more than there is";
@@ -268,14 +268,14 @@ TEST(MpsDriver, LimitsMemoryToWhatTheModelsNeedWhereThatIsKnown) {
 TEST(MpsDriver, HoldsTheContractOfGrants) {
   const FakeMps fake;
   const auto driver = make_driver(fake, 2);
-  EXPECT_EQ(driver->grant({1}, {0}).status().code(), StatusCode::invalid);
-  EXPECT_EQ(driver->grant({1}, {101}).status().code(), StatusCode::invalid);
-  ASSERT_TRUE(driver->grant({1}, {100}).ok());
-  EXPECT_EQ(driver->grant({1}, {20}).status().code(), StatusCode::internal);
-  ASSERT_TRUE(driver->grant({2}, {100}).ok()) << "percentages are caps: they need not add up";
-  EXPECT_EQ(driver->grant({3}, {20}).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(driver->grant({{1}, {0}}).status().code(), StatusCode::invalid);
+  EXPECT_EQ(driver->grant({{1}, {101}}).status().code(), StatusCode::invalid);
+  ASSERT_TRUE(driver->grant({{1}, {100}}).ok());
+  EXPECT_EQ(driver->grant({{1}, {20}}).status().code(), StatusCode::internal);
+  ASSERT_TRUE(driver->grant({{2}, {100}}).ok()) << "percentages are caps: they need not add up";
+  EXPECT_EQ(driver->grant({{3}, {20}}).status().code(), StatusCode::unavailable);
   driver->release({1});
-  EXPECT_TRUE(driver->grant({3}, {20}).ok());
+  EXPECT_TRUE(driver->grant({{3}, {20}}).ok());
   EXPECT_EQ(driver->traits().fault, FaultReach::device);
   EXPECT_EQ(driver->traits().change, ChangeOfSize::new_process);
 }
@@ -319,11 +319,11 @@ TEST(MpsDriver, StartsADaemonAgainThatHasEndedAndGrantsNothingMeanwhile) {
   fake.tell("refuse");
   FakeMps::kill_daemon(fake.pid_file(kUuid));
   ASSERT_TRUE(comes_true([&] { return !driver->ready(); }));
-  EXPECT_EQ(driver->grant({1}, {20}).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(driver->grant({{1}, {20}}).status().code(), StatusCode::unavailable);
   fake.forget("refuse");
   ASSERT_TRUE(comes_true([&] { return driver->ready(); }));
   EXPECT_NE(FakeMps::pid_in(fake.pid_file(kUuid)), before);
-  EXPECT_TRUE(driver->grant({1}, {20}).ok());
+  EXPECT_TRUE(driver->grant({{1}, {20}}).ok());
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_P(ShareTest, ABusyLoopGetsItsTwentyPercentOfACore) {
   if (!made.ok()) GTEST_SKIP() << made.status().to_string();
   auto& driver = *made.value();
   const BusyChild child;
-  ASSERT_TRUE(driver.grant({1}, {20}).ok());
+  ASSERT_TRUE(driver.grant({{1}, {20}}).ok());
   const auto attached = driver.attach({1}, child.pid());
   ASSERT_TRUE(attached.ok()) << attached.to_string();
   ASSERT_TRUE(driver.activate({1}).ok());
@@ -84,10 +84,10 @@ TEST(Share, AProcessThatLoadsYieldsToAServingNeighbour) {
   auto& driver = *made.value();
   const BusyChild serving;
   const BusyChild loading;
-  ASSERT_TRUE(driver.grant({1}, {60}).ok());
+  ASSERT_TRUE(driver.grant({{1}, {60}}).ok());
   ASSERT_TRUE(driver.attach({1}, serving.pid()).ok());
   ASSERT_TRUE(driver.activate({1}).ok());
-  ASSERT_TRUE(driver.grant({2}, {40}).ok());
+  ASSERT_TRUE(driver.grant({{2}, {40}}).ok());
   ASSERT_TRUE(driver.attach({2}, loading.pid()).ok());
   // Where other cores are idle it would load there.
   ASSERT_TRUE(bind_to_cores(loading.pid(), {usable_cores().back()}).ok());

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/partition/mig_geometry.h"
 #include "gpulet/partition/traits.h"
 
 namespace gpulet::partition {
@@ -30,6 +32,16 @@ inline constexpr const char* kExpectedShareVariable = "GPULET_EXPECTED_SHARE";
 inline constexpr const char* kDeviceSmsVariable = "GPULET_DEVICE_SMS";
 // Which device it computes on, as LibTorch writes it: "cuda:0". Not set: the CPU.
 inline constexpr const char* kDeviceVariable = "GPULET_DEVICE";
+
+// What a gpulet is to have of the device.
+struct Claim {
+  GpuletId gpulet;
+  Share share;
+  std::uint64_t memory_bytes = 0;  // what its models were found to need; 0: not known
+  // Set exactly where the device is divided by MIG: then the share is what the instance is called,
+  // and as many gpulets may claim one instance as the device has processes per instance.
+  std::optional<MigInstance> instance{};
+};
 
 struct Grant {
   std::map<std::string, std::string>
@@ -44,10 +56,8 @@ class PartitionDriver {
   [[nodiscard]] virtual std::string mechanism() const = 0;
   [[nodiscard]] virtual Traits traits() const { return {}; }
 
-  // Reserves the share for that gpulet. `memory_bytes`: what its models were found to need of the
-  // device; 0: not known. A second grant for one id is a bug.
-  [[nodiscard]] virtual Result<Grant> grant(GpuletId gpulet, Share share,
-                                            std::uint64_t memory_bytes = 0) = 0;
+  // Reserves what is claimed. A second grant for one id is a bug.
+  [[nodiscard]] virtual Result<Grant> grant(const Claim& claim) = 0;
   // Puts the process under the driver's hand, with a loose bound that lets it load without starving
   // its neighbours.
   [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;

@@ -22,19 +22,18 @@ class CpuQuotaDriver : public PartitionDriver {
  public:
   explicit CpuQuotaDriver(std::vector<std::uint32_t> cores) : cores_(std::move(cores)) {}
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
-                                    std::uint64_t /*memory_bytes*/) final {
-    if (!share.valid()) {
-      return Status(StatusCode::invalid,
-                    "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));
+  [[nodiscard]] Result<Grant> grant(const Claim& claim) final {
+    if (!claim.share.valid()) {
+      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
+                                             std::to_string(claim.share.percent));
     }
-    if (granted_.contains(gpulet)) {
-      return Status(StatusCode::internal, name_of(gpulet) + " has a share already");
+    if (granted_.contains(claim.gpulet)) {
+      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
-    auto reserved = reserve(gpulet);
+    auto reserved = reserve(claim.gpulet);
     if (!reserved.ok()) return reserved;
-    granted_.emplace(gpulet, Held{.share = share});
-    return Grant{environment_of(share)};
+    granted_.emplace(claim.gpulet, Held{.share = claim.share});
+    return Grant{environment_of(claim.share)};
   }
 
   [[nodiscard]] Status attach(GpuletId gpulet, pid_t process) final {

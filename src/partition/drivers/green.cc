@@ -21,16 +21,15 @@ class GreenDriver final : public PartitionDriver {
             .limits_memory = false};
   }
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
-                                    std::uint64_t /*memory_bytes*/) override {
-    if (!share.valid()) {
-      return Status(StatusCode::invalid,
-                    "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));
+  [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
+    if (!claim.share.valid()) {
+      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
+                                             std::to_string(claim.share.percent));
     }
-    if (Status possible = check_green_size(gpu_, share); !possible.ok()) return possible;
-    if (granted_.contains(gpulet)) {
+    if (Status possible = check_green_size(gpu_, claim.share); !possible.ok()) return possible;
+    if (granted_.contains(claim.gpulet)) {
       return Status(StatusCode::internal,
-                    "gpulet " + std::to_string(gpulet.value) + " has a share already");
+                    "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
     }
     const std::uint32_t blocks = gpu_.sizes.divisible / gpu_.sizes.step;
     if (granted_.size() >= kLanesOfABlock * blocks) {
@@ -39,12 +38,12 @@ class GreenDriver final : public PartitionDriver {
                                                  " SMs, and " + std::to_string(granted_.size()) +
                                                  " gpulets on them; plan fewer gpulets for it");
     }
-    granted_.insert(gpulet);
+    granted_.insert(claim.gpulet);
     return Grant{{{"CUDA_VISIBLE_DEVICES", gpu_.uuid},
                   {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
                   {"CUDA_MPS_PIPE_DIRECTORY", gpu::kNoMpsDirectory},
                   {kDeviceVariable, "cuda:0"},
-                  {kExpectedShareVariable, std::to_string(share.percent)},
+                  {kExpectedShareVariable, std::to_string(claim.share.percent)},
                   {kDeviceSmsVariable, std::to_string(gpu_.sizes.sms)}}};
   }
 

@@ -166,15 +166,14 @@ class MpsDriver final : public PartitionDriver {
             .limits_memory = true};
   }
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
-                                    std::uint64_t memory_bytes) override {
-    if (!share.valid()) {
-      return Status(StatusCode::invalid,
-                    "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));
+  [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
+    if (!claim.share.valid()) {
+      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
+                                             std::to_string(claim.share.percent));
     }
-    if (granted_.contains(gpulet)) {
+    if (granted_.contains(claim.gpulet)) {
       return Status(StatusCode::internal,
-                    "gpulet " + std::to_string(gpulet.value) + " has a share already");
+                    "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
     }
     if (granted_.size() >= gpu_.max_clients) {
       return Status(StatusCode::unavailable, "MPS lets " + std::to_string(gpu_.max_clients) +
@@ -182,8 +181,8 @@ class MpsDriver final : public PartitionDriver {
                                                  ", and as many do; plan fewer gpulets for it");
     }
     if (auto ready = keeper_.ready(); !ready.ok()) return ready;
-    granted_.insert(gpulet);
-    return Grant{environment_of(share, memory_bytes)};
+    granted_.insert(claim.gpulet);
+    return Grant{environment_of(claim.share, claim.memory_bytes)};
   }
 
   [[nodiscard]] bool ready() const override { return keeper_.ready().ok(); }

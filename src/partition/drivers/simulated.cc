@@ -9,15 +9,14 @@ class SimulatedDriver : public PartitionDriver {
  public:
   [[nodiscard]] std::string mechanism() const override { return "simulated"; }
 
-  [[nodiscard]] Result<Grant> grant(GpuletId gpulet, Share share,
-                                    std::uint64_t /*memory_bytes*/) override {
-    if (!share.valid()) {
-      return Status(StatusCode::invalid,
-                    "a gpulet's share must be 1..100 %; was " + std::to_string(share.percent));
+  [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
+    if (!claim.share.valid()) {
+      return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
+                                             std::to_string(claim.share.percent));
     }
-    if (!granted_.insert(gpulet).second) {
+    if (!granted_.insert(claim.gpulet).second) {
       return Status(StatusCode::internal,
-                    "gpulet " + std::to_string(gpulet.value) + " has a share already");
+                    "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
     }
     return Grant();
   }
