@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -35,6 +36,11 @@ std::string digits_of(const abi::Uuid& uuid) {
     digits += kHexDigits[byte & 0xfU];
   }
   return digits;
+}
+
+std::string_view variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr ? value : "";
 }
 
 }  // namespace
@@ -88,6 +94,16 @@ Result<bool> CudaDriver::in_mps(std::uint32_t gpu) const {
       calls_->attribute(abi::kAttributeMpsEnabled, device.value());
   if (!enabled.ok()) return enabled.status();
   return enabled.value() != 0;
+}
+
+Result<bool> CudaDriver::is_held(std::uint32_t gpu) const {
+  const Result<bool> mps = in_mps(gpu);
+  const std::string_view visible = variable("CUDA_VISIBLE_DEVICES");
+  if (!mps.ok() || !visible.starts_with("MIG-")) return mps;
+  const Result<std::uint32_t> instance = number_of(std::string(visible));
+  if (!instance.ok()) return instance.status();
+  const bool alone = variable("CUDA_MPS_PIPE_DIRECTORY") == kNoMpsDirectory;
+  return instance.value() == gpu && (alone || mps.value());
 }
 
 Result<std::uint32_t> CudaDriver::usable_sms(std::uint32_t gpu) const {

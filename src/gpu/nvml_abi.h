@@ -20,6 +20,8 @@ inline constexpr Return kLibraryNotFound = 12;
 inline constexpr Return kGpuIsLost = 15;
 inline constexpr Return kResetRequired = 16;
 inline constexpr Return kVersionMismatch = 18;  // of kernel module and library
+inline constexpr Return kInUse = 19;
+inline constexpr Return kInsufficientResources = 23;
 
 inline constexpr Count kMigEnabled = 1;
 inline constexpr int kComputeModeProhibited = 2;
@@ -31,6 +33,60 @@ struct Memory {
   unsigned long long total;
   unsigned long long free;
   unsigned long long used;
+};
+
+// MIG. An instance's profile is asked for by one number (NVML_GPU_INSTANCE_PROFILE_*), and named by
+// another from then on: the id that the answer tells.
+using GpuInstance = void*;      // nvmlGpuInstance_t
+using ComputeInstance = void*;  // nvmlComputeInstance_t
+
+inline constexpr Count kGpuInstanceProfiles = 32;     // beyond those of any driver so far
+inline constexpr Count kComputeInstanceProfiles = 8;  // of which one number is of a whole instance
+inline constexpr Count kSharedEngines = 0;            // the only engine profile there is
+
+struct Placement {
+  Count start;  // on the memory slices, of a compute instance on the compute slices
+  Count size;
+};
+
+struct GpuInstanceProfile {  // nvmlGpuInstanceProfileInfo_t
+  Count id;
+  Count peer_to_peer;
+  Count slices;
+  Count instances;  // at most
+  Count multiprocessors;
+  Count copy_engines;
+  Count decoders;
+  Count encoders;
+  Count jpeg_engines;
+  Count optical_flow_engines;
+  unsigned long long memory_mb;
+};
+
+struct GpuInstanceInfo {  // nvmlGpuInstanceInfo_t
+  Device device;
+  Count id;
+  Count profile_id;
+  Placement placement;
+};
+
+struct ComputeInstanceProfile {  // nvmlComputeInstanceProfileInfo_t
+  Count id;
+  Count slices;
+  Count instances;
+  Count multiprocessors;
+  Count copy_engines;
+  Count decoders;
+  Count encoders;
+  Count jpeg_engines;
+  Count optical_flow_engines;
+};
+
+struct RunningProcess {  // nvmlProcessInfo_t, since nvmlDeviceGetComputeRunningProcesses_v2
+  Count process;
+  unsigned long long memory;
+  Count gpu_instance;
+  Count compute_instance;
 };
 
 using Init = Return();                                 // nvmlInit_v2
@@ -46,5 +102,21 @@ using DeviceCapability = Return(Device, int*, int*);   // nvmlDeviceGetCudaCompu
 using DeviceMigMode = Return(Device, Count*, Count*);  // nvmlDeviceGetMigMode
 using DeviceComputeMode = Return(Device, int*);        // nvmlDeviceGetComputeMode
 using DeviceClock = Return(Device, int, unsigned*);    // nvmlDeviceGetClockInfo, in MHz
+
+using DeviceProfile = Return(Device, Count, GpuInstanceProfile*);  // ..GetGpuInstanceProfileInfo
+// nvmlDeviceGetGpuInstancePossiblePlacements_v2: without a buffer it tells how many there are.
+using DevicePlacements = Return(Device, Count profile_id, Placement*, Count*);
+using DeviceInstances = Return(Device, Count profile_id, GpuInstance*, Count*);  // ..GpuInstances
+using DeviceInstanceById = Return(Device, Count, GpuInstance*);
+using CreateInstance = Return(Device, Count profile_id, const Placement*, GpuInstance*);
+using DestroyInstance = Return(GpuInstance);  // nvmlGpuInstanceDestroy, of a compute one as well
+using InstanceInfo = Return(GpuInstance, GpuInstanceInfo*);  // nvmlGpuInstanceGetInfo
+using InstanceProfile = Return(GpuInstance, Count, Count engines, ComputeInstanceProfile*);
+using InstanceParts = Return(GpuInstance, Count profile_id, ComputeInstance*, Count*);
+using CreatePart = Return(GpuInstance, Count profile_id, ComputeInstance*);
+using MigDeviceCount = Return(Device, Count*);            // nvmlDeviceGetMaxMigDeviceCount
+using MigDeviceByIndex = Return(Device, Count, Device*);  // not_found: none of that number
+using MigDeviceInstance = Return(Device, Count*);         // nvmlDeviceGetGpuInstanceId
+using RunningProcesses = Return(Device, Count*, RunningProcess*);
 
 }  // namespace gpulet::gpu::nvml_abi

@@ -44,12 +44,28 @@ TEST(RegisteredMemory, WhatTheDriverRefusesIsToldAndLeavesNothingBehind) {
                                            "cuDevicePrimaryCtxRelease_v2 0"));
 }
 
-TEST(CudaDriver, TellsWhetherItsContextsAreAnMpsDaemons) {
+TEST(CudaDriver, IsHeldWhereItsContextsAreAnMpsDaemons) {
   const FakeGpus machine(std::string(kOneGpu) + "gpu\nuuid GPU-1\nin_mps 1\nsms 66\n");
   const auto driver = CudaDriver::load(FakeGpus::cuda());
-  EXPECT_FALSE(driver.value().in_mps(0).value());
-  EXPECT_TRUE(driver.value().in_mps(1).value());
-  EXPECT_EQ(driver.value().in_mps(2).status().code(), StatusCode::not_found);
+  EXPECT_FALSE(driver.value().is_held(0).value());
+  EXPECT_TRUE(driver.value().is_held(1).value());
+  EXPECT_EQ(driver.value().is_held(2).status().code(), StatusCode::not_found);
+}
+
+TEST(CudaDriver, IsHeldOnTheMigInstanceThatItWasGivenAndInItsDaemonUnlessItHasNone) {
+  const std::string instance = "MIG-00112233-4455-6677-8899-aabbccddeeff";
+  const FakeGpus machine("gpu\nuuid " + instance + "\nsms 16\n");
+  const auto driver = CudaDriver::load(FakeGpus::cuda());
+  ::setenv("CUDA_VISIBLE_DEVICES", instance.c_str(), 1);
+  EXPECT_FALSE(driver.value().is_held(0).value()) << "several would share it, and no daemon has it";
+  ::setenv("CUDA_MPS_PIPE_DIRECTORY", kNoMpsDirectory, 1);
+  EXPECT_TRUE(driver.value().is_held(0).value());
+  ::unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+  machine.write("gpu\nuuid " + instance + "\nsms 16\nin_mps 1\n");
+  EXPECT_TRUE(driver.value().is_held(0).value());
+  machine.write("gpu\nuuid GPU-ffffffff-0000-0000-0000-000000000000\n");
+  EXPECT_EQ(driver.value().is_held(0).status().code(), StatusCode::not_found) << "the whole GPU";
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 }  // namespace

@@ -116,8 +116,10 @@ class CudaDriver {
   [[nodiscard]] Result<std::uint32_t> number_of(const std::string& uuid) const;
   // SMs that this process may use of it: fewer than the GPU has under an MPS share.
   [[nodiscard]] Result<std::uint32_t> usable_sms(std::uint32_t gpu) const;
-  // Whether this process's contexts on it are an MPS daemon's.
-  [[nodiscard]] Result<bool> in_mps(std::uint32_t gpu) const;
+  // Whether something outside this process holds it to a part of a GPU: an MPS daemon; or that GPU
+  // is the MIG instance that CUDA_VISIBLE_DEVICES names, with a daemon as well unless its
+  // CUDA_MPS_PIPE_DIRECTORY is kNoMpsDirectory.
+  [[nodiscard]] Result<bool> is_held(std::uint32_t gpu) const;
   // Registers that memory, which must outlive the result, and keeps the GPU's primary context up as
   // long as that.
   [[nodiscard]] Result<RegisteredMemory> register_memory(std::uint32_t gpu,
@@ -137,6 +139,9 @@ class CudaDriver {
 
  private:
   explicit CudaDriver(std::shared_ptr<const CudaCalls> calls);
+  // Whether this process's contexts on it are an MPS daemon's.
+  [[nodiscard]] Result<bool> in_mps(std::uint32_t gpu) const;
+
   std::shared_ptr<const CudaCalls> calls_;
 };
 

@@ -17,6 +17,8 @@
 
 namespace gpulet::gpu {
 
+class NvmlCalls;  // the library's functions
+
 struct GpuInfo {
   std::uint32_t number = 0;  // in the order of the PCI bus
   std::string uuid;          // "GPU-..."
@@ -60,9 +62,8 @@ class Nvml {
   ~Nvml();  // shuts it down
 
  private:
-  class Calls;
-  explicit Nvml(std::unique_ptr<Calls> calls);
-  std::unique_ptr<Calls> calls_;
+  explicit Nvml(std::shared_ptr<const NvmlCalls> calls);
+  std::shared_ptr<const NvmlCalls> calls_;
 };
 
 // The GPU that a backend's file means: by number, or by the UUID or an unambiguous start of it;

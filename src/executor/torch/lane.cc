@@ -96,11 +96,11 @@ Result<partition::FoundShare> Lane::found_share() {
   }
   const auto driver = gpu::CudaDriver::load();
   if (!driver.ok()) return driver.status();
-  const auto in_mps = driver.value().in_mps(gpu());
-  if (!in_mps.ok()) return in_mps.status();
+  const auto held = driver.value().is_held(gpu());
+  if (!held.ok()) return held.status();
   const auto sms = driver.value().usable_sms(gpu());
   if (!sms.ok()) return sms.status();
-  return partition::FoundShare{.held = in_mps.value(), .sms = sms.value()};
+  return partition::FoundShare{.held = held.value(), .sms = sms.value()};
 }
 
 partition::DeviceHealth Lane::health() const {

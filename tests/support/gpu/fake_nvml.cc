@@ -1,45 +1,18 @@
 // A libnvidia-ml.so.1 that answers from a text file (fake_control.h).
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-
-#include "gpu/nvml_abi.h"
-#include "tests/support/gpu/fake_control.h"
+#include "tests/support/gpu/fake_nvml_devices.h"
 
 namespace {
 
 namespace abi = gpulet::gpu::nvml_abi;
+using gpulet::support::copy_text;
 using gpulet::support::FakeMachine;
 using gpulet::support::FakeSettings;
+using gpulet::support::handle_of;
+using gpulet::support::of_device;
 using gpulet::support::read_fake_machine;
 using gpulet::support::record_fake_call;
-
-constexpr abi::Return kInsufficientSize = 7;
-
-// A device is its number and one, so that none is a null pointer.
-abi::Device handle_of(std::size_t number) {
-  return reinterpret_cast<abi::Device>(number + 1);  // NOLINT(performance-no-int-to-ptr)
-}
-
-// Calls `answer` with the device, unless it is lost.
-template <typename Answer>
-abi::Return of_device(abi::Device device, Answer answer) {
-  const FakeMachine machine = read_fake_machine();
-  const std::size_t number = reinterpret_cast<std::uintptr_t>(device) - 1;
-  if (number >= machine.gpus.size()) return abi::kInvalidArgument;
-  const FakeSettings& gpu = machine.gpus[number];
-  if (const auto error = gpu.number("error", abi::kSuccess); error != abi::kSuccess)
-    return static_cast<abi::Return>(error);
-  return answer(gpu);
-}
-
-abi::Return copy(const std::string& text, char* buffer, abi::Count size) {
-  if (text.size() >= size) return kInsufficientSize;
-  std::memcpy(buffer, text.c_str(), text.size() + 1);
-  return abi::kSuccess;
-}
 
 }  // namespace
 
@@ -60,6 +33,12 @@ const char* nvmlErrorString(abi::Return code) {
       return "Driver Not Loaded";
     case abi::kGpuIsLost:
       return "GPU is lost";
+    case abi::kNoPermission:
+      return "Insufficient Permissions";
+    case abi::kInUse:
+      return "In use by another client";
+    case abi::kInsufficientResources:
+      return "Insufficient Resources";
     case abi::kVersionMismatch:
       return "Driver/library version mismatch";
     default:
@@ -67,7 +46,7 @@ const char* nvmlErrorString(abi::Return code) {
   }
 }
 abi::Return nvmlSystemGetDriverVersion(char* buffer, abi::Count size) {
-  return copy(read_fake_machine().settings.text("driver_version", "580.95.05"), buffer, size);
+  return copy_text(read_fake_machine().settings.text("driver_version", "580.95.05"), buffer, size);
 }
 abi::Return nvmlDeviceGetCount_v2(abi::Count* count) {
   *count = static_cast<abi::Count>(read_fake_machine().gpus.size());
@@ -87,12 +66,15 @@ abi::Return nvmlDeviceGetHandleByUUID(const char* uuid, abi::Device* device) {
   return abi::kNotFound;
 }
 abi::Return nvmlDeviceGetUUID(abi::Device device, char* buffer, abi::Count size) {
-  return of_device(
-      device, [&](const FakeSettings& gpu) { return copy(gpu.text("uuid", ""), buffer, size); });
+  if (gpulet::support::is_mig_device(device))
+    return gpulet::support::copy_mig_uuid(device, buffer, size);
+  return of_device(device, [&](const FakeSettings& gpu) {
+    return copy_text(gpu.text("uuid", ""), buffer, size);
+  });
 }
 abi::Return nvmlDeviceGetName(abi::Device device, char* buffer, abi::Count size) {
   return of_device(device, [&](const FakeSettings& gpu) {
-    return copy(gpu.text("name", "NVIDIA H200"), buffer, size);
+    return copy_text(gpu.text("name", "NVIDIA H200"), buffer, size);
   });
 }
 abi::Return nvmlDeviceGetMemoryInfo(abi::Device device, abi::Memory* memory) {
@@ -108,14 +90,6 @@ abi::Return nvmlDeviceGetCudaComputeCapability(abi::Device device, int* major, i
   return of_device(device, [&](const FakeSettings& gpu) {
     *major = static_cast<int>(gpu.number("compute_major", 9));
     *minor = static_cast<int>(gpu.number("compute_minor", 0));
-    return abi::kSuccess;
-  });
-}
-abi::Return nvmlDeviceGetMigMode(abi::Device device, abi::Count* now, abi::Count* later) {
-  return of_device(device, [&](const FakeSettings& gpu) {
-    const auto mig = gpu.number("mig", 0);
-    if (mig < 0) return abi::kNotSupported;
-    *now = *later = static_cast<abi::Count>(mig);
     return abi::kSuccess;
   });
 }

@@ -35,7 +35,8 @@ class TorchExecutor final : public Executor {
   // On a GPU it is registered with the driver.
   void use_memory(std::span<std::byte> memory) override;
 
-  // Of a GPU: held where an MPS daemon has this process, and the SMs it may use.
+  // Of a GPU: held where an MPS daemon has this process or it has a MIG instance, and the SMs it
+  // may use.
   [[nodiscard]] Result<partition::FoundShare> found_share() override;
   [[nodiscard]] partition::DeviceHealth health() const override;
 

@@ -1,0 +1,135 @@
+#include "gpu/nvml_calls.h"
+
+#include <array>
+
+namespace gpulet::gpu {
+namespace {
+
+namespace abi = nvml_abi;
+
+constexpr std::size_t kLongestText = 96;  // what nvml.h calls the length of a name and of a UUID
+
+// What to do about it, of failures that are no bug.
+struct Known {
+  abi::Return code;
+  StatusCode status;
+  const char* mend;
+};
+constexpr Known kKnown[] = {
+    {abi::kDriverNotLoaded, StatusCode::unavailable,
+     "load its kernel module (modprobe nvidia), or give the container its GPUs"},
+    {abi::kVersionMismatch, StatusCode::unavailable,
+     "load the kernel module of the installed driver, or restart the machine"},
+    {abi::kLibraryNotFound, StatusCode::unavailable, "install NVIDIA's driver as a whole"},
+    {abi::kNoPermission, StatusCode::unavailable, "let this user open /dev/nvidia*"},
+    {abi::kGpuIsLost, StatusCode::unavailable,
+     "look for Xid in the kernel's log, and restart the machine"},
+    {abi::kResetRequired, StatusCode::unavailable, "reset the GPU, or restart the machine"},
+    {abi::kUninitialized, StatusCode::unavailable, "load the driver again"},
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const NvmlCalls>> NvmlCalls::load(const std::filesystem::path& library) {
+  Result<SharedLibrary> opened = SharedLibrary::open(library);
+  if (!opened.ok()) {
+    return Status(StatusCode::unavailable,
+                  "NVIDIA's management library is not here (" + opened.status().message() +
+                      "); install NVIDIA's driver, or give the container its GPUs");
+  }
+  const std::shared_ptr<NvmlCalls> calls(new NvmlCalls(std::move(opened).value()));
+  if (Status found = calls->find_functions(); !found.ok()) return found;
+  if (const abi::Return code = calls->init_(); code != abi::kSuccess)
+    return calls->failure(code, "NVIDIA's driver does not answer");
+  calls->initialised_ = true;
+  calls->find_mig_functions();
+  return std::shared_ptr<const NvmlCalls>(calls);
+}
+
+NvmlCalls::~NvmlCalls() {
+  if (initialised_) (void)shutdown_();
+}
+
+Status NvmlCalls::find_functions() {
+  Symbols symbols(library_);
+  symbols.require("nvmlInit_v2", init_);
+  symbols.require("nvmlShutdown", shutdown_);
+  symbols.require("nvmlErrorString", error_string_);
+  symbols.require("nvmlSystemGetDriverVersion", driver_version);
+  symbols.require("nvmlDeviceGetCount_v2", device_count);
+  symbols.require("nvmlDeviceGetHandleByIndex_v2", device_by_index);
+  symbols.require("nvmlDeviceGetHandleByUUID", device_by_uuid);
+  symbols.require("nvmlDeviceGetUUID", device_uuid);
+  symbols.require("nvmlDeviceGetName", device_name);
+  symbols.require("nvmlDeviceGetMemoryInfo", device_memory);
+  symbols.require("nvmlDeviceGetCudaComputeCapability", device_capability);
+  symbols.require("nvmlDeviceGetComputeMode", device_compute_mode);
+  symbols.require("nvmlDeviceGetClockInfo", device_clock);
+  return symbols.status();
+}
+
+void NvmlCalls::find_mig_functions() {
+  Symbols symbols(library_);
+  symbols.find("nvmlDeviceGetMigMode", device_mig_mode);
+  symbols.find("nvmlDeviceGetGpuInstanceProfileInfo", instance_profile);
+  symbols.find("nvmlDeviceGetGpuInstancePossiblePlacements_v2", possible_placements);
+  symbols.find("nvmlDeviceGetGpuInstances", instances_of_profile);
+  symbols.find("nvmlDeviceGetGpuInstanceById", instance_by_id);
+  symbols.find("nvmlDeviceCreateGpuInstanceWithPlacement", create_instance);
+  symbols.find("nvmlGpuInstanceDestroy", destroy_instance);
+  symbols.find("nvmlGpuInstanceGetInfo", instance_info);
+  symbols.find("nvmlGpuInstanceGetComputeInstanceProfileInfo", part_profile);
+  symbols.find("nvmlGpuInstanceGetComputeInstances", parts_of_profile);
+  symbols.find("nvmlGpuInstanceCreateComputeInstance", create_part);
+  symbols.find("nvmlComputeInstanceDestroy", destroy_part);
+  symbols.find("nvmlDeviceGetMaxMigDeviceCount", mig_device_count);
+  symbols.find("nvmlDeviceGetMigDeviceHandleByIndex", mig_device_by_index);
+  symbols.find("nvmlDeviceGetGpuInstanceId", mig_device_instance);
+  symbols.find("nvmlDeviceGetComputeRunningProcesses_v3", running_processes);
+}
+
+Status NvmlCalls::can_divide() const {
+  const bool whole =
+      device_mig_mode != nullptr && instance_profile != nullptr && possible_placements != nullptr &&
+      instances_of_profile != nullptr && instance_by_id != nullptr && create_instance != nullptr &&
+      destroy_instance != nullptr && instance_info != nullptr && part_profile != nullptr &&
+      parts_of_profile != nullptr && create_part != nullptr && destroy_part != nullptr &&
+      mig_device_count != nullptr && mig_device_by_index != nullptr &&
+      mig_device_instance != nullptr;
+  if (whole) return {};
+  return {StatusCode::unavailable,
+          "this machine's NVIDIA driver is older than MIG with placements (470); install a newer "
+          "one, or divide the GPU by mps"};
+}
+
+std::string NvmlCalls::words(abi::Return code) const {
+  const char* const words = error_string_(code);
+  return std::string(words != nullptr ? words : "no words for it") + ", NVML's " +
+         std::to_string(code);
+}
+
+Status NvmlCalls::failure(abi::Return code, const std::string& what) const {
+  const std::string message = what + " (" + words(code) + ')';
+  for (const Known& known : kKnown) {
+    if (known.code == code) return {known.status, message + "; " + known.mend};
+  }
+  return {StatusCode::internal, message};
+}
+
+Result<abi::Device> NvmlCalls::device(const std::string& uuid) const {
+  abi::Device device = nullptr;
+  const abi::Return code = device_by_uuid(uuid.c_str(), &device);
+  if (code == abi::kSuccess) return device;
+  if (code == abi::kNotFound || code == abi::kInvalidArgument)
+    return Status(StatusCode::not_found, "this machine has no GPU " + uuid);
+  return failure(code, "GPU " + uuid + " does not answer");
+}
+
+Result<std::string> NvmlCalls::text(abi::DeviceText* function, abi::Device device) const {
+  std::array<char, kLongestText> buffer{};
+  const abi::Return code = function(device, buffer.data(), static_cast<abi::Count>(buffer.size()));
+  if (code != abi::kSuccess) return failure(code, "it does not tell its name");
+  return std::string(buffer.data());
+}
+
+}  // namespace gpulet::gpu
