@@ -4,7 +4,12 @@
 // New instances are created before those that they replace are removed, on free slices and, where
 // these do not suffice, on devices that neither deployment uses; instances that only stood there
 // in between are migrated to their places, within a node before across nodes. With few free
-// devices it takes more stages. Pure; any thread.
+// devices it takes more stages. What is in its place already is never moved; with as many free
+// devices of the same types as `from` uses there is always a way. Pure; any thread.
+//
+// An instance that stays with the services that it has takes no action. Until the transition is
+// over it counts with the larger of its old and its new rate: what it can do has not changed, only
+// what is asked of it. A place that changes services is a removal and, a stage later, a creation.
 #pragma once
 
 #include <cstddef>
@@ -47,8 +52,8 @@ struct TransitionTask {
 };
 
 enum class ActionKind : std::uint8_t {
-  create,
-  remove,
+  create,       // on a GPU instance that is there, idle
+  remove,       // the GPU instance stays, idle, until a repartition cuts it
   migrate,      // an instance's services move to another instance: created there, removed here
   repartition,  // a device's instances are cut anew where they are not in use
 };
@@ -63,7 +68,7 @@ struct Action {
   // Of a migration: where it comes from.
   std::uint32_t from_device = 0;
   partition::MigInstance from_instance;
-  // Of a repartition: instances that go, and that come.
+  // Of a repartition: instances that go, and that come; none of either is in use.
   std::vector<partition::MigInstance> cut, made;
   // Actions that must be complete before: indices below its own. Actions without a path between
   // them may run at once.
@@ -77,12 +82,13 @@ struct Stage {
   std::vector<Holding> removed;
   std::vector<Holding> after;      // all that serve when it is over, by device and start
   std::size_t devices_in_use = 0;  // at its fullest: before anything is removed
-  // The least that each service has during the stage: beside services.
+  // The least that each service has during the stage, before it and after its removals: beside
+  // services.
   std::vector<double> least_rate;
 };
 
 struct Transition {
-  std::vector<Stage> stages;  // empty: from and to are the same
+  std::vector<Stage> stages;  // empty: from and to differ in rates at most
   std::vector<Action> actions;
   std::size_t extra_devices = 0;  // used on the way beyond the larger of both deployments
 };
