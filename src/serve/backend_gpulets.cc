@@ -351,17 +351,21 @@ void BackendCore::give_up_or_restart(HostedGpulet& gpulet, const Status& why, No
   if (!was_ready && !blameless && hopeless) {
     gpulet.enter(GpuletPhase::failed, now.time);
   } else {
+    // A device that makes ready for it is not kept waiting, nor is it: no process was started.
+    const bool was_refused = blameless && gpulet.phase() == GpuletPhase::starting;
+    const Duration longest =
+        was_refused ? options_.longest_asking_delay : options_.longest_restart_delay;
     gpulet.enter(GpuletPhase::restarting, now.time);
-    gpulet.restart_at = now.time + restart_delay(gpulet.restarts++);
+    gpulet.restart_at = now.time + restart_delay(gpulet.restarts++, longest);
     plan_look(gpulet);
   }
   if (!std::exchange(gpulet.told_restarting, false)) tell(gpulet.report(), now);
 }
 
-Duration BackendCore::restart_delay(std::uint32_t restarts) const {
+Duration BackendCore::restart_delay(std::uint32_t restarts, Duration longest) const {
   auto delay = options_.first_restart_delay;
-  for (std::uint32_t i = 0; i < restarts && delay < options_.longest_restart_delay; ++i) delay *= 2;
-  return std::min(delay, options_.longest_restart_delay);
+  for (std::uint32_t i = 0; i < restarts && delay < longest; ++i) delay *= 2;
+  return std::min(delay, longest);
 }
 
 Time BackendCore::next_look(const HostedGpulet& gpulet) const {

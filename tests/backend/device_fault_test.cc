@@ -112,6 +112,20 @@ TEST_F(DeviceFault, BringsAllBackHoweverLongTheServerTakesNoClients) {
   for (const std::uint64_t id : {1, 2, 3}) EXPECT_EQ(bench_.phase(id), ready);
 }
 
+TEST_F(DeviceFault, ADeviceThatMakesReadyIsAskedAtAShortPaceForAsLongAsItTakes) {
+  bench_.ask(5, 0);
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const auto before = bench_.now();
+    bench_.on(ProxyEnded{{5}, kServerRecovers, DeviceHealth::not_ready});
+    ASSERT_EQ(bench_.phase(5), restarting) << "never given up";
+    while (all<StartGpulet>(bench_.wake()).empty()) {
+    }
+    EXPECT_LE(bench_.now() - before, milliseconds(500));
+  }
+  bench_.load(5);
+  EXPECT_EQ(bench_.phase(5), ready);
+}
+
 TEST_F(DeviceFault, IsFoundOutByAProcessThatLoads) {
   bench_.on(ProxyStarted{{3}});
   const auto effects = bench_.on(ProxyLoaded{{3}, kFault, {}, {}, DeviceHealth::lost});

@@ -42,6 +42,8 @@ struct BackendCoreOptions {
   bool all_simulated = false;  // whatever the devices' partitioning
   Duration first_restart_delay = std::chrono::milliseconds(100);  // doubles with every restart
   Duration longest_restart_delay = std::chrono::seconds(10);
+  // Between asking a device that is not ready yet for what needs no process to be refused.
+  Duration longest_asking_delay = std::chrono::milliseconds(400);
   Duration healthy_after = std::chrono::seconds(30);  // so long ready: its restarts are forgotten
   std::uint32_t load_attempts = 3;
   // A big model beside busy neighbours takes minutes.
@@ -121,7 +123,7 @@ class BackendCore {
   void give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now);
   void look_at(HostedGpulet& gpulet, Now now);
   [[nodiscard]] Time next_look(const HostedGpulet& gpulet) const;
-  [[nodiscard]] Duration restart_delay(std::uint32_t restarts) const;
+  [[nodiscard]] Duration restart_delay(std::uint32_t restarts, Duration longest) const;
   void let_go(HostedGpulet& gpulet, Now now);
   void erase_gone();
   // Has the gpulet looked at when it wants to be; keeps the earliest look in looks_ true.
