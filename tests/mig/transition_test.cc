@@ -41,9 +41,10 @@ class Dice {
   explicit Dice(std::vector<std::uint32_t> rolls) : rolls_(std::move(rolls)) {}
 
   std::size_t below(std::size_t bound) {
-    state_ =
-        state_ * 6364136223846793005ULL + rolls_[next_++ % rolls_.size()] + 1442695040888963407ULL;
-    return static_cast<std::size_t>((state_ >> 33) % bound);
+    state_ += 0x9E3779B97F4A7C15ULL + rolls_[next_++ % rolls_.size()];
+    std::uint64_t mixed = (state_ ^ (state_ >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
+    return static_cast<std::size_t>((mixed ^ (mixed >> 31)) % bound);
   }
   bool chance(std::size_t percent) { return below(100) < percent; }
 
