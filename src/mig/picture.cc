@@ -13,7 +13,7 @@ constexpr int kDeviceWidth = 44;
 constexpr int kDeviceHeight = 128;
 constexpr int kGap = 8;       // between devices
 constexpr int kNodeGap = 12;  // more, between nodes
-constexpr int kDevicesALine = 24;
+constexpr std::size_t kMostDevicesALine = 24;
 constexpr int kTitlePx = 15, kTextPx = 12, kSmallPx = 10;
 constexpr int kTitleHeight = 24, kNodeHeight = 16, kNumberHeight = 18, kMomentGap = 18;
 constexpr int kLegendHeight = 20, kSwatch = 12;
@@ -99,6 +99,9 @@ class Picture {
       for (const Shown& one : moment.shown) used.insert(one.holding->device);
     }
     devices_.assign(used.begin(), used.end());
+    const std::size_t lines =
+        std::max<std::size_t>((devices_.size() + kMostDevicesALine - 1) / kMostDevicesALine, 1);
+    a_line_ = std::max<std::size_t>((devices_.size() + lines - 1) / lines, 1);
     width_ = std::max(full_width(), 640);
   }
 
@@ -108,8 +111,8 @@ class Picture {
     for (const Moment& moment : moments_) {
       svg_.text(kMargin, y_ + kTitlePx, kTitlePx, "font-weight=\"bold\"", moment.title);
       y_ += kTitleHeight;
-      for (std::size_t first = 0; first < devices_.size(); first += kDevicesALine)
-        line(moment, first, std::min(first + kDevicesALine, devices_.size()));
+      for (std::size_t first = 0; first < devices_.size(); first += a_line_)
+        line(moment, first, std::min(first + a_line_, devices_.size()));
       y_ += kMomentGap;
     }
     return svg_.document(width_, y_);
@@ -135,9 +138,8 @@ class Picture {
 
   int full_width() const {
     int right = 0;
-    for (std::size_t first = 0; first < devices_.size(); first += kDevicesALine)
-      right =
-          std::max(right, edges(first, std::min(first + kDevicesALine, devices_.size())).back());
+    for (std::size_t first = 0; first < devices_.size(); first += a_line_)
+      right = std::max(right, edges(first, std::min(first + a_line_, devices_.size())).back());
     return right + kMargin;
   }
 
@@ -244,6 +246,7 @@ class Picture {
   const TransitionTask& task_;
   std::vector<Moment> moments_;
   std::vector<std::uint32_t> devices_;  // that any moment uses
+  std::size_t a_line_ = 1;              // as many on each line
   int width_ = 0;
   int y_ = 0;
   Svg svg_;
