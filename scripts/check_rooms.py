@@ -17,10 +17,10 @@ from pathlib import Path
 # From the bottom up: a row may use the rows before it, and the rooms of one row nothing of each other.
 TABLE = [
     ("core",),
+    ("partition",),
     ("config",),
     ("profile",),
     ("gpu",),
-    ("partition",),
     ("partition/drivers",),
     ("mig",),
     ("schedule",),

@@ -133,7 +133,8 @@ Status GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto granted = device.driver->grant(
       {.gpulet = order.gpulet,
        .share = order.size,
-       .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte)});
+       .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte),
+       .instance = order.instance});
   if (!granted.ok()) return granted.status();
   auto taken = take(order.device, callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return taken.status();

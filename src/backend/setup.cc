@@ -35,7 +35,11 @@ bool is_gpu(const config::DeviceConfig& described) {
 Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
     const config::DeviceConfig& described, std::uint32_t number, GpuDevices& gpus,
     schedule::Device& device, std::string& gpu) {
-  if (described.partitioning == kSimulated) return partition::make_simulated_driver();
+  if (described.partitioning == kSimulated) {
+    if (!device.mig) return partition::make_simulated_driver();
+    return partition::make_simulated_driver(
+        partition::SimulatedInstances{*device.mig, device.processes_per_instance});
+  }
   if (described.partitioning == "cpu_quota") {
     return partition::make_cpu_quota_driver(cores_of(described, number));
   }

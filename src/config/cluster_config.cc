@@ -18,6 +18,13 @@ constexpr std::uint32_t kHighestGpu = 4095;
 constexpr std::string_view kGpuMend =
     "write its number or its UUID, as `gpulet devices` tells them: 0 or \"GPU-5c3d...\"";
 constexpr std::uint32_t kLargestBatch = 1024;
+constexpr std::uint32_t kMostProcesses = 8;  // in one instance
+
+std::vector<Share> default_sizes() {
+  std::vector<Share> sizes;
+  for (const int percent : kDefaultSizes) sizes.push_back(Share{percent});
+  return sizes;
+}
 
 std::vector<Share> read_sizes(const JsonCursor& cursor) {
   std::vector<Share> sizes;
@@ -63,7 +70,7 @@ bool names_gpu(const std::string& text) {
 
 std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
   if (!is_on_gpu(device)) {
-    cursor.fail("a gpu belongs to devices partitioned by mps or green; this one says " +
+    cursor.fail("a gpu belongs to devices partitioned by mps, green or mig; this one says " +
                     device.partitioning,
                 "take the gpu out");
   }
@@ -77,19 +84,60 @@ std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
   return gpu;
 }
 
+std::optional<partition::MigGeometry> find_geometry(const JsonCursor& cursor,
+                                                    const DeviceConfig& device) {
+  const auto named = cursor.find("geometry");
+  if (named && device.partitioning != "mig" && device.partitioning != "simulated") {
+    named->fail("a geometry belongs to devices partitioned by mig or simulated; this one says " +
+                    device.partitioning,
+                "take the geometry out");
+  }
+  const auto names = partition::MigGeometry::names();
+  if (device.partitioning == "mig" && !named) {
+    if (auto typed = partition::MigGeometry::of(device.type); typed.ok()) return typed.value();
+  } else if (!named) {
+    return std::nullopt;
+  }
+  return partition::MigGeometry::of(names[cursor.required("geometry").choice(names)]).value();
+}
+
+void read_instances(const JsonCursor& cursor, DeviceConfig& device) {
+  device.geometry = find_geometry(cursor, device);
+  const auto beside = cursor.find("allow_3g_beside_4g");
+  const auto processes = cursor.find("processes_per_instance");
+  if (!device.geometry) {
+    constexpr std::string_view kWhat = "is about instances of MIG, and this device has none";
+    constexpr std::string_view kMend = "take it out, or name a \"geometry\"";
+    if (beside) beside->fail(kWhat, kMend);
+    if (processes) processes->fail(kWhat, kMend);
+    return;
+  }
+  if (beside && !beside->truth()) device.geometry = device.geometry->without_3g_beside_4g();
+  if (processes) device.processes_per_instance = processes->count(1, kMostProcesses);
+  for (const partition::MigProfile& profile : device.geometry->profiles()) {
+    device.sizes.push_back(device.geometry->share_of(profile.slices));
+  }
+  device.max_partitions = device.geometry->compute_slices() * device.processes_per_instance;
+  if (const auto sizes = cursor.find("sizes")) {
+    sizes->fail(
+        "the sizes of instances are those of the geometry " + std::string(device.geometry->name()),
+        "take the sizes out");
+  }
+}
+
 DeviceConfig read_device(const JsonCursor& cursor) {
   static const std::vector<std::string_view> partitionings = {"mps", "mig", "green", "cpu_quota",
                                                               "simulated"};
-  cursor.allow_keys(
-      {"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb", "cores", "gpu"});
+  cursor.allow_keys({"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb",
+                     "cores", "gpu", "geometry", "allow_3g_beside_4g", "processes_per_instance"});
   DeviceConfig device;
   device.type = cursor.required("type").name();
   device.partitioning = partitionings[cursor.required("partitioning").choice(partitionings)];
   if (const auto count = cursor.find("count")) device.count = count->count(1, kMostDevices);
-  if (const auto sizes = cursor.find("sizes")) {
-    device.sizes = read_sizes(*sizes);
-  } else {
-    for (const int percent : kDefaultSizes) device.sizes.push_back(Share{percent});
+  read_instances(cursor, device);
+  if (!device.geometry) {
+    const auto sizes = cursor.find("sizes");
+    device.sizes = sizes ? read_sizes(*sizes) : default_sizes();
   }
   if (const auto most = cursor.find("max_partitions"))
     device.max_partitions = most->count(1, kMostPartitions);
@@ -121,7 +169,8 @@ DemandConfig read_demand(const JsonCursor& cursor) {
 }  // namespace
 
 bool is_on_gpu(const DeviceConfig& device) {
-  return device.partitioning == "mps" || device.partitioning == "green";
+  return device.partitioning == "mps" || device.partitioning == "green" ||
+         device.partitioning == "mig";
 }
 
 std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {

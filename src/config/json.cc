@@ -268,6 +268,12 @@ std::vector<JsonCursor> JsonCursor::elements(std::string_view expected, std::siz
   return result;
 }
 
+bool JsonCursor::truth() const {
+  const auto* value = node_ == nullptr ? nullptr : std::get_if<bool>(&node_->value);
+  if (value == nullptr) fail_expected("true or false");
+  return value != nullptr && *value;
+}
+
 double JsonCursor::number(const NumberRange& range) const {
   std::optional<double> value;
   if (node_ != nullptr) {

@@ -9,6 +9,8 @@ const MOST_MEDIUM = 40;
 
 const key_of = (device: DeviceEntry): string => `${device.node}/${device.device}`;
 
+const size_of = (gpulet: GpuletEntry): string => `${gpulet.size} %${gpulet.instance ? ` ${gpulet.instance}` : ""}`;
+
 /** A gpulet's element and what changes in it every second. */
 interface Shown {
   element: HTMLElement;
@@ -125,8 +127,8 @@ export class Devices {
     const element = make("li", `gpulet ${gpulet.state} ${gpulet.in_force ? "" : "out"}`);
     element.dataset.gpulet = gpulet.id;
     const occupants = make("ul", "occupants", "", ...this.occupants(gpulet.models));
-    element.append(make("span", "size", `${gpulet.size} %${state ? `, ${state}` : ""}`), occupants, busy);
-    element.title = `${gpulet.size} %${state ? `, ${state}` : ""}: ${gpulet.models.map((one) => this.in_words(one)).join("; ") || "no model"}`;
+    element.append(make("span", "size", `${size_of(gpulet)}${state ? `, ${state}` : ""}`), occupants, busy);
+    element.title = `${size_of(gpulet)}${state ? `, ${state}` : ""}: ${gpulet.models.map((one) => this.in_words(one)).join("; ") || "no model"}`;
     style(element, "flex-grow", String(gpulet.size));
     style(element, "flex-basis", "0");
     style(element, "--part", String(gpulet.size / total));
@@ -191,7 +193,7 @@ export class Devices {
     const rows = device.gpulets.flatMap((gpulet, place) => {
       const busy = `${this.tick?.busy[first + place] ?? 0} %`;
       const occupants: (Occupant | undefined)[] = gpulet.models.length ? gpulet.models : [undefined];
-      return occupants.map((one) => [`${gpulet.size} %`, one ? this.name(one[0]) : "none", one ? String(one[2]) : "–", rate(one?.[1]), ms(one?.[3]),
+      return occupants.map((one) => [size_of(gpulet), one ? this.name(one[0]) : "none", one ? String(one[2]) : "–", rate(one?.[1]), ms(one?.[3]),
         ms(gpulet.duty_ms), busy, gpulet.status ? `${gpulet.state}: ${gpulet.status}` : gpulet.state]);
     });
     const text = JSON.stringify([this.open, rows]);

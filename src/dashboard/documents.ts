@@ -17,6 +17,7 @@ export type Occupant = [number, number, number, number];
 export interface GpuletEntry {
   id: string;
   size: number;
+  instance: string; // "3g@4" on a device divided by MIG, else empty
   state: "preparing" | "ready" | "restarting" | "failed" | "retiring";
   status: string;
   in_force: boolean;

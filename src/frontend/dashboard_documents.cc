@@ -83,6 +83,7 @@ void write_occupants(JsonLine& line, const serve::GpuletStatus& gpulet, const Pl
 void write_gpulet(JsonLine& line, const serve::GpuletStatus& gpulet, const Places& places) {
   line.begin('{').key("id").text(std::to_string(gpulet.id.value));
   line.key("size").number(gpulet.gpulet.size.percent);
+  line.key("instance").text(gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : "");
   line.key("state").text(gpulet.gpulet.retiring ? "retiring"
                                                 : serve::to_string(gpulet.gpulet.state));
   line.key("status").text(gpulet.gpulet.status.message());

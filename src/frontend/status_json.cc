@@ -38,6 +38,7 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
                                                           static_cast<double>(statistics.batches);
   return {{"id", gpulet.id.value},
           {"size", gpulet.gpulet.size.percent},
+          {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
           {"sms", gpulet.gpulet.found.sms},
           {"state", gpulet.gpulet.retiring ? "retiring" : serve::to_string(gpulet.gpulet.state)},
           {"status", gpulet.gpulet.status.message()},

@@ -37,7 +37,17 @@ std::uint32_t read_batch(CsvReader& reader, std::size_t column) {
   return reader.count(column, 1, kLargestBatch);
 }
 
-Share read_share(CsvReader& reader, std::size_t column) {
+Share read_share(CsvReader& reader, std::size_t column, const partition::MigGeometry& mig) {
+  if (const auto slices = partition::parse_mig_profile(reader.text(column))) {
+    if (mig.find(*slices) != nullptr) return mig.share_of(*slices);
+    std::string known;
+    for (const partition::MigProfile& profile : mig.profiles())
+      known += partition::mig_profile_name(profile.slices) + ", ";
+    reader.fail("a device of the geometry " + std::string(mig.name()) + " has no instance " +
+                    partition::mig_profile_name(*slices),
+                "write one of " + known + "or a percentage");
+    return Share{100};
+  }
   return Share{static_cast<int>(reader.count(column, 1, 100))};
 }
 
@@ -47,7 +57,8 @@ std::string cell_text(const std::string& model, std::uint32_t batch, Share share
 
 }  // namespace
 
-Result<LatencyRows> read_latency(const std::filesystem::path& file) {
+Result<LatencyRows> read_latency(const std::filesystem::path& file,
+                                 const partition::MigGeometry& mig) {
   Result<CsvReader> opened = CsvReader::read_file(file);
   if (!opened.ok()) return opened.status();
   CsvReader& reader = opened.value();
@@ -58,7 +69,7 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file) {
   while (reader.next()) {
     const std::string model = reader.name(columns[0]);
     LatencySample sample{.batch = read_batch(reader, columns[1]),
-                         .share = read_share(reader, columns[2]),
+                         .share = read_share(reader, columns[2], mig),
                          .latency_ms = reader.number(columns[3], config::above(0))};
     if (p99_column && !reader.empty(*p99_column))
       sample.p99_ms = reader.number(*p99_column, config::above(0));
@@ -71,7 +82,8 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file) {
   return rows;
 }
 
-Result<UtilizationRows> read_utilization(const std::filesystem::path& file) {
+Result<UtilizationRows> read_utilization(const std::filesystem::path& file,
+                                         const partition::MigGeometry& mig) {
   Result<CsvReader> opened = CsvReader::read_file(file);
   if (!opened.ok()) return opened.status();
   CsvReader& reader = opened.value();
@@ -82,7 +94,7 @@ Result<UtilizationRows> read_utilization(const std::filesystem::path& file) {
   while (reader.next()) {
     const std::string model = reader.name(columns[0]);
     const Utilization sample{.batch = read_batch(reader, columns[1]),
-                             .share = read_share(reader, columns[2]),
+                             .share = read_share(reader, columns[2], mig),
                              .l2 = reader.number(columns[3], config::between(0, 1)),
                              .dram = reader.number(columns[4], config::between(0, 1))};
     if (seen.add(reader, {model, sample.batch, sample.share}, {sample.l2, sample.dram})) {
@@ -93,7 +105,8 @@ Result<UtilizationRows> read_utilization(const std::filesystem::path& file) {
   return rows;
 }
 
-Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file) {
+Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file,
+                                                  const partition::MigGeometry& mig) {
   Result<CsvReader> opened = CsvReader::read_file(file);
   if (!opened.ok()) return opened.status();
   CsvReader& reader = opened.value();
@@ -105,10 +118,10 @@ Result<std::vector<PairSample>> read_interference(const std::filesystem::path& f
   while (reader.next()) {
     PairSample pair{.model = reader.name(columns[0]),
                     .batch = read_batch(reader, columns[1]),
-                    .share = read_share(reader, columns[2]),
+                    .share = read_share(reader, columns[2], mig),
                     .other_model = reader.name(columns[3]),
                     .other_batch = read_batch(reader, columns[4]),
-                    .other_share = read_share(reader, columns[5]),
+                    .other_share = read_share(reader, columns[5], mig),
                     .latency_ms = reader.number(columns[6], config::above(0))};
     const int total = pair.share.percent + pair.other_share.percent;
     if (total > 100) {

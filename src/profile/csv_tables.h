@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gpulet/core/status.h"
+#include "gpulet/partition/mig_geometry.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {
@@ -17,10 +18,13 @@ using LatencyRows = std::map<std::string, std::vector<LatencySample>, std::less<
 using UtilizationRows = std::map<std::string, std::vector<Utilization>, std::less<>>;
 
 // Blocking file I/O. Fail with not_found or invalid, naming file, line and mend; also where one
-// cell stands in two lines with different values.
-[[nodiscard]] Result<LatencyRows> read_latency(const std::filesystem::path& file);
-[[nodiscard]] Result<UtilizationRows> read_utilization(const std::filesystem::path& file);
-[[nodiscard]] Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file);
+// cell stands in two lines with different values. `mig`: whose instances partitions may name.
+[[nodiscard]] Result<LatencyRows> read_latency(const std::filesystem::path& file,
+                                               const partition::MigGeometry& mig);
+[[nodiscard]] Result<UtilizationRows> read_utilization(const std::filesystem::path& file,
+                                                       const partition::MigGeometry& mig);
+[[nodiscard]] Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file,
+                                                                const partition::MigGeometry& mig);
 
 // Text of the tables. The p99_ms column of the latencies appears where any sample has one.
 [[nodiscard]] std::string latency_text(const Profile& profile);

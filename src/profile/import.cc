@@ -8,10 +8,17 @@
 #include "profile/csv_tables.h"
 
 namespace gpulet::profile {
+namespace {
+
+constexpr std::string_view kSevenSlices = "a100-80";
+
+}  // namespace
 
 Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& left_out) {
+  const partition::MigGeometry mig =
+      sources.mig ? *sources.mig : partition::MigGeometry::of(kSevenSlices).value();
   Profile profile;
-  Result<LatencyRows> latency = read_latency(sources.latency);
+  Result<LatencyRows> latency = read_latency(sources.latency, mig);
   if (!latency.ok()) return latency.status();
   for (auto& [model, samples] : latency.value()) {
     Result<LatencyTable> table = LatencyTable::create(std::move(samples));
@@ -19,7 +26,7 @@ Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& le
     profile.models.emplace(model, ModelProfile{std::move(table).value(), {}, std::nullopt});
   }
   if (sources.utilization) {
-    Result<UtilizationRows> utilization = read_utilization(*sources.utilization);
+    Result<UtilizationRows> utilization = read_utilization(*sources.utilization, mig);
     if (!utilization.ok()) return utilization.status();
     for (auto& [model, rows] : utilization.value()) {
       const auto found = profile.models.find(model);
@@ -31,7 +38,7 @@ Result<Profile> assemble(const CsvSources& sources, std::vector<std::string>& le
     }
   }
   if (sources.interference) {
-    Result<std::vector<PairSample>> pairs = read_interference(*sources.interference);
+    Result<std::vector<PairSample>> pairs = read_interference(*sources.interference, mig);
     if (!pairs.ok()) return pairs.status();
     profile.pairs = std::move(pairs).value();
   }

@@ -16,6 +16,8 @@ std::vector<Device> devices_from(const config::NodeConfig& node) {
       device.sizes = described.sizes;
       device.max_partitions = described.max_partitions;
       device.memory_mb = described.memory_mb;
+      device.mig = described.geometry;
+      device.processes_per_instance = described.processes_per_instance;
     }
   }
   return devices;

@@ -14,6 +14,7 @@ Moves count_moves(const Plan& current, const Plan& next) {
     gpulet.id = GpuletId{running.size()};
     gpulet.device = planned.device;
     gpulet.size = planned.size;
+    gpulet.instance = planned.instance;
     for (const Assignment& assignment : planned.assignments) {
       gpulet.models.push_back({assignment.model, assignment.batch});
     }

@@ -101,6 +101,7 @@ void BackendCore::report_refused(const CreateGpulet& asked, const Status& why, N
   report.id = asked.id;
   report.device = asked.device;
   report.size = asked.size;
+  report.instance = asked.instance;
   report.state = GpuletState::failed;
   report.status = why;
   tell(std::move(report), now);
@@ -111,6 +112,12 @@ Status BackendCore::check_device(const CreateGpulet& asked) const {
     return {StatusCode::invalid, "node '" + options_.node + "' has " +
                                      std::to_string(options_.devices.size()) +
                                      " devices; asked for number " + std::to_string(asked.device)};
+  }
+  if (options_.devices[asked.device].device.mig.has_value() != asked.instance.has_value()) {
+    return {StatusCode::invalid,
+            "device " + std::to_string(asked.device) + " of node '" + options_.node +
+                (asked.instance ? "' is not divided by MIG; asked for an instance"
+                                : "' is divided by MIG; asked for a gpulet in no instance")};
   }
   if (const auto& fault = device_faults_[asked.device]; !fault.ok()) return fault;
   if (is_simulated(asked.device)) {
@@ -199,9 +206,9 @@ void BackendCore::start(HostedGpulet& gpulet, Now now) {
   gpulet.enter(GpuletPhase::starting, now.time);
   gpulet.restart_at = kNever;
   plan_look(gpulet);
-  now.effects.push_back(StartGpulet{gpulet.id(), gpulet.device(), gpulet.size(),
-                                    loading_order(gpulet), gpulet.input_capacity(),
-                                    gpulet.output_capacity(), gpulet.memory_mb()});
+  now.effects.push_back(StartGpulet{
+      gpulet.id(), gpulet.device(), gpulet.size(), loading_order(gpulet), gpulet.input_capacity(),
+      gpulet.output_capacity(), gpulet.memory_mb(), gpulet.instance()});
 }
 
 void BackendCore::on_event(ProxyStarted& event, Now now) {

@@ -27,7 +27,7 @@ Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
                          told.size,  told.models,
                          told.state, told.status,
                          false,      told.part,
-                         told.found};
+                         told.found, told.instance};
   }
   return {};
 }
@@ -75,8 +75,16 @@ std::vector<BackendId> Fleet::silent_since(Time time) const {
 
 void Fleet::created(const CreateGpulet& asked, const schedule::DeviceKey& device,
                     std::vector<schedule::LoadedModel> models) {
-  gpulets_[asked.id] = {backend_of(device).value(), device, asked.size, std::move(models),
-                        GpuletState::preparing,     {},     false,      asked.part};
+  gpulets_[asked.id] = {backend_of(device).value(),
+                        device,
+                        asked.size,
+                        std::move(models),
+                        GpuletState::preparing,
+                        {},
+                        false,
+                        asked.part,
+                        {},
+                        asked.instance};
 }
 
 void Fleet::assigned(GpuletId id, PlanPart part) {
@@ -136,7 +144,7 @@ std::vector<schedule::RunningGpulet> Fleet::running() const {
   for (const auto& [id, gpulet] : gpulets_) {
     const bool serves = gpulet.state != GpuletState::failed && gpulet.state != GpuletState::gone;
     if (serves && !gpulet.retiring)
-      running.push_back({id, gpulet.device, gpulet.size, gpulet.models});
+      running.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance});
   }
   return running;
 }

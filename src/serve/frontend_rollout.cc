@@ -26,12 +26,12 @@ void FrontendCore::begin_rollout(schedule::Plan plan, schedule::Steps steps, Tim
   gpulets_changed_ = true;
   std::vector<schedule::RunningGpulet> there;
   for (const auto& [id, gpulet] : fleet_.gpulets())
-    there.push_back({id, gpulet.device, gpulet.size, gpulet.models});
+    there.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance});
   std::set<schedule::DeviceKey> in_place =
       schedule::devices_without_shadow_room(there, plan, steps, fleet_.cluster(), *profiles_);
   for (const schedule::DeviceKey& device : in_place) {
     const std::string text = "device " + where(device) +
-                             " has no memory for new gpulets beside the old ones: they are "
+                             " has no room for new gpulets beside the old ones: they are "
                              "replaced in place";
     plan.notes.push_back(text);
     note(false, text, now, effects);
@@ -63,6 +63,7 @@ void FrontendCore::create_gpulet(GpuletId id, FrontendEffects& effects) {
   }
   std::sort(loaded.begin(), loaded.end());
   create.memory_mb = memory_needed_mb(planned);
+  create.instance = planned.instance;
   fleet_.created(create, planned.device, std::move(loaded));
   effects.emplace_back(TellBackend{*fleet_.backend_of(planned.device), std::move(create)});
 }
@@ -127,7 +128,8 @@ void FrontendCore::adopt_gpulets(BackendId backend, Time now, FrontendEffects& e
   std::size_t adopted = 0;
   for (const auto& [id, gpulet] : fleet_.gpulets()) {
     if (gpulet.backend != backend || !adoptable(gpulet)) continue;
-    serving_[id] = {gpulet.device, gpulet.size, gpulet.part.duty_cycle_ms, gpulet.part.assignments};
+    serving_[id] = {gpulet.device, gpulet.size, gpulet.part.duty_cycle_ms, gpulet.part.assignments,
+                    gpulet.instance};
     ++adopted;
   }
   if (adopted == 0) return;

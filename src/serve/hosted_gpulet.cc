@@ -61,6 +61,7 @@ GpuletReport HostedGpulet::report() const {
   report.status = ends ? doomed : status;
   report.found = found_share;
   report.part = asked_.part;
+  report.instance = instance();
   return report;
 }
 

@@ -30,6 +30,10 @@ std::string_view colour_of(const std::string& state) {
 
 std::string percent_text(int percent) { return std::to_string(percent) + '%'; }
 
+std::string size_text(const DeviceShare& share) {
+  return percent_text(share.percent) + (share.instance.empty() ? "" : " ") + share.instance;
+}
+
 std::string names_of(const DeviceShare& share, bool with_details) {
   std::string names;
   for (const DeviceShare::Model& model : share.models) {
@@ -41,16 +45,15 @@ std::string names_of(const DeviceShare& share, bool with_details) {
 }
 
 std::string full_label(const DeviceShare& share) {
-  std::string label = percent_text(share.percent) + ' ' + names_of(share, true);
+  std::string label = size_text(share) + ' ' + names_of(share, true);
   if (share.state != "ready") label += " (" + share.state + ')';
   return label;
 }
 
 // The most telling label that has room, or nothing.
 std::string label_for(const DeviceShare& share, int width) {
-  const std::string percent = percent_text(share.percent);
-  for (const std::string& label :
-       {full_label(share), percent + ' ' + names_of(share, false), percent}) {
+  const std::string size = size_text(share);
+  for (const std::string& label : {full_label(share), size + ' ' + names_of(share, false), size}) {
     if (static_cast<int>(display_width(label)) + 2 <= width) return label;
   }
   return {};

@@ -22,6 +22,7 @@ struct ImportOptions {
   std::string latency;
   std::string utilization;
   std::string interference;
+  std::string mig;
   std::string out;
   profile::FitOptions fit;
   bool json = false;
@@ -33,9 +34,14 @@ std::optional<std::filesystem::path> path_or_none(const std::string& text) {
 }
 
 int import(const ImportOptions& options) {
-  const profile::CsvSources sources{.latency = options.latency,
-                                    .utilization = path_or_none(options.utilization),
-                                    .interference = path_or_none(options.interference)};
+  profile::CsvSources sources{.latency = options.latency,
+                              .utilization = path_or_none(options.utilization),
+                              .interference = path_or_none(options.interference)};
+  if (!options.mig.empty()) {
+    const auto geometry = partition::MigGeometry::of(options.mig);
+    if (!geometry.ok()) return bad_input(geometry.status().within("--mig"));
+    sources.mig = geometry.value();
+  }
   auto imported = profile::import_csv(options.name, sources);
   if (!imported.ok()) return bad_input(imported.status());
   if (Status fitted = keep_fit(imported.value(), options.fit); !fitted.ok()) {
@@ -63,6 +69,9 @@ void add_import(CLI::App& profile, Run& chosen) {
                       "model,batch,partition,l2_util,dram_util");
   command->add_option("--interference", options->interference,
                       "model,batch,partition,other_model,other_batch,other_partition,latency_ms");
+  command->add_option("--mig", options->mig,
+                      "whose instances partitions named 1g, 2g, .. are, for example a30 (default: "
+                      "of a device of seven slices)");
   command->add_option("--out", options->out, "the folder of profiles to write it to")->required();
   add_fit_options(*command, options->fit);
   command->add_flag("--json", options->json, "print one JSON document");

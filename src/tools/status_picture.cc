@@ -61,6 +61,7 @@ DeviceShare share_of(const json& gpulet) {
   DeviceShare share;
   const double size = number(gpulet, "size");
   share.percent = std::isfinite(size) ? static_cast<int>(std::clamp(size, 0.0, 100.0)) : 0;
+  share.instance = text(gpulet, "instance");
   share.state = text(gpulet, "state");
   share.status = text(gpulet, "status");
   for (const json& model : list(gpulet, "models")) {

@@ -270,9 +270,30 @@ TEST(GpuletLife, RefusesWhatNoDeviceHereCanDo) {
   };
   EXPECT_TRUE(refused(create(1, {"a"}, 4))) << "no such device";
   EXPECT_TRUE(refused(create(1, {}))) << "no models";
+  CreateGpulet in_instance = create(1, {"a"});
+  in_instance.instance = partition::MigInstance{3, 4};
+  EXPECT_TRUE(refused(in_instance)) << "the device is not divided by MIG";
   EXPECT_TRUE(refused(create(1, {"a"}, 2))) << "a simulated device without a profile";
   EXPECT_EQ(bench.phase(1), std::nullopt);
   EXPECT_EQ(told<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+}
+
+TEST(GpuletLife, OnADeviceDividedByMigAGpuletIsInAnInstance) {
+  BackendCoreOptions options;
+  DeviceOffer divided = device(0, "mig");
+  divided.device.mig = partition::MigGeometry::of("a100-80").value();
+  options.devices = {divided};
+  CoreBench bench(options);
+  bench.connect();
+  const auto refused = told<GpuletReport>(bench.on(GpuletAsked{create(1, {"a"}), {}}));
+  ASSERT_EQ(refused.size(), 1U);
+  EXPECT_EQ(refused[0].status.code(), StatusCode::invalid);
+  CreateGpulet asked = create(2, {"a"});
+  asked.instance = partition::MigInstance{3, 4};
+  const auto effects = bench.on(GpuletAsked{asked, {{"sha-a", "/store/a"}}});
+  EXPECT_EQ(told<GpuletReport>(effects).at(0).instance, asked.instance);
+  ASSERT_EQ(all<StartGpulet>(effects).size(), 1U);
+  EXPECT_EQ(all<StartGpulet>(effects)[0].instance, asked.instance);
 }
 
 TEST(GpuletLife, AnswersASecondAskingWithHowItStands) {

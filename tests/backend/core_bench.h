@@ -108,6 +108,7 @@ class CoreBench {
  private:
   static BackendCoreOptions with_devices(BackendCoreOptions options) {
     options.node = "n0";
+    if (!options.devices.empty()) return options;
     options.devices = {device(0, "cpu_quota"), device(1, "cpu_quota"), device(2, "simulated"),
                        device(kSharedFate, "mps")};
     options.devices[kSharedFate].traits.fault = partition::FaultReach::device;

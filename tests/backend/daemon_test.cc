@@ -30,6 +30,7 @@ constexpr std::chrono::seconds kPatience(30);
 constexpr std::size_t kRequestBytes = 16;
 constexpr std::uint32_t kSimulated = 0;
 constexpr std::uint32_t kPaced = 1;
+constexpr std::uint32_t kDivided = 2;
 
 const std::string kModelText = "what stands in for the file of a model";
 
@@ -76,6 +77,11 @@ class BackendDaemonTest : public ::testing::Test {
                                                   partition::CpuMechanism::pacing);
     ASSERT_TRUE(paced.ok()) << paced.status().to_string();
     devices.push_back(device(kPaced, "cpu_quota", std::move(paced).value()));
+    const auto geometry = partition::MigGeometry::of("a100-80").value();
+    devices.push_back(
+        device(kDivided, "simulated",
+               partition::make_simulated_driver(partition::SimulatedInstances{geometry})));
+    devices.back().offer.device.mig = geometry;
     auto store = ModelStore::open(directory_.path());
     ASSERT_TRUE(store.ok());
     auto user = choose_proxy_user("");
@@ -113,6 +119,27 @@ class BackendDaemonTest : public ::testing::Test {
     const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
     frontend_->say(serve::CreateGpulet{
         {gpulet}, on_device, {20}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}});
+  }
+  void ask_in(std::uint64_t gpulet, partition::MigInstance instance) {
+    const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
+    serve::CreateGpulet asked{
+        {gpulet},
+        kDivided,
+        partition::MigGeometry::of("a100-80").value().share_of(instance.slices),
+        {{"echo", model_sha256(), {tensor}, {tensor}, 4}}};
+    asked.instance = instance;
+    frontend_->say(std::move(asked));
+  }
+  // What was last told of it, once that is so.
+  std::optional<serve::GpuletReport> report_of(std::uint64_t gpulet, serve::GpuletState state) {
+    std::optional<serve::GpuletReport> last;
+    const bool came = run_until([&] {
+      for (auto& report : frontend_->heard<serve::GpuletReport>()) {
+        if (report.id.value == gpulet) last = std::move(report);
+      }
+      return last && last->state == state;
+    });
+    return came ? last : std::nullopt;
   }
   [[nodiscard]] std::optional<serve::GpuletState> last_state() const {
     const auto reports = frontend_->heard<serve::GpuletReport>();
@@ -152,7 +179,7 @@ class BackendDaemonTest : public ::testing::Test {
 TEST_F(BackendDaemonTest, OffersItsDevicesAndServesABatch) {
   const auto hello = frontend_->heard<serve::Hello>().at(0);
   EXPECT_EQ(hello.node, "n0");
-  ASSERT_EQ(hello.devices.size(), 2U);
+  ASSERT_EQ(hello.devices.size(), 3U);
   EXPECT_EQ(hello.devices[kSimulated].mechanism, "simulated");
   EXPECT_EQ(hello.devices[kPaced].mechanism, "pacing");
   ask(1);
@@ -165,6 +192,28 @@ TEST_F(BackendDaemonTest, OffersItsDevicesAndServesABatch) {
   EXPECT_GE(result.executed, from_ms(1.0)) << "the profile's latency";
   ASSERT_EQ(result.outputs.size(), 2 * kRequestBytes);
   EXPECT_EQ(result.outputs.view().back(), std::byte{42});
+}
+
+TEST_F(BackendDaemonTest, AGpuletIsInItsInstanceAndOthersNeedOneBesideIt) {
+  ask_in(1, {4, 0});
+  const auto served = report_of(1, serve::GpuletState::ready);
+  ASSERT_TRUE(served);
+  EXPECT_EQ(served->instance, (partition::MigInstance{4, 0}));
+  ask_in(2, {3, 4});
+  ASSERT_TRUE(report_of(2, serve::GpuletState::ready));
+  ask_in(3, {2, 2});
+  const auto refused = report_of(3, serve::GpuletState::restarting);
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status.message(),
+            "the instance 2g@2 cannot be made while 4g@0 is in use by gpulet 1");
+  frontend_->say(serve::RetireGpulet{{3}});
+  frontend_->say(serve::RetireGpulet{{1}});
+  ASSERT_TRUE(report_of(1, serve::GpuletState::gone));
+  ask_in(4, {2, 2});
+  EXPECT_TRUE(report_of(4, serve::GpuletState::ready)) << "the 3g beside it served on";
+  send_batch(7, 2);
+  ASSERT_TRUE(answered(1));
+  EXPECT_TRUE(frontend_->heard<BatchResult>()[0].status.ok());
 }
 
 TEST_F(BackendDaemonTest, RunsAndHoldsProxiesThatAreNotRoot) {

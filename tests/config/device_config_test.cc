@@ -35,7 +35,7 @@ TEST(ClusterConfig, ReadsTheContractsExample) {
 }
 
 TEST(ClusterConfig, FillsInTheDefaults) {
-  const auto nodes = parse_cluster(device(R"("partitioning":"mig")"), "f.json");
+  const auto nodes = parse_cluster(device(R"("partitioning":"green")"), "f.json");
   ASSERT_TRUE(nodes.ok()) << nodes.status().to_string();
   const DeviceConfig& read = nodes.value()[0].devices[0];
   EXPECT_EQ(read.count, 1U);
@@ -52,6 +52,7 @@ TEST(ClusterConfig, AGpuIsNamedByNumberOrUuid) {
   EXPECT_EQ(gpu_of(R"("partitioning":"mps")"), "");
   EXPECT_EQ(gpu_of(R"("partitioning":"mps","gpu":"0")"), "0");
   EXPECT_EQ(gpu_of(R"("partitioning":"green","gpu":12)"), "12");
+  EXPECT_EQ(gpu_of(R"("partitioning":"mig","geometry":"a30","gpu":3)"), "3");
   EXPECT_EQ(gpu_of(R"("partitioning":"green","count":1,"gpu":"GPU-5c3d")"), "GPU-5c3d");
 }
 
@@ -61,9 +62,9 @@ TEST(ClusterConfig, AGpuThatIsNoneIsRefused) {
       "write its number or its UUID, as `gpulet devices` tells them: 0 or \"GPU-5c3d...\"";
   expect_errors(
       {
-          {device(R"("partitioning":"mig","gpu":0)"),
-           at + "a gpu belongs to devices partitioned by mps or green; this one says mig; take the "
-                "gpu out"},
+          {device(R"("partitioning":"simulated","gpu":0)"),
+           at + "a gpu belongs to devices partitioned by mps, green or mig; this one says "
+                "simulated; take the gpu out"},
           {device(R"("partitioning":"mps","count":2,"gpu":0)"),
            at + "2 devices cannot be one GPU; describe each with its own gpu, or take the gpu out"},
           {device(R"("partitioning":"mps","gpu":"cuda:0")"),
@@ -76,6 +77,71 @@ TEST(ClusterConfig, AGpuThatIsNoneIsRefused) {
               {"type":"b","partitioning":"green","gpu":"1"}]}]})",
            "/nodes/0/devices/1/gpu: gpu \"1\" is listed twice in this node; describe every GPU "
            "once"},
+      },
+      parse_cluster);
+}
+
+TEST(ClusterConfig, AGeometryBringsTheSizesOfItsInstances) {
+  const auto read = [](const std::string& members) {
+    const auto nodes = parse_cluster(device(members), "f.json");
+    EXPECT_TRUE(nodes.ok()) << nodes.status().to_string();
+    return nodes.ok() ? nodes.value()[0].devices[0] : DeviceConfig();
+  };
+  const auto geometry = [](std::string_view name) {
+    return partition::MigGeometry::of(name).value();
+  };
+  const DeviceConfig seven = read(R"("partitioning":"mig","geometry":"a100-80")");
+  EXPECT_EQ(seven.geometry, geometry("a100-80"));
+  EXPECT_EQ(seven.sizes,
+            (std::vector<Share>{Share{14}, Share{28}, Share{42}, Share{57}, Share{100}}));
+  EXPECT_EQ(seven.processes_per_instance, 1U);
+  EXPECT_EQ(seven.max_partitions, 7U);
+
+  const DeviceConfig four =
+      read(R"("partitioning":"simulated","geometry":"a30","processes_per_instance":2,"count":3)");
+  EXPECT_EQ(four.sizes, (std::vector<Share>{Share{25}, Share{50}, Share{100}}));
+  EXPECT_EQ(four.processes_per_instance, 2U);
+  EXPECT_EQ(four.max_partitions, 8U);
+  EXPECT_EQ(read(R"("partitioning":"mig","geometry":"a30","max_partitions":3)").max_partitions, 3U);
+  EXPECT_FALSE(read(R"("partitioning":"simulated")").geometry);
+
+  const DeviceConfig strict =
+      read(R"("partitioning":"mig","geometry":"h100","allow_3g_beside_4g":false)");
+  EXPECT_EQ(strict.geometry, geometry("h100").without_3g_beside_4g());
+  EXPECT_EQ(read(R"("partitioning":"mig","geometry":"h100","allow_3g_beside_4g":true)").geometry,
+            geometry("h100"));
+  const auto typed = parse_cluster(
+      R"({"nodes":[{"name":"n0","devices":[{"type":"h200","partitioning":"mig"}]}]})", "f.json");
+  ASSERT_TRUE(typed.ok()) << typed.status().to_string();
+  EXPECT_EQ(typed.value()[0].devices[0].geometry, geometry("h200")) << "the type says which it is";
+}
+
+TEST(ClusterConfig, AGeometryThatIsNoneIsRefused) {
+  const std::string at = "/nodes/0/devices/0/";
+  const std::string names = "a100-40, a100-80, a30, b200, h100, h200";
+  const std::string no_instances =
+      "is about instances of MIG, and this device has none; take it out, or name a \"geometry\"";
+  expect_errors(
+      {
+          {device(R"("partitioning":"mig")"), at + "geometry: is missing; write one of " + names},
+          {device(R"("partitioning":"mig","geometry":"h1000")"),
+           at + "geometry: \"h1000\" is not known here; write \"h100\" (known here: " + names +
+               ")"},
+          {device(R"("partitioning":"simulated","geometry":7)"),
+           at + "geometry: 7 is not allowed here; write one of " + names},
+          {device(R"("partitioning":"mps","geometry":"h100")"),
+           at + "geometry: a geometry belongs to devices partitioned by mig or simulated; this one "
+                "says mps; take the geometry out"},
+          {device(R"("partitioning":"mig","geometry":"h100","sizes":[14])"),
+           at + "sizes: the sizes of instances are those of the geometry h100; take the sizes out"},
+          {device(R"("partitioning":"mig","geometry":"h100","allow_3g_beside_4g":"no")"),
+           at + "allow_3g_beside_4g: \"no\" is not allowed here; write true or false"},
+          {device(R"("partitioning":"mig","geometry":"h100","processes_per_instance":9)"),
+           at + "processes_per_instance: 9 is not allowed here; write a whole number from 1 to 8"},
+          {device(R"("partitioning":"simulated","processes_per_instance":2)"),
+           at + "processes_per_instance: " + no_instances},
+          {device(R"("partitioning":"mps","allow_3g_beside_4g":false)"),
+           at + "allow_3g_beside_4g: " + no_instances},
       },
       parse_cluster);
 }

@@ -53,6 +53,7 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_EQ(device["traits"]["fault"], "process");
   const json& gpulet = device["gpulets"][0];
   EXPECT_EQ(gpulet["size"], 40);
+  EXPECT_EQ(gpulet["instance"], "");
   EXPECT_EQ(gpulet["sms"], 0);
   EXPECT_EQ(gpulet["state"], "ready");
   EXPECT_DOUBLE_EQ(gpulet["mean_batch"], 2.5);
@@ -63,6 +64,12 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_EQ(told["models"][0]["kind"], "model");
   EXPECT_EQ(told["models"][0]["violations"], 5);
   EXPECT_DOUBLE_EQ(told["events"][0]["at_s"], 2);
+}
+
+TEST(StatusJsonTest, TellsTheInstanceOfAGpulet) {
+  serve::FrontendStatus status = serving_status();
+  status.gpulets[0].gpulet.instance = partition::MigInstance{3, 4};
+  EXPECT_EQ(document(status)["nodes"][0]["devices"][0]["gpulets"][0]["instance"], "3g@4");
 }
 
 TEST(StatusJsonTest, GpuletOutsideThePlanStillShowsItsModels) {

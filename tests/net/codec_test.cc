@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
@@ -187,6 +188,32 @@ TEST(CodecLimits, a_size_outside_1_to_100_percent_is_malformed) {
     const serve::CreateGpulet create{{1}, 0, Share{percent}, {}};
     expect_malformed(decode_command(encode(serve::BackendCommand(create))), "size");
   }
+}
+
+TEST(CodecLimits, an_instance_or_a_geometry_that_no_device_has_is_malformed) {
+  using partition::MigInstance;
+  for (const MigInstance instance : {MigInstance{0, 1}, MigInstance{9, 0}, MigInstance{1, 8}}) {
+    serve::CreateGpulet create{{1}, 0, Share{42}, {}};
+    create.instance = instance;
+    expect_malformed(decode_command(encode(serve::BackendCommand(create))), "instance");
+    serve::GpuletReport report;
+    report.instance = instance;
+    expect_malformed(decode_backend(encode(serve::BackendMessage(report))), "instance");
+  }
+  serve::Hello hello;
+  hello.devices.resize(1);
+  hello.devices[0].device.processes_per_instance = 9;
+  expect_malformed(decode_backend(encode(serve::BackendMessage(hello))), "processes_per_instance");
+  hello.devices[0].device.processes_per_instance = 1;
+  hello.devices[0].device.mig = partition::MigGeometry::of("a30").value();
+  WholeFrame whole = take_apart(encode(serve::BackendMessage(hello)));
+  const std::vector<std::byte> known{std::byte{'a'}, std::byte{'3'}, std::byte{'0'}};
+  const auto name =
+      std::search(whole.message.begin(), whole.message.end(), known.begin(), known.end());
+  ASSERT_NE(name, whole.message.end());
+  *name = std::byte{'b'};
+  expect_malformed(decode_backend_message(whole.header, whole.message, whole.payload),
+                   "'b30': choose one of");
 }
 
 TEST(CodecLimits, nothing_but_a_digest_names_a_model_file) {

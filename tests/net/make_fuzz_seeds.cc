@@ -56,7 +56,12 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
       {3}, 0, Share{40}, {{"lenet", 8}}, GpuletState::failed, {StatusCode::internal, "died"}};
   const DeviceOffer offer{{{"n0", 0}, "cpu", "cpu_quota", {Share{20}, Share{100}}, 2, 1024},
                           "cgroup"};
-  seeds.add(net::encode(BackendMessage(Hello{"n0", {offer}, {report}})));
+  GpuletReport in_instance = report;
+  in_instance.instance = partition::MigInstance{3, 4};
+  DeviceOffer divided = offer;
+  divided.device.mig = partition::MigGeometry::of("a100-80").value().without_3g_beside_4g();
+  divided.device.processes_per_instance = 2;
+  seeds.add(net::encode(BackendMessage(Hello{"n0", {offer, divided}, {report, in_instance}})));
   seeds.add(net::encode(BackendMessage(report)));
   seeds.add(net::encode(BackendMessage(BatchResult{{9}, {}, payload, 1ms, 2ms})));
   seeds.add(net::encode(BackendMessage(ModelWanted{digest})));
@@ -64,6 +69,9 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(net::encode(BackendCommand(Welcome{500ms})));
   seeds.add(net::encode(
       BackendCommand(CreateGpulet{{3}, 0, Share{40}, {{"lenet", digest, image, image, 8}}})));
+  CreateGpulet in_one{{4}, 1, Share{42}, {{"lenet", digest, image, image, 8}}};
+  in_one.instance = partition::MigInstance{3, 4};
+  seeds.add(net::encode(BackendCommand(in_one)));
   seeds.add(net::encode(BackendCommand(RetireGpulet{{3}})));
   seeds.add(net::encode(BackendCommand(Batch{{9}, {3}, "lenet", 2, 5ms, 3ms, {payload, payload}})));
   seeds.add(net::encode(BackendCommand(ModelPiece{digest, 0, 100, payload})));

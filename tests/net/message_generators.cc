@@ -50,6 +50,18 @@ partition::FoundShare any_found() {
   return {*rc::gen::arbitrary<bool>(), any_index(), any_index()};
 }
 
+std::optional<partition::MigInstance> any_instance() {
+  if (*rc::gen::arbitrary<bool>()) return std::nullopt;
+  return partition::MigInstance{*rc::gen::inRange(1U, 9U), *rc::gen::inRange(0U, 8U)};
+}
+
+std::optional<partition::MigGeometry> any_geometry() {
+  if (*rc::gen::arbitrary<bool>()) return std::nullopt;
+  const auto geometry =
+      partition::MigGeometry::of(*rc::gen::elementOf(partition::MigGeometry::names())).value();
+  return *rc::gen::arbitrary<bool>() ? geometry.without_3g_beside_4g() : geometry;
+}
+
 Numerics any_numerics() {
   return {static_cast<Precision>(*rc::gen::inRange(0, 3)), *rc::gen::arbitrary<bool>(),
           any_amount()};
@@ -69,6 +81,7 @@ GpuletReport any_report() {
   report.status = any_status();
   report.part = any_part();
   report.found = any_found();
+  report.instance = any_instance();
   return report;
 }
 
@@ -80,6 +93,8 @@ DeviceOffer any_device(const std::string& node) {
   offer.device.sizes = some(any_share);
   offer.device.max_partitions = any_index();
   offer.device.memory_mb = any_amount();
+  offer.device.mig = any_geometry();
+  offer.device.processes_per_instance = *rc::gen::inRange(1U, 9U);
   offer.mechanism = any_name();
   offer.traits = {1 + any_amount(), static_cast<partition::ChangeOfSize>(*rc::gen::inRange(0, 2)),
                   static_cast<partition::FaultReach>(*rc::gen::inRange(0, 2)),
@@ -159,7 +174,8 @@ bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json
 bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.token; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
-         a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found;
+         a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found &&
+         a.instance == b.instance;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
   return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits &&
@@ -186,7 +202,7 @@ bool equal(const ModelToServe& a, const ModelToServe& b) {
 }
 bool equal(const CreateGpulet& a, const CreateGpulet& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models) &&
-         a.part == b.part && a.memory_mb == b.memory_mb;
+         a.part == b.part && a.memory_mb == b.memory_mb && a.instance == b.instance;
 }
 bool equal(const AssignGpulet& a, const AssignGpulet& b) {
   return a.id == b.id && a.part == b.part;
@@ -325,7 +341,8 @@ BackendCommand any_backend_command() {
                                                 any_tensors(), any_batch(),  any_numerics()};
                           }),
                           any_part(),
-                          any_amount()};
+                          any_amount(),
+                          any_instance()};
     case 6:
       return AssignGpulet{{any_number()}, any_part()};
     case 2:

@@ -37,6 +37,31 @@ TEST(Import, FindsColumnsByNameAndIgnoresOthers) {
   EXPECT_EQ(profile.provenance.at("left_out"), "utilization without latency: BERT");
 }
 
+TEST(Import, AnInstanceOfMigStandsForItsShare) {
+  const support::TemporaryFolder folder;
+  const auto shares = [&folder](const std::string& rows,
+                                std::optional<partition::MigGeometry> mig) {
+    const auto imported = import_csv(
+        "gpu", {.latency = folder.write("l.csv", "model,batch,partition,latency_ms\n" + rows),
+                .utilization = {},
+                .interference = {},
+                .mig = mig});
+    std::string text = imported.status().message();
+    if (!imported.ok()) return text;
+    for (const LatencySample& one : imported.value().find("a")->latency.samples())
+      text += std::to_string(one.share.percent) + " ";
+    return text;
+  };
+  const std::string seven = "a,1,1g,9\na,1,2g,8\na,1,3g,7\na,1,4g,6\na,1,7g,5\na,1,50,6.5\n";
+  EXPECT_EQ(shares(seven, std::nullopt), "14 28 42 50 57 100 ");
+  const auto a30 = partition::MigGeometry::of("a30").value();
+  EXPECT_EQ(shares("a,1,1g,9\na,1,2g,8\na,1,4g,7\n", a30), "25 50 100 ");
+  EXPECT_EQ(shares("a,1,3g,9\n", a30),
+            (folder.path() / "l.csv").string() +
+                ": line 2: a device of the geometry a30 has no instance 3g; write one of 1g, 2g, "
+                "4g, or a percentage");
+}
+
 TEST(Import, ErrorsNameFileLineAndMend) {
   const support::TemporaryFolder folder;
   const auto message = [&folder](const std::string& csv) {

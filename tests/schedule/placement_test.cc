@@ -88,10 +88,15 @@ TEST(FromConfig, NumbersDevicesWithinTheirNode) {
   config::DeviceConfig small = large;
   small.type = "small";
   small.count = 1;
+  small.geometry = partition::MigGeometry::of("a30").value();
+  small.processes_per_instance = 2;
   const Cluster cluster = cluster_from({{"n1", {large, small}}, {"n0", {small}}});
   ASSERT_EQ(cluster.devices.size(), 4U);
   EXPECT_EQ(cluster.devices[0].key, (DeviceKey{"n0", 0}));
   EXPECT_EQ(cluster.devices[0].type, "small");
+  EXPECT_EQ(cluster.devices[0].mig, small.geometry);
+  EXPECT_EQ(cluster.devices[0].processes_per_instance, 2U);
+  EXPECT_FALSE(cluster.devices[2].mig);
   EXPECT_EQ(cluster.devices[2].key, (DeviceKey{"n1", 1}));
   EXPECT_EQ(cluster.devices[2].type, "large");
   EXPECT_EQ(cluster.devices[2].sizes, large.sizes);

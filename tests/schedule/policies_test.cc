@@ -107,6 +107,7 @@ RC_GTEST_PROP(Reconcile, FindsNothingToDoForWhatRuns, ()) {
       gpulet.id = GpuletId{100 - running.size()};
       gpulet.device = planned.device;
       gpulet.size = planned.size;
+      gpulet.instance = planned.instance;
       for (const Assignment& assignment : planned.assignments) {
         gpulet.models.push_back({assignment.model, assignment.batch});
       }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "gpulet/schedule/shadow_room.h"
+
 namespace gpulet::schedule {
 namespace {
 
@@ -64,6 +66,53 @@ TEST(Reconcile, ReplacesAGpuletThatWouldHaveToChange) {
     EXPECT_EQ(steps.create.size(), 1U);
     EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{1}));
   }
+}
+
+TEST(Reconcile, KeepsAGpuletInItsOwnInstanceOnly) {
+  const auto in = [](auto gpulet, std::optional<partition::MigInstance> instance) {
+    gpulet.instance = instance;
+    return gpulet;
+  };
+  using partition::MigInstance;
+  const auto at_0 = in(planned(0, 42, {{"a", 4}}), MigInstance{3, 0});
+  const auto at_4 = in(planned(0, 42, {{"a", 4}}), MigInstance{3, 4});
+  // Two processes of one model share the first.
+  const std::vector<RunningGpulet> there{in(running(1, 0, 42, {{"a", 4}}), MigInstance{3, 0}),
+                                         in(running(2, 0, 42, {{"a", 4}}), MigInstance{3, 0})};
+  EXPECT_TRUE(reconcile(there, plan_of({at_0, at_0})).empty());
+  const Steps steps = reconcile(there, plan_of({at_0, at_4}));
+  ASSERT_EQ(steps.keep.size(), 1U);
+  EXPECT_EQ(steps.keep[0].planned, 0U);
+  EXPECT_EQ(steps.create, (std::vector<std::size_t>{1}));
+  EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{2}));
+  EXPECT_EQ(reconcile({running(1, 0, 42, {{"a", 4}})}, plan_of({at_0})).create.size(), 1U)
+      << "one that is in none";
+}
+
+TEST(ShadowRoom, AnInstanceMustFitBesideThoseThatAreThere) {
+  using partition::MigInstance;
+  Cluster cluster;
+  cluster.devices.resize(1);
+  cluster.devices[0].key = {"n0", 0};
+  cluster.devices[0].mig = partition::MigGeometry::of("a100-80").value();
+  RunningGpulet there = running(1, 0, 57, {{"a", 4}});
+  there.instance = MigInstance{4, 0};
+  const auto in_place = [&](std::vector<MigInstance> wanted) {
+    Plan plan;
+    for (const MigInstance& instance : wanted) {
+      plan.gpulets.push_back(planned(0, 14, {{"b", 4}}));
+      plan.gpulets.back().instance = instance;
+    }
+    return !devices_without_shadow_room({there}, plan, reconcile({there}, plan), cluster, {})
+                .empty();
+  };
+  EXPECT_FALSE(in_place({{3, 4}}));
+  EXPECT_FALSE(in_place({{2, 4}, {1, 6}}));
+  EXPECT_TRUE(in_place({{2, 4}, {2, 2}})) << "the second begins in the old one";
+  EXPECT_TRUE(in_place({{4, 0}})) << "one process is in it already";
+  cluster.devices[0].processes_per_instance = 2;
+  EXPECT_FALSE(in_place({{4, 0}}));
+  EXPECT_TRUE(in_place({{4, 0}, {4, 0}}));
 }
 
 TEST(Reconcile, PrefersTheExactSetOfModels) {

@@ -185,6 +185,38 @@ TEST(Reorganisation, FrontendThatRestartedServesWithTheGpuletsItFinds) {
   EXPECT_TRUE(serves_at_once(hello_with_gpulet(version_of(byte_model("a", 100, 10)))));
 }
 
+TEST(Reorganisation, GpuletsStayInTheInstancesThatTheyAreIn) {
+  Hello hello = hello_with_gpulet("v");
+  hello.devices[0].device.mig = partition::MigGeometry::of("a100-80").value();
+  hello.gpulets[0].instance = partition::MigInstance{3, 4};
+  Fleet fleet;
+  ASSERT_TRUE(fleet.join(BackendId{1}, hello, at_s(0)).ok());
+  CreateGpulet asked{{78}, 0, Share{57}, {}};
+  asked.instance = partition::MigInstance{4, 0};
+  fleet.created(asked, {"n0", 0}, {});
+  const auto running = fleet.running();
+  ASSERT_EQ(running.size(), 2U);
+  EXPECT_EQ(running[0].instance, (partition::MigInstance{3, 4}));
+  EXPECT_EQ(running[1].instance, (partition::MigInstance{4, 0}));
+  EXPECT_EQ(fleet.cluster().devices[0].mig, hello.devices[0].device.mig);
+
+  // The same over a whole frontend that restarted.
+  hello.gpulets[0].models[0].version = version_of(byte_model("a", 100, 10));
+  const profile::Profile profile = card_profile({{"a", 4}});
+  FrontendCore core(
+      {},
+      {{byte_model("a", 100, 10)},
+       std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{profile.name, profile}}),
+       nullptr},
+      at_s(0));
+  FrontendEffects effects;
+  core.on(BackendSaid{BackendId{1}, hello}, at_s(0.1), effects);
+  const FrontendStatus status = core.status(at_s(0.2));
+  ASSERT_EQ(status.gpulets.size(), 1U);
+  ASSERT_TRUE(status.gpulets[0].planned);
+  EXPECT_EQ(status.gpulets[0].planned->instance, (partition::MigInstance{3, 4}));
+}
+
 TEST(Reorganisation, GpuletsOfAnotherVersionAreNotAdopted) {
   EXPECT_FALSE(serves_at_once(hello_with_gpulet("another")));
 }

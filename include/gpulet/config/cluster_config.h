@@ -2,7 +2,8 @@
 // --demand F`).
 //
 // cluster: {"nodes":[{"name":"n0","devices":[{"type":"v100","count":4,"partitioning":"mps",
-//            "sizes":[20,40,50,60,80,100],"max_partitions":2,"memory_mb":16384}]}]}
+//            "sizes":[20,40,50,60,80,100],"max_partitions":2,"memory_mb":16384},
+//           {"type":"a100-80","count":8,"partitioning":"mig","processes_per_instance":2}]}]}
 // demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]}
 // scenarios: a CSV whose header is model names and whose rows are rates.
 //
@@ -12,12 +13,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
+#include "gpulet/partition/mig_geometry.h"
 
 namespace gpulet::config {
 
@@ -25,14 +28,21 @@ struct DeviceConfig {
   std::string type;
   std::uint32_t count = 1;
   std::string partitioning;  // one of "mps", "mig", "green", "cpu_quota", "simulated"
-  std::vector<Share> sizes;  // ascending, unique, 1..100; default 20,40,50,60,80,100
-  std::uint32_t max_partitions = 2;
+  // Ascending, unique, 1..100; default 20,40,50,60,80,100. Those of the geometry, where there is
+  // one.
+  std::vector<Share> sizes;
+  std::uint32_t max_partitions =
+      2;                 // with a geometry: as many processes as its slices have room for
   double memory_mb = 0;  // 0: not limited
   std::vector<std::uint32_t>
       cores;  // cpu_quota only: the cores of each device; `count` devices take them in equal runs
-  // mps and green only: which GPU of its machine the one device is, by number or by UUID or the
-  // start of one ("0", "GPU-5c3d"). Empty: `count` devices take the machine's GPUs in order.
+  // mps, green and mig only: which GPU of its machine the one device is, by number or by UUID or
+  // the start of one ("0", "GPU-5c3d"). Empty: `count` devices take the machine's GPUs in order.
   std::string gpu{};
+  // Of mig, where `type` is its name unless "geometry" says another; simulated may have one, too.
+  // "allow_3g_beside_4g":false is MigGeometry::without_3g_beside_4g.
+  std::optional<partition::MigGeometry> geometry{};
+  std::uint32_t processes_per_instance = 1;  // with a geometry: 1..8
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
 };
 

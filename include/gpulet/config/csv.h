@@ -42,6 +42,8 @@ class CsvReader {
 
   // Fields of the current row.
   [[nodiscard]] bool empty(std::size_t column) const;
+  // As it is written.
+  [[nodiscard]] std::string_view text(std::size_t column) const { return fields_[column]; }
   [[nodiscard]] std::string name(std::size_t column);
   [[nodiscard]] double number(std::size_t column, const NumberRange& range);
   [[nodiscard]] std::uint32_t count(std::size_t column, std::uint32_t least, std::uint32_t most);

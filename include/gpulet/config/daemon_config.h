@@ -20,8 +20,8 @@
 // Only `models` and `profiles` (frontend), `node`, `model_store` and `devices` (backend) are
 // required; `profiles` of a backend is, too, where a device is simulated, and `cores` where one
 // that is partitioned by cpu_quota stands beside others (alone it has all cores there are). `gpu`,
-// a number or a UUID or its start, says which GPU a device is that is partitioned by mps or green;
-// it is required where several such devices are described, else they are the first GPUs. Paths
+// a number or a UUID or its start, says which GPU a device is that is partitioned by mps, green or
+// mig; it is required where several such devices are described, else they are the first GPUs. Paths
 // are relative to the JSON file. `http`, `grpc` (the Open Inference Protocol) and `metrics` may be
 // "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
 // is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";

@@ -55,6 +55,7 @@ class JsonCursor {
       std::size_t most = std::numeric_limits<std::size_t>::max()) const;
 
   // Scalars.
+  [[nodiscard]] bool truth() const;
   [[nodiscard]] double number(const NumberRange& range) const;
   // REQUIRES: the bounds fit a double exactly.
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gpulet/core/status.h"
+#include "gpulet/partition/mig_geometry.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {
@@ -17,9 +18,12 @@ struct CsvSources {
   std::optional<std::filesystem::path> utilization;  // model,batch,partition,l2_util,dram_util
   std::optional<std::filesystem::path>
       interference;  // model,batch,partition,other_model,other_batch,other_partition,latency_ms
+  // Whose instances partitions name; nothing: those of a device of seven slices.
+  std::optional<partition::MigGeometry> mig{};
 };
 
-// Columns are found by their header names, in any order; further columns are ignored.
+// Columns are found by their header names, in any order; further columns are ignored. A partition
+// is a percentage, or an instance of MIG ("3g"), which stands for its share.
 [[nodiscard]] Result<Profile> import_csv(const std::string& name, const CsvSources& sources);
 
 // Writes directory/<name>/...; replaces what was there as a whole or not at all.

@@ -42,10 +42,10 @@ struct Steps {
   [[nodiscard]] bool empty() const { return create.empty() && retire.empty(); }
 };
 
-// A running gpulet can serve a planned one on its device with its size if it holds every model of
-// it at no smaller batch. Each running gpulet is kept for at most one planned one, exact sets of
-// models first; reconcile of what already runs is empty. `create` follows the plan's order,
-// `retire` ascending ids.
+// A running gpulet can serve a planned one on its device, in its instance and with its size, if it
+// holds every model of it at no smaller batch. Each running gpulet is kept for at most one planned
+// one, exact sets of models first; reconcile of what already runs is empty. `create` follows the
+// plan's order, `retire` ascending ids.
 [[nodiscard]] Steps reconcile(const std::vector<RunningGpulet>& running, const Plan& plan);
 
 }  // namespace gpulet::schedule

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -114,6 +115,7 @@ struct StartGpulet {
   std::size_t input_capacity = 0;  // of one batch
   std::size_t output_capacity = 0;
   double memory_mb = 0;  // as CreateGpulet
+  std::optional<partition::MigInstance> instance{};
 };
 struct ActivateShare {
   GpuletId gpulet;

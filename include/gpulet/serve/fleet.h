@@ -26,6 +26,7 @@ struct FleetGpulet {
   bool retiring = false;  // told to finish and end
   PlanPart part{};        // as its backend was last told
   partition::FoundShare found{};
+  std::optional<partition::MigInstance> instance{};  // on a device that is divided by MIG
 };
 
 struct FleetBackend {

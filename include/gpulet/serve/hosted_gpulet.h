@@ -37,6 +37,9 @@ class HostedGpulet {
   [[nodiscard]] GpuletId id() const { return asked_.id; }
   [[nodiscard]] std::uint32_t device() const { return asked_.device; }
   [[nodiscard]] Share size() const { return asked_.size; }
+  [[nodiscard]] const std::optional<partition::MigInstance>& instance() const {
+    return asked_.instance;
+  }
   [[nodiscard]] const std::vector<ModelToServe>& models() const { return asked_.models; }
   [[nodiscard]] double memory_mb() const { return asked_.memory_mb; }
   [[nodiscard]] GpuletReport report() const;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -19,6 +20,7 @@
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
 #include "gpulet/partition/found_device.h"
+#include "gpulet/partition/mig_geometry.h"
 #include "gpulet/partition/traits.h"
 #include "gpulet/schedule/cluster.h"
 #include "gpulet/schedule/plan.h"
@@ -137,6 +139,7 @@ struct GpuletReport {
   PlanPart part{};  // as it was last told
   // What its process was given; empty where the device does not tell, or it has not loaded.
   partition::FoundShare found{};
+  std::optional<partition::MigInstance> instance{};  // as CreateGpulet
 };
 
 struct DeviceOffer {
@@ -199,6 +202,8 @@ struct CreateGpulet {
   std::vector<ModelToServe> models;
   PlanPart part{};
   double memory_mb = 0;  // that its models need of the device; 0: not known of all of them
+  // Where it runs, exactly on a device that is divided by MIG.
+  std::optional<partition::MigInstance> instance{};
 };
 
 struct AssignGpulet {  // it serves on, for another part of a plan

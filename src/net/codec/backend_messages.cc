@@ -1,4 +1,5 @@
 // Between backend and frontend.
+#include <algorithm>
 #include <utility>
 
 #include "gpulet/net/codec/codec.h"
@@ -37,6 +38,7 @@ void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   net::to_wire(report.status, to->mutable_status());
   to_wire(report.part, to->mutable_part());
   net::to_wire(report.found, to->mutable_found());
+  if (report.instance) net::to_wire(*report.instance, to->mutable_instance());
 }
 
 void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
@@ -47,6 +49,11 @@ void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
   for (const Share size : device.sizes) to->add_sizes(static_cast<std::uint32_t>(size.percent));
   to->set_max_partitions(device.max_partitions);
   to->set_memory_mb(device.memory_mb);
+  if (device.mig) {
+    to->set_mig_geometry(std::string(device.mig->name()));
+    to->set_without_3g_beside_4g(!device.mig->allows_3g_beside_4g());
+  }
+  to->set_processes_per_instance(device.processes_per_instance);
   to->set_mechanism(offer.mechanism);
   to->set_step_percent(offer.traits.step_percent);
   to->set_change(static_cast<std::uint32_t>(offer.traits.change));
@@ -121,6 +128,7 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
   }
   to_wire(create.part, message.mutable_part());
   message.set_memory_mb(create.memory_mb);
+  if (create.instance) net::to_wire(*create.instance, message.mutable_instance());
   return make_frame(MessageType::create_gpulet, message, {});
 }
 
@@ -195,6 +203,7 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
   report.status = fields.status(message.status());
   report.part = read_part(message.part(), fields);
   report.found = FieldReader::found(message.found());
+  report.instance = fields.instance(message.instance());
   return report;
 }
 
@@ -223,6 +232,10 @@ serve::DeviceOffer read_device(const wire::Device& message, const std::string& n
   }
   offer.device.max_partitions = message.max_partitions();
   offer.device.memory_mb = fields.amount(message.memory_mb(), "devices.memory_mb");
+  offer.device.mig = fields.geometry(message);
+  const std::uint32_t processes = message.processes_per_instance();  // 0: a peer that has no MIG
+  if (fields.count(processes, kMaxProcessesPerInstance, "devices.processes_per_instance"))
+    offer.device.processes_per_instance = std::max(processes, 1U);
   offer.mechanism = fields.name(message.mechanism(), "devices.mechanism");
   offer.traits = read_traits(message, fields);
   offer.fault = fields.status(message.fault());
@@ -262,6 +275,7 @@ BackendCommand read_create(const wire::CreateGpulet& message, FieldReader& field
   create.size = fields.share(message.size(), 1);
   create.part = read_part(message.part(), fields);
   create.memory_mb = fields.amount(message.memory_mb(), "memory_mb");
+  create.instance = fields.instance(message.instance());
   if (!fields.count(static_cast<std::size_t>(message.models_size()), kMaxModels, "models"))
     return create;
   for (const wire::ModelToServe& model : message.models()) {

@@ -101,6 +101,26 @@ Numerics FieldReader::numerics(const wire::Numerics& value) {
           value.channels_last(), amount(value.largest_error(), "numerics.largest_error")};
 }
 
+std::optional<partition::MigInstance> FieldReader::instance(const wire::MigInstance& value) {
+  const partition::MigInstance instance{value.slices(), value.start()};
+  if (instance == partition::MigInstance()) return std::nullopt;
+  const bool possible =
+      instance.slices > 0 && instance.slices <= kMaxSlices && instance.start < kMaxSlices;
+  if (!possible) fail("instance", "no device has an instance " + to_string(instance));
+  return instance;
+}
+
+std::optional<partition::MigGeometry> FieldReader::geometry(const wire::Device& value) {
+  if (value.mig_geometry().empty()) return std::nullopt;
+  const auto geometry =
+      partition::MigGeometry::of(name(value.mig_geometry(), "devices.mig_geometry"));
+  if (!geometry.ok()) {
+    fail("devices.mig_geometry", geometry.status().message());
+    return std::nullopt;
+  }
+  return value.without_3g_beside_4g() ? geometry.value().without_3g_beside_4g() : geometry.value();
+}
+
 partition::FoundShare FieldReader::found(const wire::FoundShare& value) {
   return {value.held(), value.sms(), value.device_sms()};
 }

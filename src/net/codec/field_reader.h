@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "gpulet/net/codec/frame.h"
 #include "gpulet/net/codec/limits.h"
 #include "gpulet/partition/found_device.h"
+#include "gpulet/partition/mig_geometry.h"
 
 namespace gpulet::net {
 
@@ -40,6 +42,8 @@ class FieldReader {
                                     std::uint32_t least);
   [[nodiscard]] Status status(const wire::Status& value);
   [[nodiscard]] Numerics numerics(const wire::Numerics& value);
+  [[nodiscard]] std::optional<partition::MigInstance> instance(const wire::MigInstance& value);
+  [[nodiscard]] std::optional<partition::MigGeometry> geometry(const wire::Device& value);
   [[nodiscard]] static partition::FoundShare found(const wire::FoundShare& value);
   // An enumeration whose values are 0..last.
   template <typename Enumeration>

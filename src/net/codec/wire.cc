@@ -69,6 +69,11 @@ void to_wire(const Numerics& numerics, wire::Numerics* to) {
   to->set_largest_error(numerics.largest_error);
 }
 
+void to_wire(const partition::MigInstance& instance, wire::MigInstance* to) {
+  to->set_slices(instance.slices);
+  to->set_start(instance.start);
+}
+
 void to_wire(const partition::FoundShare& found, wire::FoundShare* to) {
   to->set_held(found.held);
   to->set_sms(found.sms);

@@ -23,6 +23,7 @@ namespace gpulet::net {
 [[nodiscard]] std::uint64_t to_microseconds(Duration duration);
 void to_wire(const Status& status, wire::Status* to);
 void to_wire(const partition::FoundShare& found, wire::FoundShare* to);
+void to_wire(const partition::MigInstance& instance, wire::MigInstance* to);
 void to_wire(const Numerics& numerics, wire::Numerics* to);
 void to_wire(const std::vector<TensorSpec>& specs,
              google::protobuf::RepeatedPtrField<wire::Tensor>* to);

@@ -1,12 +1,33 @@
 #include "gpulet/partition/drivers/simulated.h"
 
-#include <set>
+#include <map>
+#include <string>
+#include <utility>
 
 namespace gpulet::partition {
 namespace {
 
+Status check_instance(const MigGeometry& geometry, const Claim& claim) {
+  const std::string device = "a device of the geometry " + std::string(geometry.name());
+  if (!claim.instance) {
+    return {StatusCode::invalid, device + " has gpulets in instances only; name one"};
+  }
+  if (!geometry.exists(*claim.instance)) {
+    return {StatusCode::invalid, device + " has no instance " + to_string(*claim.instance)};
+  }
+  if (const Share share = geometry.share_of(claim.instance->slices); claim.share != share) {
+    return {StatusCode::invalid, "the instance " + to_string(*claim.instance) + " is " +
+                                     std::to_string(share.percent) + " % of its device, not " +
+                                     std::to_string(claim.share.percent) + " %"};
+  }
+  return {};
+}
+
 class SimulatedDriver : public PartitionDriver {
  public:
+  explicit SimulatedDriver(std::optional<SimulatedInstances> instances)
+      : instances_(std::move(instances)) {}
+
   [[nodiscard]] std::string mechanism() const override { return "simulated"; }
 
   [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
@@ -14,10 +35,12 @@ class SimulatedDriver : public PartitionDriver {
       return Status(StatusCode::invalid, "a gpulet's share must be 1..100 %; was " +
                                              std::to_string(claim.share.percent));
     }
-    if (!granted_.insert(claim.gpulet).second) {
+    if (granted_.contains(claim.gpulet)) {
       return Status(StatusCode::internal,
                     "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
     }
+    if (Status possible = check_room(claim); !possible.ok()) return possible;
+    granted_.emplace(claim.gpulet, claim.instance);
     return Grant();
   }
   [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
@@ -25,13 +48,39 @@ class SimulatedDriver : public PartitionDriver {
   void release(GpuletId gpulet) override { granted_.erase(gpulet); }
 
  private:
-  std::set<GpuletId> granted_;
+  [[nodiscard]] Status check_room(const Claim& claim) const {
+    if (!instances_) {
+      if (!claim.instance) return {};
+      return {StatusCode::invalid, "the device is not divided by MIG; claimed was the instance " +
+                                       to_string(*claim.instance)};
+    }
+    const MigGeometry& geometry = instances_->geometry;
+    if (Status possible = check_instance(geometry, claim); !possible.ok()) return possible;
+    std::uint32_t inside = 0;
+    for (const auto& [gpulet, there] : granted_) {
+      if (*there == *claim.instance) {
+        ++inside;
+      } else if (!geometry.compatible(*there, *claim.instance)) {
+        return {StatusCode::unavailable,
+                "the instance " + to_string(*claim.instance) + " cannot be made while " +
+                    to_string(*there) + " is in use by gpulet " + std::to_string(gpulet.value)};
+      }
+    }
+    if (inside < instances_->processes_per_instance) return {};
+    return {StatusCode::unavailable, "the instance " + to_string(*claim.instance) +
+                                         " is in use by " + std::to_string(inside) +
+                                         " gpulets, as many as it may have"};
+  }
+
+  const std::optional<SimulatedInstances> instances_;
+  std::map<GpuletId, std::optional<MigInstance>> granted_;
 };
 
 }  // namespace
 
-std::unique_ptr<PartitionDriver> make_simulated_driver() {
-  return std::make_unique<SimulatedDriver>();
+std::unique_ptr<PartitionDriver> make_simulated_driver(
+    std::optional<SimulatedInstances> instances) {
+  return std::make_unique<SimulatedDriver>(std::move(instances));
 }
 
 }  // namespace gpulet::partition

@@ -20,6 +20,8 @@ inline constexpr std::size_t kMaxModels = 1024;   // in one list
 inline constexpr std::size_t kMaxVariables = 64;  // of a proxy's environment
 inline constexpr std::size_t kMaxDevices = 1024;  // of one backend
 inline constexpr std::size_t kMaxGpulets = 4096;  // of one backend
+inline constexpr std::uint32_t kMaxSlices = 8;    // of a device divided by MIG
+inline constexpr std::size_t kMaxProcessesPerInstance = 8;
 inline constexpr std::uint32_t kMaxBatch = 1024;  // requests in one batch
 inline constexpr Duration kMaxDuration = std::chrono::hours(24 * 365);
 
