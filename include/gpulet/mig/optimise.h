@@ -34,8 +34,8 @@ struct TwoPhaseOptions {
   std::uint64_t seed = 1;
   std::uint32_t rounds_without_gain = 10;  // after which it stops
   std::uint32_t most_rounds = 1000;
-  // Asked after every round, on the caller's thread; false stops. Not asked again once the bound is
-  // met.
+  // Asked after every round, on the caller's thread; false stops. Not asked again once
+  // lower_bound_of_whole_instances() is met.
   std::function<bool(const Progress&)> go_on = [](const Progress&) { return true; };
   ForEach for_each = one_after_another;
 };
@@ -56,5 +56,8 @@ struct TwoPhaseOptions {
 // The same, tighter: under MIG's rules, with fractions of devices and of instances (a linear
 // program over the maximal layouts). Holds whatever the program's rounding.
 [[nodiscard]] double lower_bound(const Task& task);
+// Tighter again: at the program's prices each service takes the cheapest whole instances that
+// suffice. Where too many combinations would have to be tried, a service counts as in the program.
+[[nodiscard]] double lower_bound_of_whole_instances(const Task& task);
 
 }  // namespace gpulet::mig
