@@ -10,8 +10,8 @@
 namespace gpulet::mig {
 namespace {
 
-constexpr int kMostTries = 20'000;  // of a service
-constexpr double kSame = 1e-9;      // devices
+constexpr int kMostTries = 20'000;   // of a service
+constexpr double kSamePrice = 1e-9;  // devices
 
 // The cheapest whole instances for one service: so many of each profile, the dearest by request
 // first and the cheapest for all of the rest, while requests at the least price leave hope.
@@ -57,7 +57,7 @@ class WholeInstances {
     for (int count = 0; ++tries_ <= kMostTries; ++count) {
       const double left = rest - count * problem_.rate(service_, profile);
       const double sum = paid + count * prices_.of_profile[profile];
-      if (sum + std::max(0.0, left) * prices_.of_request[service_] >= best_ - kSame) return;
+      if (sum + std::max(0.0, left) * prices_.of_request[service_] >= best_ - kSamePrice) return;
       try_from(at + 1, left, sum);
       if (left <= 0) return;
     }

@@ -171,23 +171,23 @@ TEST_F(GeneratedWorkloads, KindsOfModelsAreAsDrawnAndGrowWithTheBatch) {
   EXPECT_GT(at_1[testing::Growth::sub_linear], 12);
 }
 
+// The first of the small tasks, from 154 on, whose bound is not met.
+Task task_off_its_bound() {
+  for (std::uint64_t seed = 154;; ++seed) {
+    const Task task = small_task(seed, 8, 4);
+    const auto devices = static_cast<double>(two_phase(task, quick()).devices.size());
+    if (devices > std::ceil(lower_bound_of_whole_instances(task))) return task;
+  }
+}
+
 TEST(OptimiserTest, OneSeedIsOneDeploymentOnAnyNumberOfThreads) {
-  for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    const Task task = small_task(seed, 8, 6);
+  const Task task = task_off_its_bound();
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
     TwoPhaseOptions options = quick(seed);
     const Deployment alone = two_phase(task, options);
     EXPECT_EQ(alone, two_phase(task, options));
     options.for_each = on_two_threads();
     EXPECT_EQ(alone, two_phase(task, options));
-  }
-}
-
-// The first of the small tasks whose bound is not met.
-Task task_off_its_bound() {
-  for (std::uint64_t seed = 0;; ++seed) {
-    const Task task = small_task(seed, 8, 4);
-    const auto devices = static_cast<double>(two_phase(task, quick()).devices.size());
-    if (devices > std::ceil(lower_bound_of_whole_instances(task))) return task;
   }
 }
 
