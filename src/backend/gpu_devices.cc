@@ -8,9 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 #include "gpulet/partition/drivers/green.h"
+#include "gpulet/partition/drivers/mig.h"
 #include "gpulet/partition/drivers/mps.h"
 
 namespace gpulet::backend {
@@ -20,6 +22,7 @@ namespace {
 constexpr std::uint32_t kClients = 48;
 constexpr std::uint32_t kMoreClients = 60;
 constexpr unsigned kDriverOfMoreClients = 590;
+constexpr std::string_view kMig = "mig";
 constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 
 std::uint32_t clients_of(const std::string& driver_version) {
@@ -80,11 +83,11 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
       gpu::choose_gpu(machine.gpus, described.gpu.empty() ? std::to_string(number) : described.gpu);
   if (!gpu.ok()) return gpu.status();
   const auto& name = gpu.value().uuid;
-  if (gpu.value().mig_enabled) {
+  if (gpu.value().mig_enabled && described.partitioning != kMig) {
     return Status(StatusCode::unavailable, name + " is in MIG mode, in which " +
                                                described.partitioning +
                                                " has no whole GPU to divide; serve with another "
-                                               "GPU");
+                                               "GPU, or divide this one by mig");
   }
   if (!gpu.value().shareable) {
     return Status(StatusCode::unavailable,
@@ -103,16 +106,20 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
   return Found{gpu.value(), machine.cuda[gpu.value().number], memory};
 }
 
+Status GpuDevices::find_mps_directory() {
+  if (!places_.mps.directory.empty()) return {};
+  auto folder = own_folder();
+  if (!folder.ok()) return folder.status();
+  places_.mps.directory = std::move(folder).value();
+  return {};
+}
+
 Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
                                        std::uint32_t number) {
   const auto found = find(described, number);
   if (!found.ok()) return found.status();
   const auto& [gpu, cuda, memory_bytes] = found.value();
-  if (places_.mps.directory.empty()) {
-    auto folder = own_folder();
-    if (!folder.ok()) return folder.status();
-    places_.mps.directory = std::move(folder).value();
-  }
+  if (Status ready = find_mps_directory(); !ready.ok()) return ready;
   auto driver =
       partition::make_mps_driver({.uuid = gpu.uuid,
                                   .memory_bytes = memory_bytes,
@@ -137,6 +144,25 @@ Result<GpuDevice> GpuDevices::make_green(const config::DeviceConfig& described,
   }
   taken_.insert(gpu.uuid);
   return GpuDevice{gpu.uuid, partition::make_green_driver(divided), memory_bytes};
+}
+
+Result<GpuDevice> GpuDevices::make_mig(const config::DeviceConfig& described,
+                                       std::uint32_t number) {
+  if (!described.geometry) {
+    return Status(StatusCode::invalid,
+                  "a device that is divided by MIG takes a geometry; name one (\"geometry\")");
+  }
+  const auto found = find(described, number);
+  if (!found.ok()) return found.status();
+  const auto& [gpu, cuda, memory_bytes] = found.value();
+  if (described.processes_per_instance > 1) {
+    if (Status ready = find_mps_directory(); !ready.ok()) return ready;
+  }
+  auto driver = partition::make_mig_driver(
+      {gpu.uuid, *described.geometry, described.processes_per_instance}, places_.nvml, places_.mps);
+  if (!driver.ok()) return driver.status();
+  taken_.insert(gpu.uuid);
+  return GpuDevice{gpu.uuid, std::move(driver).value(), memory_bytes};
 }
 
 }  // namespace gpulet::backend

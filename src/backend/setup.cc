@@ -14,6 +14,7 @@ namespace gpulet::backend {
 namespace {
 
 constexpr std::string_view kSimulated = "simulated";
+constexpr std::string_view kMig = "mig";
 constexpr std::string_view kMps = "mps";
 constexpr std::string_view kGreen = "green";
 constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
@@ -28,7 +29,8 @@ std::vector<std::uint32_t> cores_of(const config::DeviceConfig& described, std::
 }
 
 bool is_gpu(const config::DeviceConfig& described) {
-  return described.partitioning == kMps || described.partitioning == kGreen;
+  return described.partitioning == kMps || described.partitioning == kGreen ||
+         described.partitioning == kMig;
 }
 
 // Also what the device is like, as far as only its driver knows, and which GPU it is.
@@ -45,6 +47,7 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
   }
   if (is_gpu(described)) {
     auto made = described.partitioning == kGreen ? gpus.make_green(described, number)
+                : described.partitioning == kMig ? gpus.make_mig(described, number)
                                                  : gpus.make_mps(described, number);
     if (!made.ok()) return made.status();
     device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesOfMegabyte;
@@ -53,8 +56,8 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
   }
   return Status(StatusCode::invalid, "this backend cannot divide devices by \"" +
                                          described.partitioning +
-                                         "\"; it knows \"cpu_quota\", \"green\", \"mps\" and "
-                                         "\"simulated\"");
+                                         "\"; it knows \"cpu_quota\", \"green\", \"mig\", "
+                                         "\"mps\" and \"simulated\"");
 }
 
 Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,

@@ -41,6 +41,14 @@ std::string in_runs(const std::vector<std::uint32_t>& numbers) {
   return text;
 }
 
+// "off", "on", "on: 3g@0, 2g@4"
+std::string mig_in_words(const MachineGpu& gpu) {
+  std::string text = gpu.info.mig_enabled ? "on" : "off";
+  for (const gpu::MigDeviceInstance& instance : gpu.instances)
+    text += (&instance == gpu.instances.data() ? ": " : ", ") + to_string(instance);
+  return text;
+}
+
 nlohmann::ordered_json to_json(const MachineGpu& gpu) {
   nlohmann::ordered_json document = {{"number", gpu.info.number}};
   if (!gpu.info.fault.empty()) document["fault"] = gpu.info.fault;
@@ -49,6 +57,9 @@ nlohmann::ordered_json to_json(const MachineGpu& gpu) {
   document["memory_mb"] = memory_mb(gpu);
   document["compute_capability"] = compute_capability(gpu);
   document["mig"] = gpu.info.mig_enabled;
+  for (const gpu::MigDeviceInstance& instance : gpu.instances)
+    document["mig_instances"].push_back(
+        {{"instance", to_string(instance)}, {"uuid", instance.uuid}, {"sms", instance.sms}});
   document["shareable"] = gpu.info.shareable;
   if (gpu.sms) document["sms"] = *gpu.sms;
   if (gpu.green.ok()) {
@@ -100,7 +111,7 @@ void print_gpus(const std::vector<MachineGpu>& gpus) {
     }
     table.add_row({number, gpu.info.name, gpu.info.uuid, std::to_string(memory_mb(gpu)),
                    compute_capability(gpu), gpu.sms ? std::to_string(*gpu.sms) : kUnknown,
-                   gpu.info.mig_enabled ? "on" : "off", green});
+                   mig_in_words(gpu), green});
   }
   std::cout << table.to_string();
 }

@@ -16,6 +16,9 @@ MachineGpu look_at(gpu::GpuInfo info, const Result<gpu::CudaDriver>& cuda) {
   }
   if (found.info.mig_enabled) {
     found.green = Status(StatusCode::unavailable, "MIG is on, and CUDA sees its slices alone");
+    const auto device = gpu::MigDevice::open(found.info.uuid);
+    auto instances = device.ok() ? device.value().instances() : device.status();
+    if (instances.ok()) found.instances = std::move(instances).value();
     return found;
   }
   if (!cuda.ok()) {

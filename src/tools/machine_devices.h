@@ -11,6 +11,7 @@
 
 #include "gpulet/core/status.h"
 #include "gpulet/gpu/cuda_driver.h"
+#include "gpulet/gpu/mig_device.h"
 #include "gpulet/gpu/nvml.h"
 
 namespace gpulet::tools {
@@ -19,6 +20,8 @@ struct MachineGpu {
   gpu::GpuInfo info;
   std::optional<std::uint32_t> sms;  // nothing: CUDA does not show it to this process
   Result<gpu::SmGroups> green;       // into what green contexts can divide it
+  // Into what MIG has divided it, as far as this process may know.
+  std::vector<gpu::MigDeviceInstance> instances{};
 };
 
 struct MachineDevices {

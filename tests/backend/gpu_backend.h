@@ -70,8 +70,9 @@ class GpuBackendTest : public ::testing::Test {
     config.devices = devices;
     return config;
   }
-  void start(const std::string& partitioning) {
-    auto setup = make_setup(configured({described(partitioning)}), places());
+  void start(const std::string& partitioning) { start({described(partitioning)}); }
+  void start(const std::vector<config::DeviceConfig>& devices) {
+    auto setup = make_setup(configured(devices), places());
     ASSERT_TRUE(setup.ok()) << setup.status().to_string();
     daemon_ = BackendDaemon::start(io_, std::move(setup).value());
     acceptor_.async_accept(

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/gpu/fake_mig.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/variable.h"
 #include "tests/tools/program_run.h"
@@ -84,6 +85,17 @@ TEST_F(Devices, AGpuThatCudaDoesNotShowIsListedWithoutItsSms) {
   EXPECT_THAT(gpus[0]["green"]["reason"].get<std::string>(), HasSubstr("MIG is on"));
   EXPECT_FALSE(gpus[1].contains("sms"));
   EXPECT_THAT(gpus[1]["green"]["reason"].get<std::string>(), HasSubstr("no CUDA-capable device"));
+}
+
+TEST_F(Devices, TellsTheInstancesOfAGpuInMigMode) {
+  const FakeGpus machine("gpu\nuuid GPU-aa\nmig 1\n");
+  support::FakeMig there;
+  there.add(0, 2, 4).whole = true;
+  there.write();
+  EXPECT_THAT(run_gpulet({"devices"}).output, HasSubstr("on: 3g@4"));
+  const nlohmann::json instance = devices_as_json()["gpus"][0]["mig_instances"].at(0);
+  EXPECT_EQ(instance["uuid"], there.instances[0].uuid());
+  EXPECT_EQ(instance["sms"], 60);
 }
 
 }  // namespace

@@ -37,6 +37,10 @@ class GpuDevices {
   // where a size is less than the GPU can give.
   [[nodiscard]] Result<GpuDevice> make_green(const config::DeviceConfig& described,
                                              std::uint32_t number);
+  // The same by MIG. Fails also where MIG is off, or its instances may not be changed; and with
+  // invalid where the GPU does not have those of the geometry.
+  [[nodiscard]] Result<GpuDevice> make_mig(const config::DeviceConfig& described,
+                                           std::uint32_t number);
 
  private:
   struct Machine {
@@ -50,6 +54,8 @@ class GpuDevices {
     std::uint64_t memory_bytes = 0;  // as GpuDevice
   };
   [[nodiscard]] static Result<Machine> look(const GpuPlaces& places);
+  // Where MPS's pipes and logs go: made when it is first wanted.
+  [[nodiscard]] Status find_mps_directory();
   // The GPU that is meant, which nobody else has, and which can be divided at all.
   [[nodiscard]] Result<Found> find(const config::DeviceConfig& described, std::uint32_t number);
 

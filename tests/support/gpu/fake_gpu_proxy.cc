@@ -1,8 +1,8 @@
-// gpulet-proxy-fake-gpu: the process of one gpulet under MPS, or of several on green contexts, on a
-// GPU of 132 SMs that is not there. It computes what the simulated one computes. Under MPS it
-// behaves as a CUDA program would: it finds the daemon by its environment, becomes its client, has
-// as many SMs as it is let; on green contexts it divides the fake CUDA's GPU. It fails as files in
-// $GPULET_FAKE_MPS say:
+// gpulet-proxy-fake-gpu: the process of one gpulet under MPS or on a MIG instance, or of several on
+// green contexts, on a GPU of 132 SMs that is not there. It computes what the simulated one
+// computes. Under MPS it behaves as a CUDA program would: it finds the daemon by its environment,
+// becomes its client, has as many SMs as it is let; on green contexts it divides the fake CUDA's
+// GPU. It fails as files in $GPULET_FAKE_MPS say:
 //   outside  MPS does not hold it        fault  the GPU fails under every batch, for good
 //   status   "FAULT": the server takes no clients        slow  loading lasts until the file is gone
 // There it also writes its environment (proxy.<pid>), that it is a client (servers, clients), and
@@ -29,6 +29,7 @@
 #include "gpulet/gpu/green_lanes.h"
 #include "gpulet/proxy/proxy.h"
 #include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/gpu/fake_mig.h"
 
 namespace {
 
@@ -83,6 +84,7 @@ class FakeGpuExecutor final : public executor::Executor {
       folder_.append("refused", "a client\n");
       return Status(StatusCode::unavailable, "the MPS server takes no clients (807)");
     }
+    if (variable("CUDA_VISIBLE_DEVICES").starts_with("MIG-")) return found_instance();
     become_client();
     const bool held = is_daemon_there() && !folder_.is_told("outside");
     const auto percent = variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
@@ -104,6 +106,23 @@ class FakeGpuExecutor final : public executor::Executor {
   }
 
  private:
+  // As CUDA: an instance is a device of its own, or it is not there at all.
+  Result<partition::FoundShare> found_instance() const {
+    const bool alone = variable("CUDA_MPS_PIPE_DIRECTORY") == gpu::kNoMpsDirectory;
+    if (alone) {
+      folder_.write_environment();
+    } else {
+      become_client();
+    }
+    for (const support::FakeMigInstance& one : support::FakeMig::read().instances) {
+      if (one.uuid() != variable("CUDA_VISIBLE_DEVICES") || !one.whole) continue;
+      for (const support::FakeMigProfile& profile : support::fake_mig_profiles(false)) {
+        if (profile.number == one.profile)
+          return partition::FoundShare{alone || is_daemon_there(), profile.sms, 0};
+      }
+    }
+    return Status(StatusCode::unavailable, "no CUDA-capable device is detected (100)");
+  }
   static bool is_daemon_there() {
     long process = 0;
     std::ifstream(variable("CUDA_MPS_PIPE_DIRECTORY") + "/nvidia-cuda-mps-control.pid") >> process;
