@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
       names.emplace_back(argv[argument]);
     }
   }
-  if (names.empty()) names = policy_names();
+  if (names.empty()) names = testing::share_policies();
   testing::Worked worked = testing::reference_case(interference);
   for (const std::string_view name : names) {
     for (const double scale : {3.0, 3.3, 4.0, 5.0}) print_row(worked, name, scale);

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "schedule/check_mig.h"
 #include "schedule/late_by_chance.h"
 
 namespace gpulet::schedule {
@@ -182,8 +183,10 @@ class Checker {
         "device " + device.key.node + "/" + std::to_string(device.key.device) + ": ";
     int percent = 0;
     double memory_mb = 0;
+    std::set<partition::MigInstance> instances;  // a share for each, however many run in it
     for (const PlannedGpulet* gpulet : gpulets) {
-      percent += gpulet->size.percent;
+      if (!gpulet->instance || instances.insert(*gpulet->instance).second)
+        percent += gpulet->size.percent;
       for (const Assignment& assignment : gpulet->assignments) {
         const profile::ModelProfile* measured = profile_of(device, assignment.model);
         if (measured != nullptr) memory_mb += measured->memory_mb.value_or(0);
@@ -196,6 +199,11 @@ class Checker {
       wrong(where + "holds " + std::to_string(gpulets.size()) + " gpulets, at most " +
             std::to_string(device.max_partitions) + " are possible");
     }
+    const auto profile = input_.profiles->find(device.type);
+    for (const std::string& what : check_mig(
+             device, gpulets, profile == input_.profiles->end() ? nullptr : &profile->second)) {
+      wrong(where + what);
+    }
     for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb)) {
       wrong(where + "its models need " + number(memory_mb) + " MB, it has " +
@@ -205,7 +213,7 @@ class Checker {
 
   void check_slowdowns(const Device& device, const std::vector<const PlannedGpulet*>& gpulets,
                        const PlannedGpulet& gpulet) {
-    if (input_.interference == nullptr) return;
+    if (input_.interference == nullptr || device.mig) return;  // MIG keeps neighbours apart
     const auto model = input_.interference->find(device.type);
     if (model == input_.interference->end()) return;
     const auto traits = [&](const Assignment& of, const PlannedGpulet& where) {

@@ -260,7 +260,7 @@ void Draft::use_spare_share() {
   for (std::size_t index = 0; index < gpulets_.size(); ++index) {
     const DraftGpulet& gpulet = gpulets_[index];
     const int spare = devices_[gpulet.device].free_percent;
-    if (gpulet.turns.empty() || spare == 0) continue;
+    if (gpulet.turns.empty() || spare == 0 || class_of(gpulet.device).example->mig) continue;
     const std::optional<Cycle> cycle = tight_cycle(gpulet.turns);
     if (cycle && cycle->deviations < kMostDeviations) tight.emplace_back(cycle->deviations, index);
   }

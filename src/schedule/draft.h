@@ -3,6 +3,8 @@
 // the order in which they were opened: which real device each one becomes, finish() decides. It
 // keeps count of what is left of every demand.
 //
+// Which sizes MIG allows beside each other a draft does not know: whoever adds them does.
+//
 // Where gpulets of a device slow each other down, a question is about the newcomer and about
 // everyone beside it: a change that breaks a neighbour's rules has no room. A change REQUIRES that
 // the question about it was answered with yes. One thread at a time.
@@ -112,7 +114,8 @@ class Draft {
   void absorb(std::size_t into, std::size_t from);
 
   // Enlarges gpulets without full room for bursts (tight_cycle) into share of their devices that
-  // nobody uses, those with the least room first, each no further than it gains by.
+  // nobody uses, those with the least room first, each no further than it gains by. MIG's instances
+  // stay as they are.
   void use_spare_share();
 
  private:

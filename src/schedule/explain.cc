@@ -15,6 +15,12 @@ std::string number(double value) {
   return text;
 }
 
+std::string megabytes(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f MB", value);
+  return text;
+}
+
 // "v100, t4"
 std::string types_of(const Problem& problem) {
   std::string types;
@@ -64,8 +70,9 @@ BestDevice best_device(const Problem& problem, std::size_t model) {
     const DeviceClass& known = problem.classes()[index];
     const ModelOnClass& there = problem.on_class(model, index);
     const Row& row = problem.row(model, index, there.best_size);
-    if (row.largest == 0) continue;
-    const double limit_mb = known.example->memory_mb;
+    const bool too_large = there.memory_mb > known.gpulet_mb.back();  // for any gpulet
+    if (row.largest == 0 && !too_large) continue;
+    const double limit_mb = too_large ? known.gpulet_mb.back() : known.example->memory_mb;
     if (limit_mb > 0 && there.memory_mb > limit_mb) {
       best.memory_short = best.rate == 0;
       best.memory_mb = there.memory_mb;
@@ -118,7 +125,11 @@ std::string explain_capacity(const Problem& problem, std::size_t model, double u
 std::string explain_unserved(const Problem& problem, std::size_t model, double unserved,
                              std::size_t devices_used) {
   const std::string& name = problem.models()[model]->name;
-  if (problem.devices().empty()) return "the cluster has no device: add one";
+  if (problem.devices().empty()) {
+    if (problem.input().cluster.devices.empty()) return "the cluster has no device: add one";
+    return "this policy uses none of the cluster's devices: take a mig- policy for those that are "
+           "divided by MIG, another for the rest, or `cover` for both";
+  }
   if (problem.device_budget() == 0) return "max_devices is 0: no device may be used";
   bool measured = false;
   for (std::size_t index = 0; index < problem.classes().size(); ++index) {
@@ -130,9 +141,9 @@ std::string explain_unserved(const Problem& problem, std::size_t model, double u
   }
   const BestDevice best = best_device(problem, model);
   if (best.memory_short) {
-    return "'" + name + "' needs " + number(best.memory_mb) +
-           " MB, and the largest device that meets its SLO has " + number(best.largest_mb) +
-           " MB: use a device with more memory";
+    return "'" + name + "' needs " + megabytes(best.memory_mb) +
+           ", and the largest device that meets its SLO has " + megabytes(best.largest_mb) +
+           ": use a device with more memory";
   }
   if (best.where == nullptr) return explain_latency(problem, model);
   return explain_capacity(problem, model, unserved, devices_used, best);

@@ -9,6 +9,7 @@
 #include "schedule/guided_self_tuning.h"
 #include "schedule/headroom.h"
 #include "schedule/ideal.h"
+#include "schedule/mig/mig_policy.h"
 #include "schedule/sbp.h"
 #include "schedule/sbp_split.h"
 
@@ -32,6 +33,11 @@ constexpr std::array kMakers{Maker{"cover", make<CoverPolicy>},
                              Maker{"greedy-best-fit", make<GreedyBestFit>},
                              Maker{"guided-self-tuning", make<GuidedSelfTuning>},
                              Maker{"ideal", make<Ideal>},
+                             Maker{"mig-7x1", make<MigSmall>},
+                             Maker{"mig-greedy", make<MigGreedy>},
+                             Maker{"mig-mix", make<MigMix>},
+                             Maker{"mig-two-phase", make<MigTwoPhase>},
+                             Maker{"mig-whole", make<MigWhole>},
                              Maker{"sbp", make<SquishyBinPacking>},
                              Maker{"sbp-split", make<SplitSquishyBinPacking>}};
 

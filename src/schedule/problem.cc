@@ -1,13 +1,40 @@
 #include "schedule/problem.h"
 
 #include <algorithm>
+#include <limits>
+#include <set>
 
 namespace gpulet::schedule {
 namespace {
 
 bool alike(const Device& a, const Device& b) {
   return a.type == b.type && a.max_partitions == b.max_partitions && a.memory_mb == b.memory_mb &&
-         a.partitioning == b.partitioning && a.sizes == b.sizes;
+         a.partitioning == b.partitioning && a.sizes == b.sizes && a.mig == b.mig &&
+         a.processes_per_instance == b.processes_per_instance;
+}
+
+// How a device of the class may be divided, and what memory that gives each gpulet.
+void describe_gpulets(DeviceClass* known) {
+  const Device& device = *known->example;
+  constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+  if (!device.mig) {
+    known->gpulet_mb.assign(known->sizes.size(), kNoLimit);
+    return;
+  }
+  const auto profiles = device.mig->profiles();
+  for (const partition::MigProfile& profile : profiles) {
+    const double part = static_cast<double>(profile.memory_slices) / device.mig->memory_slices();
+    const double of_device_mb = device.memory_mb > 0 ? device.memory_mb * part : kNoLimit;
+    known->gpulet_mb.push_back(std::min(profile.memory_mb, of_device_mb));
+  }
+  std::set<std::vector<std::uint32_t>> divisions;
+  for (const partition::MigLayout& layout : device.mig->maximal_layouts()) {
+    std::vector<std::uint32_t> counts(profiles.size(), 0);
+    for (const partition::MigInstance& instance : layout)
+      ++counts[static_cast<std::size_t>(device.mig->find(instance.slices) - profiles.data())];
+    divisions.insert(std::move(counts));
+  }
+  known->divisions.assign(divisions.begin(), divisions.end());
 }
 
 }  // namespace
@@ -21,14 +48,14 @@ std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table) 
   return batches;
 }
 
-Problem::Problem(const PlanInput& input) : input_(&input) {
+Problem::Problem(const PlanInput& input, Division division) : input_(&input) {
   models_.reserve(input.demands.size());
   for (const ModelDemand& demand : input.demands) {
     if (demand.rate > 0) models_.push_back(&demand);
   }
   std::sort(models_.begin(), models_.end(),
             [](const ModelDemand* a, const ModelDemand* b) { return a->name < b->name; });
-  sort_devices_into_classes();
+  sort_devices_into_classes(division);
   device_budget_ = devices_.size();
   if (input.options.max_devices) {
     device_budget_ = std::min<std::size_t>(device_budget_, *input.options.max_devices);
@@ -66,9 +93,12 @@ const Row& Problem::row_beside(std::size_t model, std::size_t device_class, std:
   return rows_beside_.row(*this, model, device_class, size, neighbours);
 }
 
-void Problem::sort_devices_into_classes() {
+void Problem::sort_devices_into_classes(Division division) {
   devices_.reserve(input_->cluster.devices.size());
-  for (const Device& device : input_->cluster.devices) devices_.push_back(&device);
+  for (const Device& device : input_->cluster.devices) {
+    const Division divided = device.mig ? Division::by_mig : Division::by_share;
+    if (division == Division::either || division == divided) devices_.push_back(&device);
+  }
   const auto by_key = [](const Device* a, const Device* b) { return a->key < b->key; };
   if (!std::is_sorted(devices_.begin(), devices_.end(), by_key)) {
     std::sort(devices_.begin(), devices_.end(), by_key);
@@ -82,11 +112,12 @@ void Problem::sort_devices_into_classes() {
       DeviceClass added;
       added.example = &device;
       added.profile = &input_->profiles->find(device.type)->second;
-      if (input_->interference != nullptr) {
+      if (input_->interference != nullptr && !device.mig) {  // MIG keeps neighbours apart
         const auto model = input_->interference->find(device.type);
         if (model != input_->interference->end()) added.interference = &model->second;
       }
       for (const Share size : device.sizes) added.sizes.push_back(size.percent);
+      describe_gpulets(&added);
       found = classes_.insert(classes_.end(), std::move(added));
     }
     found->devices.push_back(index);
@@ -103,10 +134,16 @@ void Problem::add_rows(std::size_t device_class) {
     if (known.profile == nullptr) {
       rows_.resize(rows_.size() + added.sizes.size());
     } else {
-      known.memory_mb = known.profile->memory_mb.value_or(0);
+      const std::uint32_t processes = added.example->processes_per_instance;
+      known.memory_mb = known.profile->memory_mb.value_or(0) * processes;
       const std::vector<std::uint32_t> measured = measured_batches(known.profile->latency);
-      for (const int percent : added.sizes) {
-        add_row(*demand, known.profile->latency, measured, Share{percent});
+      for (std::size_t size = 0; size < added.sizes.size(); ++size) {
+        if (known.memory_mb > added.gpulet_mb[size]) {
+          rows_.emplace_back();
+        } else {
+          add_row(*demand, known.profile->latency, measured, Share{added.sizes[size]});
+        }
+        rows_.back().processes = processes;
       }
     }
     on_class_.push_back(known);

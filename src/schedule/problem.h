@@ -18,6 +18,10 @@
 
 namespace gpulet::schedule {
 
+// Which devices of the cluster are looked at: those of which gpulets get any share, or those that
+// are divided by MIG, for which there are policies of their own.
+enum class Division : std::uint8_t { by_share, by_mig, either };
+
 // Devices that are alike for planning.
 struct DeviceClass {
   const Device* example = nullptr;
@@ -25,6 +29,11 @@ struct DeviceClass {
   const profile::InterferenceModel* interference = nullptr;  // null: every slowdown is 1
   std::vector<int> sizes;                                    // percent, ascending
   std::vector<std::uint32_t> devices;  // indices into Problem::devices, ascending
+  // Of devices that are divided by MIG: for every kind of maximal layout how many instances of each
+  // size it has. Whatever is at most one of them is legal. Empty: any sizes that add up.
+  std::vector<std::vector<std::uint32_t>> divisions;
+  // The memory of a gpulet, beside sizes; infinite where only the device's counts.
+  std::vector<double> gpulet_mb;
 };
 
 // The batches at which a table's latency may change its slope: between two of them it is linear.
@@ -33,14 +42,14 @@ struct DeviceClass {
 // What a class knows of a model, beside its rows.
 struct ModelOnClass {
   const profile::ModelProfile* profile = nullptr;  // null: not measured there
-  double memory_mb = 0;                            // 0: unknown
+  double memory_mb = 0;                            // for all its processes in a gpulet; 0: unknown
   std::uint32_t best_size = 0;                     // index of the size with the highest most_rate
 };
 
 class Problem {
  public:
   // REQUIRES: validate(input) is ok; `input` outlives the Problem.
-  explicit Problem(const PlanInput& input);
+  explicit Problem(const PlanInput& input, Division division = Division::by_share);
 
   // The rows point into the Problem itself.
   Problem(const Problem&) = delete;
@@ -50,7 +59,7 @@ class Problem {
   // By name; demands without a rate are left out.
   [[nodiscard]] const std::vector<const ModelDemand*>& models() const { return models_; }
   [[nodiscard]] const std::vector<DeviceClass>& classes() const { return classes_; }
-  // By key.
+  // By key; without those that are divided otherwise.
   [[nodiscard]] const std::vector<const Device*>& devices() const { return devices_; }
   // How many devices a plan may use.
   [[nodiscard]] std::size_t device_budget() const { return device_budget_; }
@@ -75,7 +84,7 @@ class Problem {
   }
 
  private:
-  void sort_devices_into_classes();
+  void sort_devices_into_classes(Division division);
   void add_rows(std::size_t device_class);
   void add_row(const ModelDemand& demand, const profile::LatencyTable& table,
                const std::vector<std::uint32_t>& knots, Share size);

@@ -34,7 +34,7 @@ constexpr double kSlack = 1 + kRoundingSlack;
 
 std::uint32_t batch_of_round(const Turn& turn, double duty_cycle_ms, double deviations) {
   const Row& row = *turn.row;
-  const double mean = turn.rate * duty_cycle_ms / 1000 / kSlack;
+  const double mean = turn.rate / row.processes * duty_cycle_ms / 1000 / kSlack;
   const double wanted = deviations > 0 ? mean + deviations * std::sqrt(mean) : mean;
   if (!(wanted <= row.largest)) return row.largest + 1;
   const auto whole = static_cast<std::uint32_t>(wanted);
@@ -83,7 +83,8 @@ double most_rate_beside(std::span<const Turn> turns, const Row& row, double slo_
       if (busy_ms <= duty_cycle_ms) break;
       duty_cycle_ms = busy_ms;
     }
-    most = std::max(most, requests_held(row, batch, slo_ms, duty_cycle_ms) * 1000 / duty_cycle_ms);
+    const double held = requests_held(row, batch, slo_ms, duty_cycle_ms) * row.processes;
+    most = std::max(most, held * 1000 / duty_cycle_ms);
   }
   return most;
 }

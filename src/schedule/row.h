@@ -26,6 +26,9 @@ struct Row {
   const double* slowdown = nullptr;         // [batch - 1], by the neighbours; null: 1
   const HeadroomTable* headroom = nullptr;  // null: a batch of b holds b
   std::uint32_t largest = 0;                // 0: no batch meets the SLO at this size
+  // Processes of the gpulet side by side, each of which has such latencies and takes an equal part
+  // of the rate (Device::processes_per_instance).
+  std::uint32_t processes = 1;
   double most_rate = 0;  // requests per second of the model alone in its gpulet (saturating)
   double least_ms = 0;   // gpulet time per request at its best batch: no round can do with less
 };

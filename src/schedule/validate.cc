@@ -40,6 +40,24 @@ Status validate_sizes(const Device& device) {
   return {};
 }
 
+Status validate_mig(const Device& device) {
+  const std::string where = name_of(device.key);
+  if (device.processes_per_instance == 0)
+    return invalid(where + ": processes_per_instance must be at least 1; was 0");
+  if (!device.mig) {
+    if (device.processes_per_instance == 1) return {};
+    return invalid(where + ": only a device that is divided by MIG has processes_per_instance");
+  }
+  std::vector<Share> sizes;
+  for (const partition::MigProfile& profile : device.mig->profiles())
+    sizes.push_back(device.mig->share_of(profile.slices));
+  if (device.max_partitions < device.mig->compute_slices() * device.processes_per_instance)
+    return invalid(where + ": max_partitions must leave room for every layout of its geometry");
+  if (device.sizes == sizes) return {};
+  return invalid(where + ": its sizes must be the shares of the profiles of " +
+                 std::string(device.mig->name()));
+}
+
 Status validate_device(const Device& device, const profile::ProfileSet& profiles) {
   const std::string where = name_of(device.key);
   if (device.max_partitions == 0)
@@ -55,7 +73,8 @@ Status validate_device(const Device& device, const profile::ProfileSet& profiles
                    (known.empty() ? "none" : known) +
                    ": make it with `gpulet profile run` or `profile import`");
   }
-  return validate_sizes(device);
+  if (Status status = validate_sizes(device); !status.ok()) return status;
+  return validate_mig(device);
 }
 
 Status validate_demand(const ModelDemand& demand) {

@@ -38,7 +38,7 @@ void expect_no_worse_than_others(const Worked& worked) {
   RC_ASSERT(check(cover, worked.input).empty());
   RC_ASSERT(cover.lower_bound.has_value());
   if (cover.schedulable()) RC_ASSERT(*cover.lower_bound <= cover.devices_used());
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     if (name == "cover") continue;
     const Plan other = policy(name)->plan(worked.input);
     if (!other.schedulable()) continue;

@@ -102,6 +102,20 @@ void add_random_devices(Worked& worked, Random& random, std::uint64_t types, std
   }
 }
 
+// Devices of one kind are divided alike, of three kinds one or two by MIG.
+void divide_some_by_mig(Worked& worked, std::uint64_t seed) {
+  Random random(seed);
+  const std::uint64_t chosen = random.below(4);
+  const std::vector<std::string_view> geometries = partition::MigGeometry::names();
+  for (Device& device : worked.input.cluster.devices) {
+    const std::uint64_t kind = device.max_partitions % 4;
+    if (kind != chosen && kind != (chosen + 1) % 4) continue;
+    const std::size_t geometry = (seed + device.sizes.size()) % geometries.size();
+    divide_by_mig(device, geometries[geometry], 1 + static_cast<std::uint32_t>(seed / 7 % 2));
+    if (seed % 5 == 0) device.mig = device.mig->without_3g_beside_4g();
+  }
+}
+
 }  // namespace
 
 Worked generated(std::uint64_t seed, std::uint32_t size) {
@@ -141,8 +155,11 @@ Worked generated(std::uint64_t seed, std::uint32_t size) {
 Worked any_input() {
   const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
   const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);
-  RC_LOG() << "generated(" << seed << ", " << size << ")";
-  return generated(seed, size);
+  const bool mig = *rc::gen::arbitrary<bool>();
+  RC_LOG() << "generated(" << seed << ", " << size << ")" << (mig ? ", some by MIG" : "");
+  Worked worked = generated(seed, size);
+  if (mig) divide_some_by_mig(worked, seed);
+  return worked;
 }
 
 }  // namespace gpulet::schedule::testing

@@ -89,7 +89,7 @@ TEST(Golden, PlansAreTheOnesReviewed) {
     const Worked worked = read_case(Json::parse(in));
     ASSERT_EQ(validate(worked.input), Status()) << name;
     Json plans;
-    for (const std::string_view policy : policy_names()) {
+    for (const std::string_view policy : testing::share_policies()) {
       plans[std::string(policy)] = plan_to_json(testing::policy(policy)->plan(worked.input));
     }
     const std::filesystem::path expected =

@@ -29,7 +29,7 @@ DeviceKey device_of(const Plan& plan, const std::string& model) {
 }
 
 TEST(Placement, TakesDevicesByKeyWithoutAPlanInForce) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     const Plan plan = policy(name)->plan(three_devices().input);
     ASSERT_EQ(plan.devices_used(), 3U) << name;
     EXPECT_EQ(plan.gpulets.back().device, (DeviceKey{"n0", 2})) << name;
@@ -37,7 +37,7 @@ TEST(Placement, TakesDevicesByKeyWithoutAPlanInForce) {
 }
 
 TEST(Placement, LeavesTheOthersWhereTheyAreWhenAModelGoes) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked = three_devices();
     const Plan before = policy(name)->plan(worked.input);
     if (before.gpulets.size() > 3) continue;  // sbp-split: no model has a device of its own
@@ -50,7 +50,7 @@ TEST(Placement, LeavesTheOthersWhereTheyAreWhenAModelGoes) {
 }
 
 TEST(Placement, StaysOnTheDevicesOfAPlanMadeElsewhere) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked = three_devices();
     Plan before = policy(name)->plan(worked.input);
     for (PlannedGpulet& gpulet : before.gpulets) ++gpulet.device.device;
@@ -62,7 +62,7 @@ TEST(Placement, StaysOnTheDevicesOfAPlanMadeElsewhere) {
 }
 
 TEST(Placement, MovesWhatStoodOnADeviceThatLeft) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked = three_devices();
     const Plan before = policy(name)->plan(worked.input);
     if (before.gpulets.size() > 3) continue;  // sbp-split: no model has a device of its own

@@ -86,7 +86,7 @@ RC_GTEST_PROP(AnyPolicy, ServesASingleModelNoLessOnMoreDevices, ()) {
   testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
   testing::add_devices(worked, "n0", "gpu", devices);
   worked.input.demands = {{"net", rate, 40, 32}};
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked larger;
     testing::add_profile(larger, "gpu", {{"net", 1, 0.5}});
     testing::add_devices(larger, "n0", "gpu", devices + 1);
@@ -119,7 +119,7 @@ RC_GTEST_PROP(Reconcile, FindsNothingToDoForWhatRuns, ()) {
 }
 
 TEST(AnyPolicy, ServesALoneSlowRequestStream) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
     testing::add_devices(worked, "n0", "gpu", 1);
@@ -131,7 +131,7 @@ TEST(AnyPolicy, ServesALoneSlowRequestStream) {
 }
 
 TEST(AnyPolicy, PlansNothingForAModelWithoutRate) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
     testing::add_devices(worked, "n0", "gpu", 1);
@@ -144,7 +144,7 @@ TEST(AnyPolicy, PlansNothingForAModelWithoutRate) {
 
 // A batch that holds the mean only would leave a queue behind every burst.
 TEST(AnyPolicy, LeavesRoomForBurstsWhereTheObjectiveAllows) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 4, 0.1}});
     testing::add_devices(worked, "n0", "gpu", 1);
@@ -168,7 +168,7 @@ struct UnservedCase {
 class UnservedReason : public ::testing::TestWithParam<UnservedCase> {};
 
 TEST_P(UnservedReason, SaysWhyAndWhatMends) {
-  for (const std::string_view name : policy_names()) {
+  for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 2, 0.5, 32, 900}});
     testing::add_devices(worked, "n0", "gpu", 2);

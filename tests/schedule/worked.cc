@@ -40,6 +40,25 @@ void add_devices(Worked& worked, const std::string& node, const std::string& typ
   }
 }
 
+void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t processes) {
+  device.mig = partition::MigGeometry::of(geometry).value();
+  device.sizes.clear();
+  for (const partition::MigProfile& profile : device.mig->profiles())
+    device.sizes.push_back(device.mig->share_of(profile.slices));
+  device.processes_per_instance = processes;
+  device.max_partitions = device.mig->compute_slices() * processes;
+}
+
+void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t processes) {
+  for (Device& device : worked.input.cluster.devices) divide_by_mig(device, geometry, processes);
+}
+
+std::vector<std::string_view> share_policies() {
+  std::vector<std::string_view> names = policy_names();
+  std::erase_if(names, [](std::string_view name) { return name.starts_with("mig-"); });
+  return names;
+}
+
 std::unique_ptr<Policy> policy(std::string_view name) {
   return std::move(make_policy(name)).value();
 }

@@ -39,6 +39,13 @@ void add_profile(Worked& worked, const std::string& type, const std::vector<Mode
 void add_devices(Worked& worked, const std::string& node, const std::string& type,
                  std::uint32_t count);
 
+// All devices are divided by MIG from here on, with so many processes in an instance.
+void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t processes = 1);
+void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t processes = 1);
+
+// Of the policies, those for devices of which gpulets get any share.
+[[nodiscard]] std::vector<std::string_view> share_policies();
+
 // The policy of that name; throws where there is none.
 [[nodiscard]] std::unique_ptr<Policy> policy(std::string_view name);
 

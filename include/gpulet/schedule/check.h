@@ -17,6 +17,9 @@ inline constexpr double kCheckTolerance = 1e-6;
 // the plan holds.
 //  - every gpulet is on a device of the cluster, of a size it lists; sizes of a device add up to at
 //    most 100, their number to at most max_partitions; at most options.max_devices are used
+//  - where MIG divides the device: every gpulet names an instance that the device can have, of its
+//    size; no two instances share a memory slice; an instance has at most processes_per_instance
+//    gpulets, all of the same models, whose memory it holds, and counts once as a share
 //  - latency_ms = L(batch, size) * slowdown * margin, slowdown >= 1
 //  - where input.interference models the device type: slowdown is no less than what it predicts
 //    for the planned batches, the worst of each neighbouring gpulet's, summed over the neighbours

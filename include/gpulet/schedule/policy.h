@@ -55,7 +55,8 @@ class Policy {
 
 // Refuses (invalid) what no policy should see: negative, NaN or infinite rates, SLOs and memory, a
 // demand named twice or not at all, a max_batch or max_partitions of 0, a device type without a
-// profile, sizes outside 1..100 or unsorted, a margin below 1, two devices with one key. A model
+// profile, sizes outside 1..100 or unsorted or, where MIG divides, others than its profiles', a
+// margin below 1, two devices with one key. A model
 // without a profile, or with an SLO that nothing meets, is no error here: it is `unserved`.
 [[nodiscard]] Status validate(const PlanInput& input);
 

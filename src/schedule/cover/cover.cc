@@ -33,6 +33,7 @@
 #include "schedule/greedy_best_fit.h"
 #include "schedule/guided_self_tuning.h"
 #include "schedule/ideal.h"
+#include "schedule/mig/mig_policy.h"
 #include "schedule/sbp.h"
 #include "schedule/sbp_split.h"
 
@@ -64,7 +65,7 @@ struct Candidate {
 class Covering {
  public:
   explicit Covering(const PlanInput& input)
-      : input_(input), problem_(input), relaxation_(problem_) {
+      : input_(input), problem_(input, Division::either), relaxation_(problem_) {
     for (const ModelDemand* demand : problem_.models()) rates_.push_back(demand->rate);
     relaxation_.price(rates_);
     at_least_ = whole_devices(relaxation_.bound(rates_));
@@ -72,6 +73,7 @@ class Covering {
 
   Plan run() {
     best_ = candidate_of(ElasticPartitioning().plan(input_));
+    if (may_improve() && has_mig()) consider(MigTwoPhase().plan(input_));
     if (may_improve()) {
       consider(SquishyBinPacking().plan(input_));
       consider(SplitSquishyBinPacking().plan(input_));
@@ -79,7 +81,7 @@ class Covering {
       consider(GreedyBestFit().plan(input_));
       consider(GuidedSelfTuning().plan(input_));
       search();
-      if (!best_->plan.schedulable() && possible() && ideal_searches(problem_)) {
+      if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(problem_)) {
         consider(Ideal().plan(input_));
       }
     }
@@ -107,6 +109,11 @@ class Covering {
   void consider(Plan plan) {
     Candidate candidate = candidate_of(std::move(plan));
     if (candidate.better_than(*best_)) best_ = std::move(candidate);
+  }
+
+  [[nodiscard]] bool has_mig() const {
+    return std::any_of(problem_.classes().begin(), problem_.classes().end(),
+                       [](const DeviceClass& known) { return known.example->mig.has_value(); });
   }
 
   [[nodiscard]] bool may_improve() const {

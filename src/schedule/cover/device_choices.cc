@@ -35,12 +35,11 @@ DeviceChooser::DeviceChooser(Problem& problem, const Relaxation& relaxation)
 
 std::vector<DeviceChoice> DeviceChooser::best(std::uint32_t device_class, const Rest& rest,
                                               SearchWidth width, std::size_t count) {
-  const Device& example = *problem_->classes()[device_class].example;
-  Open whole;
+  const DeviceClass& known = problem_->classes()[device_class];
+  const Device& example = *known.example;
+  Open whole{{}, DeviceRoom(known), 0};
   whole.made.filled.device_class = device_class;
   whole.made.rest = rest;
-  whole.free_percent = kWholeDevice.percent;
-  whole.partitions = example.max_partitions;
   whole.free_mb =
       example.memory_mb > 0 ? example.memory_mb : std::numeric_limits<double>::infinity();
   std::vector<Open> open;
@@ -62,7 +61,7 @@ std::vector<DeviceChoice> DeviceChooser::best(std::uint32_t device_class, const 
     for (const Extension& extension : extensions) {
       if (next.size() == width.devices) break;
       const Open& before = open[extension.open];
-      if (before.partitions > 1) next.push_back(with(before, extension));
+      if (!before.room.is_last()) next.push_back(with(before, extension));
     }
     open = std::move(next);
   }
@@ -74,28 +73,29 @@ void DeviceChooser::list_extensions(const std::vector<Open>& open, std::size_t a
                                     SearchWidth width, std::vector<Extension>* extensions) {
   const Open& device = open[at];
   const std::uint32_t device_class = device.made.filled.device_class;
-  const std::vector<int>& sizes = problem_->classes()[device_class].sizes;
+  const DeviceClass& known = problem_->classes()[device_class];
   const std::vector<Neighbour> beside = neighbours(device.made.filled, kNoGpulet);
-  for (auto size = static_cast<std::uint32_t>(sizes.size()); size-- > 0;) {
-    if (sizes[size] > device.free_percent) continue;
-    const auto& choices = gpulets_.best({device_class, size, device.free_mb, beside},
-                                        device.made.rest, width.choices);
-    const double promised = relaxation_->price_of_share(device_class, device.partitions - 1,
-                                                        device.free_percent - sizes[size]);
+  for (auto size = static_cast<std::uint32_t>(known.sizes.size()); size-- > 0;) {
+    if (!device.room.holds(size)) continue;
+    const double free_mb = std::min(device.free_mb, known.gpulet_mb[size]);
+    const auto& choices =
+        gpulets_.best({device_class, size, free_mb, beside}, device.made.rest, width.choices);
+    DeviceRoom room = device.room;
+    room.take(size);
+    const double promised = room.worth(*relaxation_, device_class);
     for (const GpuletChoice& choice : choices) {
       const double value = device.made.value + choice.value;
       extensions->push_back({at, size, choice, value, value + promised});
     }
     // Nobody can use what a smaller one would leave.
-    if (device.partitions == 1 && !choices.empty()) break;
+    if (device.room.is_last() && !choices.empty()) break;
   }
 }
 
 DeviceChooser::Open DeviceChooser::with(const Open& open, const Extension& extension) const {
   const std::uint32_t device_class = open.made.filled.device_class;
   Open next = open;
-  next.free_percent -= problem_->classes()[device_class].sizes[extension.size];
-  --next.partitions;
+  next.room.take(extension.size);
   for (const Portion& portion : extension.choice.portions) {
     take_from(&next.made.rest, portion, *problem_, *relaxation_);
     next.free_mb -= problem_->on_class(portion.model, device_class).memory_mb;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "schedule/cover/device_room.h"
 #include "schedule/cover/filled_device.h"
 #include "schedule/cover/gpulet_choices.h"
 #include "schedule/cover/relaxation.h"
@@ -43,8 +44,7 @@ class DeviceChooser {
   // A device whose rest may still be divided.
   struct Open {
     DeviceChoice made;
-    int free_percent = 0;
-    std::uint32_t partitions = 0;  // that it may still get
+    DeviceRoom room;
     double free_mb = 0;
   };
   // One more gpulet for one of the open devices.

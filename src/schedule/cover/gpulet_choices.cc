@@ -131,7 +131,7 @@ void GpuletChooser::fill_for(double duty_cycle_ms, double free_mb) {
   order_.clear();
   for (std::uint32_t index = 0; index < items_.size(); ++index) {
     const Item& item = items_[index];
-    if (item.rate * duty_cycle_ms / 1000 > item.row->largest + 1) continue;
+    if (item.rate / item.row->processes * duty_cycle_ms / 1000 > item.row->largest + 1) continue;
     const std::uint32_t batch =
         batch_of_round({item.row, item.rate, item.slo_ms, item.model}, duty_cycle_ms);
     if (batch > item.row->largest) continue;

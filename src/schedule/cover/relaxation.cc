@@ -50,7 +50,7 @@ void Relaxation::add_factors(const Row& row, double slo_ms) {
     const double latency_ms = row.latency_ms[batch - 1];
     for (int rounds = 1; rounds <= kMostRoundsToWait; ++rounds) {
       const double wait_ms = (slo_ms - latency_ms) / rounds;
-      const double held = requests_held(row, batch, slo_ms, wait_ms);
+      const double held = requests_held(row, batch, slo_ms, wait_ms) * row.processes;
       factors_.push_back({held * 1000 / latency_ms, wait_ms / latency_ms});
       // Without headroom a batch holds the same however long it may wait.
       if (row.headroom == nullptr) break;
@@ -95,6 +95,8 @@ double Relaxation::cost(std::size_t model, double rate) const {
 }
 
 void Relaxation::price_shares(std::size_t device_class) {
+  if (!problem_->classes()[device_class].divisions.empty())
+    return;  // layouts are summed up as asked
   Shares& shares = shares_[device_class];
   const std::vector<int>& sizes = problem_->classes()[device_class].sizes;
   std::fill(shares.price.begin(), shares.price.end(), 0);
@@ -122,19 +124,51 @@ double Relaxation::price_of_share(std::size_t device_class, std::uint32_t partit
                       static_cast<std::size_t>(percent)];
 }
 
+double Relaxation::price_beside(std::size_t device_class,
+                                std::span<const std::uint32_t> taken) const {
+  double most = 0;
+  for (const std::vector<std::uint32_t>& division : problem_->classes()[device_class].divisions) {
+    double price = 0;
+    bool holds = true;
+    for (std::size_t size = 0; holds && size < division.size(); ++size) {
+      const std::uint32_t gone = taken.empty() ? 0 : taken[size];
+      holds = gone <= division[size];
+      if (holds) price += (division[size] - gone) * price_of(device_class, size);
+    }
+    if (holds) most = std::max(most, price);
+  }
+  return most;
+}
+
 double Relaxation::whole(std::size_t device_class) const {
+  if (!problem_->classes()[device_class].divisions.empty()) return price_beside(device_class, {});
   return price_of_share(device_class, shares_[device_class].partitions, kWholeDevice.percent);
 }
 
 std::vector<std::uint32_t> Relaxation::dearest_sizes(std::size_t device_class) const {
-  const Shares& shares = shares_[device_class];
+  const DeviceClass& known = problem_->classes()[device_class];
   std::vector<std::uint32_t> sizes;
+  if (!known.divisions.empty()) {
+    const auto price = [&](const std::vector<std::uint32_t>& division) {
+      double sum = 0;
+      for (std::size_t size = 0; size < division.size(); ++size)
+        sum += division[size] * price_of(device_class, size);
+      return sum;
+    };
+    const auto dearest =
+        std::max_element(known.divisions.begin(), known.divisions.end(),
+                         [&](const auto& a, const auto& b) { return price(a) < price(b); });
+    for (std::uint32_t size = 0; size < dearest->size(); ++size)
+      sizes.insert(sizes.end(), (*dearest)[size], size);
+    return sizes;
+  }
+  const Shares& shares = shares_[device_class];
   std::size_t percent = kPercents - 1;
   for (std::size_t count = shares.partitions; count > 0; --count) {
     const std::uint32_t size = shares.last[count * kPercents + percent];
     if (size == kNone) break;
     sizes.push_back(size);
-    percent -= static_cast<std::size_t>(problem_->classes()[device_class].sizes[size]);
+    percent -= static_cast<std::size_t>(known.sizes[size]);
   }
   return sizes;
 }

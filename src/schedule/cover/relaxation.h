@@ -52,6 +52,9 @@ class Relaxation {
   // The highest price of what `percent` of a device may be divided into, by at most so many more.
   [[nodiscard]] double price_of_share(std::size_t device_class, std::uint32_t partitions,
                                       int percent) const;
+  // Of a class that is divided by MIG: of what its layouts leave beside so many of each size.
+  [[nodiscard]] double price_beside(std::size_t device_class,
+                                    std::span<const std::uint32_t> taken) const;
   // What a device of the class is worth above 1, because there are too few of it.
   [[nodiscard]] double scarcity(std::size_t device_class) const { return scarcity_[device_class]; }
 

@@ -1,0 +1,308 @@
+// Devices that are divided by MIG: what check() holds against them, and what policies make of them.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/mig_policies.h"
+#include "tests/schedule/generated.h"
+#include "tests/schedule/worked.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using partition::MigInstance;
+using testing::violations;
+using testing::Worked;
+
+// The latency of a batch is the same number of milliseconds for each slice less.
+void measure(Worked& worked, const std::string& model, double of_whole_ms, double per_request_ms,
+             double memory_mb = 0) {
+  profile::Profile& gpu = (*worked.profiles)["gpu"];
+  gpu.name = "gpu";
+  std::vector<profile::LatencySample> samples;
+  for (const int percent : {14, 28, 42, 57, 100}) {
+    for (const std::uint32_t batch : {1U, 32U})
+      samples.push_back(
+          {batch, Share{percent}, (of_whole_ms + per_request_ms * batch) * 100 / percent});
+  }
+  profile::ModelProfile measured{profile::LatencyTable::create(samples).value(), {}, {}};
+  if (memory_mb > 0) measured.memory_mb = memory_mb;
+  gpu.models.emplace(model, std::move(measured));
+}
+
+Worked a100s(std::uint32_t devices, std::uint32_t processes = 1) {
+  Worked worked;
+  measure(worked, "a", 1, 0.5, 3000);
+  measure(worked, "b", 4, 0.25, 12000);
+  testing::add_devices(worked, "n0", "gpu", devices);
+  testing::divide_by_mig(worked, "a100-80", processes);
+  return worked;
+}
+
+PlannedGpulet gpulet_of(const Worked& worked, const std::string& model, MigInstance instance,
+                        std::uint32_t batch, double rate, double slo_ms) {
+  const partition::MigGeometry& geometry = *worked.input.cluster.devices.front().mig;
+  PlannedGpulet gpulet;
+  gpulet.device = worked.input.cluster.devices.front().key;
+  gpulet.size = geometry.share_of(instance.slices);
+  gpulet.instance = instance;
+  const double latency_ms =
+      *worked.profiles->at("gpu").find(model)->latency.latency_ms(batch, gpulet.size);
+  gpulet.duty_cycle_ms = latency_ms;
+  gpulet.assignments = {{model, rate, batch, latency_ms, 1, slo_ms}};
+  return gpulet;
+}
+
+// "a" in a 3g, "b" in a 4g; each with batches of 2.
+struct Sound {
+  Worked worked = a100s(1, 2);
+  Plan plan;
+
+  Sound() {
+    worked.input.demands = {{"a", 60, 100, 32}, {"b", 20, 100, 32}};
+    plan.gpulets = {gpulet_of(worked, "b", {4, 0}, 2, 20, 100),
+                    gpulet_of(worked, "a", {3, 4}, 2, 30, 100),
+                    gpulet_of(worked, "a", {3, 4}, 2, 30, 100)};
+  }
+};
+
+TEST(CheckOfMig, AcceptsASoundPlan) {
+  const Sound sound;
+  EXPECT_EQ(violations(sound.plan, sound.worked.input), "");
+}
+
+struct BrokenRule {
+  std::string what;
+  std::function<void(Sound&)> change;
+  std::string says;
+};
+
+class CheckOfMigTable : public ::testing::TestWithParam<BrokenRule> {};
+
+TEST_P(CheckOfMigTable, FindsIt) {
+  Sound sound;
+  GetParam().change(sound);
+  EXPECT_NE(violations(sound.plan, sound.worked.input).find(GetParam().says), std::string::npos)
+      << violations(sound.plan, sound.worked.input);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, CheckOfMigTable,
+    ::testing::Values(BrokenRule{"NoInstance", [](Sound& s) { s.plan.gpulets[0].instance.reset(); },
+                                 "names no instance"},
+                      BrokenRule{"NoSuchProfile",
+                                 [](Sound& s) {
+                                   s.plan.gpulets[0].instance = {5, 0};
+                                 },
+                                 "5g@0 is no instance of a100-80"},
+                      BrokenRule{"NoSuchPlace",
+                                 [](Sound& s) {
+                                   s.plan.gpulets[0].instance = {4, 2};
+                                 },
+                                 "4g@2 is no instance of a100-80"},
+                      BrokenRule{"SharedSlice",
+                                 [](Sound& s) {
+                                   s.plan.gpulets[1].instance = {3, 0};
+                                 },
+                                 "share a memory slice"},
+                      BrokenRule{"WrongSize", [](Sound& s) { s.plan.gpulets[0].size = Share{100}; },
+                                 "4g@0 is not 100 % of the device"},
+                      BrokenRule{"TooManyProcesses",
+                                 [](Sound& s) { s.plan.gpulets.push_back(s.plan.gpulets[1]); },
+                                 "3g@4 holds 3 gpulets, at most 2 are possible"},
+                      BrokenRule{"ForeignProcess",
+                                 [](Sound& s) {
+                                   s.plan.gpulets[2] = gpulet_of(s.worked, "b", {3, 4}, 2, 20, 100);
+                                 },
+                                 "3g@4 holds gpulets of different models"},
+                      BrokenRule{"TooMuchMemory",
+                                 [](Sound& s) {
+                                   s.worked.profiles->at("gpu").models.at("a").memory_mb = 25000;
+                                 },
+                                 "the models in 3g@4 need"},
+                      BrokenRule{"InstanceWithoutMig",
+                                 [](Sound& s) { s.worked.input.cluster.devices[0].mig.reset(); },
+                                 "MIG does not divide the device"},
+                      BrokenRule{"PapersRule",
+                                 [](Sound& s) {
+                                   auto& mig = s.worked.input.cluster.devices[0].mig;
+                                   mig = mig->without_3g_beside_4g();
+                                 },
+                                 "a 3g stands beside a 4g"}),
+    [](const auto& instance) { return instance.param.what; });
+
+TEST(ValidateOfMig, RefusesSizesThatAreNotTheProfiles) {
+  Worked worked = a100s(1);
+  worked.input.cluster.devices[0].sizes = {{20}, {100}};
+  EXPECT_NE(validate(worked.input).message().find("must be the shares of the profiles of a100-80"),
+            std::string::npos);
+}
+
+TEST(ValidateOfMig, RefusesProcessesWhereMigDividesNothing) {
+  Worked worked = a100s(1);
+  worked.input.cluster.devices[0].mig.reset();
+  worked.input.cluster.devices[0].processes_per_instance = 2;
+  EXPECT_NE(validate(worked.input).message().find("divided by MIG"), std::string::npos);
+}
+
+std::vector<std::string_view> mig_policies() {
+  return {"cover", "mig-7x1", "mig-greedy", "mig-mix", "mig-two-phase", "mig-whole"};
+}
+
+TEST(MigPolicies, ServeAndKeepTheRules) {
+  for (const std::string_view name : mig_policies()) {
+    Worked worked = a100s(40);
+    worked.input.demands = {{"a", 5000, 100, 32}, {"b", 3000, 250, 32}};
+    const Plan plan = testing::policy(name)->plan(worked.input);
+    EXPECT_TRUE(plan.schedulable()) << name;
+    EXPECT_EQ(violations(plan, worked.input), "") << name;
+  }
+}
+
+TEST(MigPolicies, UseWhatEachIsFor) {
+  Worked worked = a100s(40);
+  worked.input.demands = {{"a", 2000, 150, 32}};
+  const auto sizes = [&](std::string_view name) {
+    std::set<std::uint32_t> slices;
+    for (const PlannedGpulet& gpulet : testing::policy(name)->plan(worked.input).gpulets)
+      slices.insert(gpulet.instance->slices);
+    return slices;
+  };
+  EXPECT_EQ(sizes("mig-whole"), (std::set{7U}));
+  EXPECT_EQ(sizes("mig-7x1"), (std::set{1U}));
+  EXPECT_EQ(sizes("mig-mix"), (std::set{1U, 2U, 4U}));
+}
+
+TEST(MigPolicies, ShowWhatFewerDevicesLeave) {
+  Worked worked = a100s(1);
+  worked.input.demands = {{"a", 90000, 100, 32}, {"b", 10, 250, 32}};
+  for (const std::string_view name : {"mig-two-phase", "cover"}) {
+    const Plan plan = testing::policy(name)->plan(worked.input);
+    EXPECT_EQ(plan.devices_used(), 1U) << name;
+    ASSERT_FALSE(plan.schedulable()) << name;
+    EXPECT_EQ(violations(plan, worked.input), "") << name;
+  }
+}
+
+TEST(MigPolicies, MemoryDecidesWhichInstancesServe) {
+  Worked worked = a100s(4);
+  worked.input.demands = {{"b", 100, 250, 32}};
+  const Plan fits = testing::policy("mig-two-phase")->plan(worked.input);
+  EXPECT_TRUE(fits.schedulable());
+  for (const PlannedGpulet& gpulet : fits.gpulets)
+    EXPECT_GE(gpulet.instance->slices, 2U) << "12 GB do not fit a 1g.10gb";
+  worked.profiles->at("gpu").models.at("b").memory_mb = 100000;
+  const Plan never = testing::policy("mig-two-phase")->plan(worked.input);
+  ASSERT_EQ(never.unserved.size(), 1U);
+  EXPECT_NE(never.unserved[0].reason.find("needs 100000 MB"), std::string::npos);
+}
+
+TEST(MigPolicies, ProcessesShareAnInstanceAndItsRate) {
+  Worked worked = a100s(4, 3);
+  worked.input.demands = {{"a", 300, 150, 32}};
+  const Plan plan = testing::policy("mig-two-phase")->plan(worked.input);
+  ASSERT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  std::map<std::pair<DeviceKey, MigInstance>, std::vector<double>> rates;
+  for (const PlannedGpulet& gpulet : plan.gpulets)
+    rates[{gpulet.device, *gpulet.instance}].push_back(gpulet.assignments[0].rate);
+  for (const auto& [place, of_processes] : rates)
+    EXPECT_EQ(of_processes, std::vector<double>(3, of_processes.front()));
+}
+
+// Two small models fit one 1g together, which MIG-serving gives an instance each.
+TEST(MigPolicies, CoverLetsModelsTakeTurnsInAnInstance) {
+  Worked worked;
+  for (char name = 'a'; name < 'a' + 10; ++name) {
+    measure(worked, std::string(1, name), 0.2, 0.05);
+    worked.input.demands.push_back({std::string(1, name), 10, 200, 32});
+  }
+  testing::add_devices(worked, "n0", "gpu", 4);
+  testing::divide_by_mig(worked, "h100");
+  EXPECT_EQ(testing::policy("mig-two-phase")->plan(worked.input).devices_used(), 2U);
+  const Plan covered = testing::policy("cover")->plan(worked.input);
+  EXPECT_EQ(covered.devices_used(), 1U);
+  EXPECT_EQ(covered.lower_bound, 1U);
+  EXPECT_EQ(violations(covered, worked.input), "");
+}
+
+TEST(MigPolicies, CoverUsesDevicesOfBothKinds) {
+  Worked worked = a100s(2);
+  testing::add_devices(worked, "n0", "gpu", 2);
+  worked.input.demands = {{"a", 5200, 100, 32}};
+  const Plan plan = testing::policy("cover")->plan(worked.input);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  std::set<bool> kinds;
+  for (const PlannedGpulet& gpulet : plan.gpulets) kinds.insert(gpulet.instance.has_value());
+  EXPECT_EQ(kinds.size(), 2U);
+}
+
+TEST(MigPolicies, OthersLeaveMigDevicesAlone) {
+  Worked worked = a100s(2);
+  worked.input.demands = {{"a", 10, 100, 32}};
+  for (const std::string_view name : testing::share_policies()) {
+    if (name == "cover") continue;
+    const Plan plan = testing::policy(name)->plan(worked.input);
+    ASSERT_EQ(plan.unserved.size(), 1U) << name;
+    EXPECT_NE(plan.unserved[0].reason.find("divided by MIG"), std::string::npos) << name;
+  }
+}
+
+// What the plan in force has of the same profile with the same model, stays where it is.
+TEST(MigPolicies, KeepWhatRunsWhereItIs) {
+  Worked worked = a100s(6);
+  worked.input.demands = {{"a", 2500, 150, 32}, {"b", 500, 250, 32}};
+  const Plan day = testing::policy("mig-greedy")->plan(worked.input);
+  worked.input.current = &day;
+  worked.input.demands[0].rate = 2400;
+  const Plan evening = testing::policy("mig-greedy")->plan(worked.input);
+  ASSERT_TRUE(evening.schedulable());
+  std::multiset<std::pair<DeviceKey, MigInstance>> before;
+  for (const PlannedGpulet& gpulet : day.gpulets) before.insert({gpulet.device, *gpulet.instance});
+  std::size_t kept = 0;
+  for (const PlannedGpulet& gpulet : evening.gpulets)
+    kept += before.count({gpulet.device, *gpulet.instance});
+  EXPECT_GE(kept + 2, evening.gpulets.size());
+}
+
+TEST(MigPolicies, TwoPhaseTakesASeedAndStopsWhenTold) {
+  Worked worked = a100s(60);
+  worked.input.demands = {{"a", 20000, 100, 32}, {"b", 9000, 250, 32}};
+  mig::TwoPhaseOptions options;
+  std::vector<std::uint32_t> rounds;
+  options.seed = 7;
+  options.go_on = [&](const mig::Progress& progress) {
+    rounds.push_back(progress.round);
+    return rounds.size() < 2;
+  };
+  const Plan plan = make_mig_two_phase(options)->plan(worked.input);
+  EXPECT_EQ(violations(plan, worked.input), "");
+  EXPECT_LE(rounds.size(), 2U);
+}
+
+// Told apart from the layouts that the optimiser works with: the memory slices of every device as
+// bits.
+RC_GTEST_PROP(MigPolicies, TakeNoMemorySliceTwice, ()) {
+  const Worked worked = testing::any_input();
+  for (const std::string_view name : mig_policies()) {
+    std::map<DeviceKey, std::uint32_t> taken;
+    std::set<std::pair<DeviceKey, MigInstance>> seen;
+    for (const PlannedGpulet& gpulet : testing::policy(name)->plan(worked.input).gpulets) {
+      if (!gpulet.instance || !seen.insert({gpulet.device, *gpulet.instance}).second) continue;
+      const bool seven = gpulet.instance->slices == 7 || gpulet.instance->slices == 3;
+      const std::uint32_t memory = gpulet.instance->slices + (seven ? 1U : 0U);
+      const std::uint32_t bits = ((1U << memory) - 1U) << gpulet.instance->start;
+      RC_ASSERT((taken[gpulet.device] & bits) == 0U);
+      taken[gpulet.device] |= bits;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::schedule
