@@ -38,11 +38,13 @@ void add_devices_command(CLI::App& app, Run& chosen);
 void add_infer_command(CLI::App& app, Run& chosen);
 void add_load_command(CLI::App& app, Run& chosen);
 void add_models_command(CLI::App& app, Run& chosen);
+void add_optimize_command(CLI::App& app, Run& chosen);
 void add_profile_command(CLI::App& app, Run& chosen);
 void add_schedule_command(CLI::App& app, Run& chosen);
 void add_simulate_command(CLI::App& app, Run& chosen);
 void add_status_command(CLI::App& app, Run& chosen);
 void add_top_command(CLI::App& app, Run& chosen);
 void add_trace_command(CLI::App& app, Run& chosen);
+void add_transition_command(CLI::App& app, Run& chosen);
 
 }  // namespace gpulet::tools

@@ -15,10 +15,10 @@
 #include "gpulet/load/client.h"
 #include "tools/command.h"
 #include "tools/load_report.h"
+#include "tools/progress_line.h"
 #include "tools/signal_watch.h"
 #include "tools/table.h"
 #include "tools/target_options.h"
-#include "tools/terminal.h"
 
 namespace gpulet::tools {
 namespace {
@@ -52,29 +52,13 @@ class InterruptWatch {
   std::optional<SignalWatch> watch_{std::in_place, std::initializer_list<int>{SIGINT, SIGTERM}};
 };
 
-// One line that is written over every second; nothing where standard error is not a terminal.
-class ProgressLine {
- public:
-  explicit ProgressLine(double seconds)
-      : seconds_(seconds), shown_(describe_terminal(stderr).interactive) {}
-  ~ProgressLine() {
-    if (shown_) std::cerr << "\r\033[K" << std::flush;
-  }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void show(const load::Progress& progress, Duration elapsed) const {
-    if (!shown_) return;
-    std::cerr << "\r\033[K" << fixed(to_seconds(elapsed), 0) << " s of " << shortest(seconds_, 1)
-              << ": " << progress.offered << " offered, " << progress.served << " served, "
-              << progress.late << " late, " << progress.dropped << " dropped, " << progress.errors
-              << " errors, " << progress.outstanding << " under way" << std::flush;
-  }
-
- private:
-  double seconds_;
-  bool shown_;
-};
+std::string describe(const load::Progress& progress, Duration elapsed, double seconds) {
+  return fixed(to_seconds(elapsed), 0) + " s of " + shortest(seconds, 1) + ": " +
+         std::to_string(progress.offered) + " offered, " + std::to_string(progress.served) +
+         " served, " + std::to_string(progress.late) + " late, " +
+         std::to_string(progress.dropped) + " dropped, " + std::to_string(progress.errors) +
+         " errors, " + std::to_string(progress.outstanding) + " under way";
+}
 
 Status check_numbers(const LoadArguments& arguments) {
   // Written so that NaN, which the command line can spell, fails as well.
@@ -134,9 +118,9 @@ int send_load(const LoadArguments& arguments, const load::Target& target,
     };
   }
   InterruptWatch interrupt;
-  std::optional<ProgressLine> line(arguments.seconds);
+  std::optional<ProgressLine> line(std::in_place);
   options.on_progress = [&](const load::Progress& progress, Duration elapsed) {
-    line->show(progress, elapsed);
+    line->show(describe(progress, elapsed, arguments.seconds));
     return !interrupt.interrupted();
   };
   const Result<load::LoadReport> outcome = load::run_load(models, options);

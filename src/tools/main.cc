@@ -23,12 +23,14 @@ int main(int argc, char** argv) {
     gpulet::tools::add_infer_command(app, chosen);
     gpulet::tools::add_load_command(app, chosen);
     gpulet::tools::add_models_command(app, chosen);
+    gpulet::tools::add_optimize_command(app, chosen);
     gpulet::tools::add_profile_command(app, chosen);
     gpulet::tools::add_schedule_command(app, chosen);
     gpulet::tools::add_simulate_command(app, chosen);
     gpulet::tools::add_status_command(app, chosen);
     gpulet::tools::add_top_command(app, chosen);
     gpulet::tools::add_trace_command(app, chosen);
+    gpulet::tools::add_transition_command(app, chosen);
 
     try {
       app.parse(argc, argv);

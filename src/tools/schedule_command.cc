@@ -14,7 +14,9 @@
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 #include "tools/command.h"
+#include "tools/plan_json.h"
 #include "tools/plan_options.h"
+#include "tools/plan_output.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
@@ -28,116 +30,11 @@ struct ScheduleOptions {
   bool json = false;
 };
 
-// A plan that passed check(), and how long it took to make.
-struct TimedPlan {
-  schedule::Plan plan;
-  double microseconds = 0;
-};
-
-Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::PlanInput& input) {
-  TimedPlan made;
-  const auto begin = std::chrono::steady_clock::now();
-  made.plan = policy.plan(input);
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  made.microseconds = took.count();
-  const std::vector<std::string> violations = schedule::check(made.plan, input);
-  if (violations.empty()) return made;
-  std::string message = "the plan of policy '" + made.plan.policy + "' breaks the rules (a bug):";
-  for (const std::string& violation : violations) message += "\n  " + violation;
-  return Status(StatusCode::internal, message);
-}
-
-Json to_json(const schedule::PlannedGpulet& gpulet) {
-  Json assignments = Json::array();
-  for (const schedule::Assignment& one : gpulet.assignments) {
-    assignments.push_back({{"model", one.model},
-                           {"rate", one.rate},
-                           {"batch", one.batch},
-                           {"latency_ms", one.latency_ms},
-                           {"slowdown", one.slowdown},
-                           {"slo_ms", one.slo_ms}});
-  }
-  return {{"node", gpulet.device.node},
-          {"device", gpulet.device.device},
-          {"size", gpulet.size.percent},
-          {"duty_cycle_ms", gpulet.duty_cycle_ms},
-          {"assignments", std::move(assignments)}};
-}
-
-Json to_json(const TimedPlan& made) {
-  Json gpulets = Json::array();
-  for (const schedule::PlannedGpulet& gpulet : made.plan.gpulets)
-    gpulets.push_back(to_json(gpulet));
-  Json unserved = Json::array();
-  for (const schedule::Unserved& one : made.plan.unserved) {
-    unserved.push_back({{"model", one.model}, {"rate", one.rate}});
-  }
-  Json json{{"policy", made.plan.policy},
-            {"schedulable", made.plan.schedulable()},
-            {"devices_used", made.plan.devices_used()},
-            {"plan_time_us", std::llround(made.microseconds)},
-            {"gpulets", std::move(gpulets)},
-            {"unserved", std::move(unserved)}};
-  if (made.plan.lower_bound) json["lower_bound"] = *made.plan.lower_bound;
-  return json;
-}
-
-void print_unserved(const schedule::Plan& plan, std::ostream& out) {
-  for (const schedule::Unserved& one : plan.unserved) {
-    out << "unserved: " << one.model << ", " << shortest(one.rate, 2)
-        << " requests/s: " << one.reason << '\n';
-  }
-}
-
-void print_text(const TimedPlan& made, std::size_t devices) {
-  const schedule::Plan& plan = made.plan;
-  using enum Table::Align;
-  Table table({{"DEVICE", left},
-               {"SIZE %"},
-               {"CYCLE ms"},
-               {"MODEL", left},
-               {"RATE /s"},
-               {"BATCH"},
-               {"LATENCY ms"},
-               {"SLO ms"}});
-  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
-    bool first = true;
-    for (const schedule::Assignment& one : gpulet.assignments) {
-      table.add_row({first ? gpulet.device.node + "/" + std::to_string(gpulet.device.device) : "",
-                     first ? std::to_string(gpulet.size.percent) : "",
-                     first ? fixed(gpulet.duty_cycle_ms, 2) : "", one.model, shortest(one.rate, 2),
-                     std::to_string(one.batch), fixed(one.latency_ms, 2), shortest(one.slo_ms, 2)});
-      first = false;
-    }
-  }
-  if (!plan.gpulets.empty()) std::cout << table.to_string() << '\n';
-  std::cout << plan.policy << ": " << (plan.schedulable() ? "schedulable" : "not schedulable")
-            << ", " << plan.devices_used() << " of " << devices << " devices, planned in "
-            << fixed(made.microseconds, 0) << " us\n";
-  if (plan.lower_bound) {
-    std::cout << "at least " << *plan.lower_bound << " devices are needed for the whole demand";
-    if (plan.schedulable()) {
-      const std::uint32_t gap = plan.devices_used() - *plan.lower_bound;
-      std::cout << (gap == 0 ? ": no plan uses fewer"
-                             : ": this plan uses at most " + std::to_string(gap) +
-                                   " more than the best could");
-    }
-    std::cout << '\n';
-  }
-  print_unserved(plan, std::cout);
-  for (const std::string& note : plan.notes) std::cout << "note: " << note << '\n';
-}
-
 int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
               const schedule::PlanInput& input) {
   const Result<TimedPlan> made = make_plan(policy, input);
   if (!made.ok()) return run_failed(made.status());
-  if (options.json) {
-    print_unserved(made.value().plan, std::cerr);
-    std::cout << to_json(made.value()).dump(2) << '\n';
-  } else {
-    print_text(made.value(), input.cluster.devices.size());
-  }
+  print_plan(made.value(), input.cluster.devices.size(), options.json);
   return kSucceeded;
 }
 

@@ -17,10 +17,10 @@
 
 #include "gpulet/load/page.h"
 #include "tools/command.h"
+#include "tools/progress_line.h"
 #include "tools/signal_watch.h"
 #include "tools/table.h"
 #include "tools/target_options.h"
-#include "tools/terminal.h"
 
 namespace gpulet::tools {
 namespace {
@@ -40,29 +40,22 @@ struct TraceOptions {
   bool json = false;
 };
 
-// A line on standard error that tells how far it is, where that is a terminal.
+// Tells how far it is.
 class Progress {
  public:
-  explicit Progress(double seconds)
-      : seconds_(seconds), shown_(describe_terminal(stderr).interactive) {}
-  ~Progress() {
-    if (shown_) std::cerr << "\r\033[K" << std::flush;
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  explicit Progress(double seconds) : seconds_(seconds) {}
 
   void update() const {
-    if (!shown_) return;
     const double passed = std::chrono::duration<double>(Clock::now() - began_).count();
     const std::string text =
         passed < seconds_ ? fixed(passed, 1) + " of " + fixed(seconds_, 1) + " s; Ctrl-C ends it"
                           : "waiting for the answer";
-    std::cerr << "\r\033[Ktracing: " << text << std::flush;
+    line_.show("tracing: " + text);
   }
 
  private:
   const double seconds_;
-  const bool shown_;
+  const ProgressLine line_;
   const Clock::time_point began_ = Clock::now();
 };
 
