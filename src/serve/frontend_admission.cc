@@ -42,7 +42,7 @@ std::string FrontendCore::why_unserved(const std::string& name, const NamedModel
     return "it could not be loaded: " + known.refused->why.message() +
            (known.refused->until == kNever ? "" : "; it is tried again soon");
   }
-  if (rollout_ || plan_pending_ || plan_wanted()) return {};
+  if (rolls_out() || plan_pending_ || plan_wanted()) return {};
   if (held_back_.contains(name)) return "its gpulet failed; it is tried again soon";
   const auto unserved = std::find_if(
       plan_.unserved.begin(), plan_.unserved.end(),

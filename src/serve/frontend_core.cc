@@ -127,7 +127,10 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
       const bool on_its_way = rollout_ && rollout_->parts().contains(message.id);
       const bool was_wanted = serving_.erase(message.id) > 0 || on_its_way;
       if (rollout_) rollout_->lost(message.id);
-      if (was_wanted) want_plan("a gpulet on " + where + " is gone");
+      if (was_wanted) {
+        stages_.clear();  // what they take away may be needed now
+        want_plan("a gpulet on " + where + " is gone");
+      }
       if (message.state == GpuletState::failed) {
         retire_gpulet(message.id, effects);
         note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
@@ -176,6 +179,7 @@ void FrontendCore::heard(BackendId backend, const DeviceReport& message, Time no
   note(!message.fault.ok(), text, now, effects);
   want_plan(name + (message.fault.ok() ? " is back" : " is lost"));
   plan_urgent_ = true;
+  if (!message.fault.ok()) stages_.clear();
   if (message.fault.ok() || !rollout_) return;
   gpulets_changed_ = true;
   for (const auto& [id, gpulet] : fleet_.gpulets()) {
@@ -189,6 +193,7 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
   if (found == fleet_.backends().end()) return;
   const std::string node = found->second.node;
   gpulets_changed_ = true;
+  stages_.clear();
   DispatchOutput output;
   for (const GpuletId id : fleet_.leave(backend)) {
     dispatcher_.remove(id, now, output);

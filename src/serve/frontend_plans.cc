@@ -34,6 +34,7 @@ void FrontendCore::want_plan(std::string why) {
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   if (!plan_wanted() || plan_pending_ || rollout_ || draining_) return;
+  if (!stages_.empty() && !plan_urgent_) return;  // they end soon
   if (options_.keep_plan && epoch_.value > 0) return;
   if (now < gather_until_) return;
   const bool too_soon = now - last_plan_ < options_.least_between_plans;
@@ -50,6 +51,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   reasons_of_pending_ = std::exchange(plan_reasons_, {});
   plan_pending_ = true;
   plan_urgent_ = false;
+  stages_.clear();
   last_plan_ = now;
   request.number = ++plan_number_;
   const std::vector<schedule::ModelDemand> demands = demands_.next(plan_.schedulable());
@@ -87,11 +89,12 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
     return;
   }
   last_plan_refused_ = false;
-  schedule::Steps steps = schedule::reconcile(running_gpulets(), event.plan);
+  const schedule::Steps steps = schedule::reconcile(running_gpulets(), event.plan);
   if (!event.plan.schedulable()) ++reorganisation_counters_.unschedulable;
   if (epoch_.value > 0 && steps.empty() && event.plan == plan_) return;  // it stands as it is
   tell_decision(event.plan, steps, now, effects);
-  begin_rollout(std::move(event.plan), std::move(steps), now, effects);
+  stages_ = stages_to(std::move(event.plan), now, effects);
+  follow_stages(now, effects);
 }
 
 void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Steps& steps, Time now,

@@ -95,6 +95,7 @@ void FrontendCore::release_leaving(FrontendEffects& effects) {
 }
 
 void FrontendCore::advance_rollout(Time now, FrontendEffects& effects) {
+  if (!rollout_) follow_stages(now, effects);
   if (!rollout_) return;
   if (rollout_->must_clear(now)) clear_devices(now, effects);
   const bool changed = std::exchange(gpulets_changed_, false);
@@ -233,15 +234,19 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
   ++reorganisation_counters_.plans;
   reorganisation_counters_.last_at = now;
   reorganisation_counters_.last_reason = decision_;
+  // The next stage would take away what those that are missing were to stand in for.
+  if (rollout_->parts().size() < plan_.gpulets.size()) stages_.clear();
   rollout_.reset();
   note(false,
-       "epoch " + std::to_string(epoch_.value) + " serves, " +
+       "epoch " + std::to_string(epoch_.value) + " serves" +
+           (stages_.empty() ? "" : " on the way to the plan") + ", " +
            std::to_string(std::llround(to_ms(took))) + " ms after it was decided: " +
            counted(serving_.size(), "gpulet") + " on " + counted(plan_.devices_used(), "device"),
        now, effects);
 }
 
 void FrontendCore::cancel_rollout(FrontendEffects& effects) {
+  stages_.clear();
   if (!rollout_) return;
   for (const auto& [id, part] : rollout_->parts()) {
     if (rollout_->is_new(id) && !serving_.contains(id)) retire_gpulet(id, effects);

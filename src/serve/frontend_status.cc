@@ -71,7 +71,7 @@ FrontendStatus FrontendCore::status(Time now) const {
                                                          : "serving";
   status.policy = options_.policy;
   status.epoch = epoch_;
-  status.reorganising = plan_pending_ || rollout_.has_value();
+  status.reorganising = plan_pending_ || rolls_out();
   status.schedulable = plan_.schedulable();
   status.reorganisations = reorganisation_counters_;
   status.backends = fleet_.backends();

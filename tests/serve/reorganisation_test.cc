@@ -15,6 +15,7 @@ using testing::card_profile;
 using testing::load;
 using testing::outcome;
 using testing::Outcome;
+using testing::was_told;
 using testing::World;
 
 std::uint32_t devices_in_use(const World& world) {
@@ -23,12 +24,6 @@ std::uint32_t devices_in_use(const World& world) {
     if (gpulet.planned) used.insert(gpulet.gpulet.device);
   }
   return static_cast<std::uint32_t>(used.size());
-}
-
-bool was_told(const World& world, const std::string& words) {
-  return std::any_of(world.notes().begin(), world.notes().end(), [&words](const std::string& note) {
-    return note.find(words) != std::string::npos;
-  });
 }
 
 TEST(Reorganisation, DevicesFollowTheLoadBothWaysAndSayWhy) {

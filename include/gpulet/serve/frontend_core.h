@@ -358,7 +358,13 @@ class FrontendCore {
   void tell_decision(const schedule::Plan& plan, const schedule::Steps& steps, Time now,
                      FrontendEffects& effects);
 
-  // A plan's way into force.
+  // A plan's way into force, by way of others where MIG divides devices.
+  [[nodiscard]] std::deque<schedule::Plan> stages_to(schedule::Plan plan, Time now,
+                                                     FrontendEffects& effects);
+  void follow_stages(Time now, FrontendEffects& effects);
+  [[nodiscard]] bool waits_for_instances(const schedule::Plan& plan,
+                                         const schedule::Steps& steps) const;
+  [[nodiscard]] bool rolls_out() const { return rollout_.has_value() || !stages_.empty(); }
   void begin_rollout(schedule::Plan plan, schedule::Steps steps, Time now,
                      FrontendEffects& effects);
   void create_gpulet(GpuletId id, FrontendEffects& effects);
@@ -410,6 +416,7 @@ class FrontendCore {
   bool plan_pending_ = false;
   std::vector<std::string> reasons_of_pending_;
   std::optional<Rollout> rollout_;
+  std::deque<schedule::Plan> stages_;  // that come after it, the last of them the plan decided on
   ReorganisationCounters reorganisation_counters_;
   std::string decision_;          // the plan on its way, in words
   bool gpulets_changed_ = false;  // since the roll-out was last looked at

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -52,6 +53,13 @@ inline Outcome outcome(const World& world, std::uint64_t first_tag, std::uint64_
     }
   }
   return result;
+}
+
+// Whether the frontend noted something with these words.
+inline bool was_told(const World& world, const std::string& words) {
+  return std::any_of(world.notes().begin(), world.notes().end(), [&words](const std::string& note) {
+    return note.find(words) != std::string::npos;
+  });
 }
 
 }  // namespace gpulet::serve::testing

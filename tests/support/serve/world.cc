@@ -12,7 +12,7 @@ profile::Profile card_profile(const std::map<std::string, double>& base_ms) {
   profile.name = "card";
   for (const auto& [name, base] : base_ms) {
     std::vector<profile::LatencySample> samples;
-    for (const int percent : {20, 40, 50, 60, 80, 100}) {
+    for (const int percent : {14, 20, 40, 50, 60, 80, 100}) {
       for (const std::uint32_t batch : {1U, 2U, 4U, 8U, 16U, 32U}) {
         samples.push_back({batch, Share{percent}, base * (0.5 + 0.5 * batch) * 100 / percent});
       }
@@ -82,6 +82,22 @@ void World::add_backend(const std::string& node, std::uint32_t devices, double m
     device.partitioning = "simulated";
     device.memory_mb = memory_mb;
     for (const int percent : {20, 40, 50, 60, 80, 100}) device.sizes.push_back(Share{percent});
+  }
+  world_.add_node(node, offered);
+}
+
+void World::add_mig_backend(const std::string& node, std::uint32_t devices) {
+  const partition::MigGeometry geometry = partition::MigGeometry::of("a100-80").value();
+  std::vector<schedule::Device> offered;
+  for (std::uint32_t i = 0; i < devices; ++i) {
+    schedule::Device& device = offered.emplace_back();
+    device.key = {node, i};
+    device.type = "card";
+    device.partitioning = "simulated";
+    device.mig = geometry;
+    device.max_partitions = geometry.compute_slices();
+    for (const partition::MigProfile& profile : geometry.profiles())
+      device.sizes.push_back(geometry.share_of(profile.slices));
   }
   world_.add_node(node, offered);
 }

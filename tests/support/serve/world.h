@@ -27,6 +27,8 @@ class World {
 
   // A node with `devices` devices of type "card", connected at once.
   void add_backend(const std::string& node, std::uint32_t devices, double memory_mb = 0);
+  // The same with devices that MIG divides as "a100-80".
+  void add_mig_backend(const std::string& node, std::uint32_t devices);
   void kill_backend(const std::string& node) { world_.kill_node(node); }
   // Told to stop, as by SIGTERM.
   void stop_backend(const std::string& node) { world_.stop_node(node); }
