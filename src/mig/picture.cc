@@ -191,7 +191,8 @@ class Picture {
         if (one.holding->device == devices_[at]) instance(one, box);
       }
       svg_.text(box.x + kDeviceWidth / 2, y_ + kDeviceHeight + 12, kSmallPx,
-                "text-anchor=\"middle\" fill=\"#57606a\"", std::to_string(devices_[at]));
+                "text-anchor=\"middle\" fill=\"#57606a\"",
+                std::to_string(task_.devices[devices_[at]].number));
     }
     y_ += kDeviceHeight + kNumberHeight;
   }
@@ -235,7 +236,8 @@ class Picture {
 
   std::string tooltip(const Holding& holding) const {
     std::string text = to_string(holding.instance) + " on device " +
-                       std::to_string(holding.device) + " of " + task_.devices[holding.device].node;
+                       std::to_string(task_.devices[holding.device].number) + " of " +
+                       task_.devices[holding.device].node;
     for (const Part& part : holding.parts) {
       text += "\n" + task_.services[part.service] + ": " + std::to_string(std::lround(part.rate)) +
               " requests/s";

@@ -48,7 +48,7 @@ Deployment two_phase(const Task& task, const TwoPhaseOptions& options) {
   Progress progress{0, best.front().devices.size(), prices.bound};
   const std::size_t fewest = whole_number_of(bound_of_whole_instances(problem, prices));
   std::uint32_t without_gain = 0;
-  while (progress.devices > fewest && options.go_on(progress) &&
+  while (options.go_on(progress) && progress.devices > fewest &&
          progress.round < options.most_rounds && without_gain < options.rounds_without_gain) {
     const std::uint64_t seed = stream_seed(options.seed, std::to_string(progress.round));
     best = next_generation(problem, prices, std::move(best), seed, options.for_each);

@@ -57,7 +57,7 @@ mig::ForEach on_threads(std::uint32_t threads) {
 // How the search went.
 struct Search {
   mig::Progress last;
-  std::string ended_by = "nothing was gained in ten rounds";
+  std::string stopped_by;  // empty: it ended by itself
 };
 
 // Until the time is over, or the user has enough.
@@ -73,9 +73,9 @@ class Watch {
                " devices, at least " + fixed(progress.lower_bound, 1) + " (" + fixed(gap * 100, 2) +
                " % more), " + fixed(passed, 1) + " of " + shortest(seconds_, 1) +
                " s; Ctrl-C ends it");
-    if (passed >= seconds_) search_->ended_by = "the time was over";
-    if (interrupt_.take()) search_->ended_by = "it was interrupted";
-    return search_->ended_by == Search().ended_by;
+    if (passed >= seconds_) search_->stopped_by = "the time was over";
+    if (interrupt_.take()) search_->stopped_by = "it was interrupted";
+    return search_->stopped_by.empty();
   }
 
  private:
@@ -88,11 +88,10 @@ class Watch {
 
 void print_search(const Search& search, std::ostream& out) {
   if (search.last.devices == 0) return;
-  const mig::Progress& last = search.last;
-  out << "search: " << last.round << " rounds until "
-      << (static_cast<double>(last.devices) <= last.lower_bound + 1 ? "the bound was met"
-                                                                    : search.ended_by)
-      << "; with one model in each instance at least " << fixed(last.lower_bound, 1)
+  out << "search: " << search.last.round << " rounds, "
+      << (search.stopped_by.empty() ? "until no more was to be gained"
+                                    : "until " + search.stopped_by)
+      << "; with one model in each instance, at least " << fixed(search.last.lower_bound, 1)
       << " devices are needed\n";
 }
 

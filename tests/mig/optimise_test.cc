@@ -225,15 +225,18 @@ TEST(OptimiserTest, StopsWhenItIsToldTo) {
   EXPECT_EQ(asked, 3U);
 }
 
-TEST(OptimiserTest, IsNotAskedWhetherToGoOnOnceTheBoundIsMet) {
+TEST(OptimiserTest, EndsOnceTheBoundIsMet) {
   const MigGeometry a100 = MigGeometry::of("a100-40").value();
   const Task task{a100, {{"a", 14, {1, 2, 3, 4, 7}}}};
   TwoPhaseOptions options;
-  options.go_on = [](const Progress&) {
-    ADD_FAILURE() << "two whole devices cannot be fewer";
-    return false;
+  std::uint32_t asked = 0;
+  options.go_on = [&](const Progress& progress) {
+    EXPECT_EQ(progress.devices, 2U);
+    ++asked;
+    return true;
   };
   EXPECT_EQ(two_phase(task, options).devices.size(), 2U);
+  EXPECT_EQ(asked, 1U) << "two whole devices cannot be fewer";
 }
 
 // All multisets of instances that a device can have, tried for every device in turn: the fewest

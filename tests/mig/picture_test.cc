@@ -55,7 +55,8 @@ TransitionTask round_of(std::uint32_t count) {
   TransitionTask task;
   const auto a100 = partition::MigGeometry::of("a100-80").value();
   for (std::uint32_t device = 0; device <= count; ++device) {
-    task.devices.push_back({"a-node-of-a-long-name-" + std::to_string(device / 3), a100});
+    task.devices.push_back(
+        {"a-node-of-a-long-name-" + std::to_string(device / 3), a100, device % 3});
     task.services.push_back("service-" + std::to_string(device));
   }
   for (std::uint32_t device = 0; device < count; ++device) {
@@ -90,7 +91,7 @@ TEST(PictureTest, ShowsBeforeTheFullestStagesAndAfter) {
   EXPECT_EQ(count_of(document, ">Stage "), 4U);
   EXPECT_THAT(document, HasSubstr(">+4g<"));
   EXPECT_THAT(document, HasSubstr(">−4g<"));
-  EXPECT_THAT(document, HasSubstr("4g@0 on device 5 of a-node-of-a-long-name-1\n"));
+  EXPECT_THAT(document, HasSubstr("4g@0 on device 2 of a-node-of-a-long-name-1\n"));
 }
 
 TEST(PictureTest, NoTextRunsIntoAnotherOrOutOfThePicture) {

@@ -34,8 +34,8 @@ struct TwoPhaseOptions {
   std::uint64_t seed = 1;
   std::uint32_t rounds_without_gain = 10;  // after which it stops
   std::uint32_t most_rounds = 1000;
-  // Asked after every round, on the caller's thread; false stops. Not asked again once
-  // lower_bound_of_whole_instances() is met.
+  // Asked with the greedy deployment and after every round, on the caller's thread; false stops.
+  // Once lower_bound_of_whole_instances() is met nobody goes on.
   std::function<bool(const Progress&)> go_on = [](const Progress&) { return true; };
   ForEach for_each = one_after_another;
 };

@@ -42,6 +42,7 @@ struct Holding {
 struct TransitionDevice {
   std::string node;
   partition::MigGeometry geometry;
+  std::uint32_t number = 0;  // within its node, for pictures
 };
 
 struct TransitionTask {

@@ -31,7 +31,7 @@ class Staging {
       if (!device.mig) continue;
       number_of_[device.key] = static_cast<std::uint32_t>(keys_.size());
       keys_.push_back(device.key);
-      staged_.task.devices.push_back({device.key.node, *device.mig});
+      staged_.task.devices.push_back({device.key.node, *device.mig, device.key.device});
     }
     number_services();
   }
