@@ -21,25 +21,15 @@
 namespace gpulet::tools {
 namespace {
 
-struct InterferenceOptions {
-  std::string device;
-  std::string partitioning = "mps";
-  std::string models;
+struct InterferenceOptions : MeasureFlags {
   std::string profile;
-  std::string proxy;
-  std::vector<std::string> only;
   std::vector<int> sizes;
   std::vector<std::uint32_t> batches;
   double seconds_per_run = 0.5;
   double minutes = 10;
   profile::FitOptions fit;
   bool keep = false;
-  bool json = false;
 };
-
-int failed(const Status& status) {
-  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
-}
 
 // Those measured now, and with --keep the others that were there.
 void set_pairs(profile::Profile& profile, std::vector<profile::PairSample> measured, bool keep) {
@@ -95,7 +85,7 @@ int run(const InterferenceOptions& options) {
                                         "--sizes`, or choose others"});
   }
   auto device = open_device(named.value(), options.partitioning);
-  if (!device.ok()) return failed(device.status());
+  if (!device.ok()) return measuring_failed(device.status());
   auto measured = measure_pairs({.profile = profile,
                                  .models = std::move(models).value(),
                                  .proxy = proxy.value(),
@@ -104,7 +94,7 @@ int run(const InterferenceOptions& options) {
                                  .budget = from_seconds(60 * options.minutes)},
                                 device.value(), std::cerr);
   device.value().driver.reset();  // with its daemon
-  if (!measured.ok()) return failed(measured.status());
+  if (!measured.ok()) return measuring_failed(measured.status());
   int exit_code = kSucceeded;
   for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
   if (measured.value().pairs.empty()) return kRunFailed;
@@ -127,20 +117,11 @@ void add_profile_interference(CLI::App& profile, Run& chosen) {
   CLI::App* const command = profile.add_subcommand(
       "interference", "measure what models cost each other side by side on one device");
   const auto options = std::make_shared<InterferenceOptions>();
-  command
-      ->add_option("--device", options->device,
-                   "cpu:CORE[,CORE...]: the cores of one device; cuda:NUMBER or cuda:UUID: a GPU")
-      ->required();
-  command
-      ->add_option("--partitioning", options->partitioning,
-                   "of a GPU, as it will serve: mps or green")
-      ->capture_default_str();
-  command->add_option("--models", options->models, "the models file")->required();
+  add_measure_flags(*command, *options);
   command
       ->add_option("--profile", options->profile,
                    "the folder of the device's profile, which gets the pairs and their fit")
       ->required();
-  command->add_option("--only", options->only, "these models of the file")->delimiter(',');
   command->add_option("--sizes", options->sizes, "of those that the profile has (default: all)")
       ->delimiter(',')
       ->check(CLI::Range(1, 99));
@@ -157,8 +138,6 @@ void add_profile_interference(CLI::App& profile, Run& chosen) {
       ->capture_default_str();
   command->add_flag("--keep", options->keep,
                     "keep what the profile says about pairs that are not measured now");
-  command->add_option("--proxy", options->proxy, "the proxy program (default: beside this one)");
-  command->add_flag("--json", options->json, "print one JSON document");
   add_fit_options(*command, options->fit);
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }

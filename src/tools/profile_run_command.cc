@@ -23,23 +23,17 @@
 namespace gpulet::tools {
 namespace {
 
-struct RunOptions {
-  std::string device;
-  std::string partitioning = "mps";
-  std::string models;
+struct RunOptions : MeasureFlags {
   std::string out;
   std::string name;  // empty: the device's
-  std::string proxy;
   std::string ncu;
   std::string kernels;
   std::vector<int> sizes{20, 40, 60, 80, 100};
   std::vector<std::uint32_t> batches{1, 2, 4, 8, 16, 32};
-  std::vector<std::string> only;
   double seconds_per_cell = 1.0;
   double longest_batch_ms = 2000;
   bool keep = false;
   bool no_counters = false;
-  bool json = false;
 };
 
 template <typename T>
@@ -130,20 +124,16 @@ profile::Provenance provenance_of(const RunOptions& options, const MeasuredDevic
   return provenance;
 }
 
-int failed(const Status& status) {
-  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
-}
-
 int run(const RunOptions& options) {
   const auto named = parse_device(options.device);
   if (!named.ok()) return bad_input(named.status());
   const auto run_options = make_run_options(options);
   if (!run_options.ok()) return bad_input(run_options.status());
   auto device = open_device(named.value(), options.partitioning);
-  if (!device.ok()) return failed(device.status());
+  if (!device.ok()) return measuring_failed(device.status());
   auto measured = measure(run_options.value(), device.value(), std::cerr);
   device.value().driver.reset();  // with its daemon
-  if (!measured.ok()) return failed(measured.status());
+  if (!measured.ok()) return measuring_failed(measured.status());
   profile::Profile profile;
   profile.name = options.name.empty() ? device.value().name : options.name;
   profile.provenance = provenance_of(options, device.value(), measured.value());
@@ -169,15 +159,7 @@ void add_profile_run(CLI::App& profile, Run& chosen) {
   CLI::App* const command = profile.add_subcommand(
       "run", "measure models on a device of this machine, in gpulets of several sizes");
   const auto options = std::make_shared<RunOptions>();
-  command
-      ->add_option("--device", options->device,
-                   "cpu:CORE[,CORE...]: the cores of one device; cuda:NUMBER or cuda:UUID: a GPU")
-      ->required();
-  command
-      ->add_option("--partitioning", options->partitioning,
-                   "of a GPU, as it will serve: mps or green")
-      ->capture_default_str();
-  command->add_option("--models", options->models, "the models file")->required();
+  add_measure_flags(*command, *options);
   command->add_option("--out", options->out, "the folder of profiles to write it to")->required();
   command->add_option("--name", options->name,
                       "the profile's name: the device type (default: cpu-core, or after the GPU)");
@@ -189,7 +171,6 @@ void add_profile_run(CLI::App& profile, Run& chosen) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command->add_option("--only", options->only, "measure these models of the file")->delimiter(',');
   command->add_flag("--keep", options->keep,
                     "keep what the profile says about models that are not measured now");
   command->add_option("--seconds-per-cell", options->seconds_per_cell, "measured time per cell")
@@ -200,7 +181,6 @@ void add_profile_run(CLI::App& profile, Run& chosen) {
                    "let a size's batches grow until one takes longer")
       ->check(CLI::Range(0.001, 60000.0))
       ->capture_default_str();
-  command->add_option("--proxy", options->proxy, "the proxy program (default: beside this one)");
   command->add_option("--ncu", options->ncu,
                       "Nsight Compute's program, which reads a GPU's counters (default: in PATH)");
   command->add_option(
@@ -208,7 +188,6 @@ void add_profile_run(CLI::App& profile, Run& chosen) {
       "the program whose kernels it looks at (default: gpulet-kernels beside this)");
   command->add_flag("--no-counters", options->no_counters,
                     "do not measure how busy a GPU's L2 cache and memory are");
-  command->add_flag("--json", options->json, "print one JSON document");
   command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 

@@ -1,5 +1,8 @@
 #include "tools/profile_support.h"
 
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
 #include <chrono>
 #include <ctime>
 #include <iomanip>
@@ -22,6 +25,24 @@ std::size_t count_cells(const profile::Profile& profile) {
 }
 
 }  // namespace
+
+void add_measure_flags(CLI::App& command, MeasureFlags& flags) {
+  command
+      .add_option("--device", flags.device,
+                  "cpu:CORE[,CORE...]: the cores of one device; cuda:NUMBER or cuda:UUID: a GPU")
+      ->required();
+  command
+      .add_option("--partitioning", flags.partitioning, "of a GPU, as it will serve: mps or green")
+      ->capture_default_str();
+  command.add_option("--models", flags.models, "the models file")->required();
+  command.add_option("--only", flags.only, "measure these models of the file")->delimiter(',');
+  command.add_option("--proxy", flags.proxy, "the proxy program (default: beside this one)");
+  command.add_flag("--json", flags.json, "print one JSON document");
+}
+
+int measuring_failed(const Status& status) {
+  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
+}
 
 Result<std::vector<config::ModelConfig>> choose_models(const std::string& models_file,
                                                        const std::vector<std::string>& only) {

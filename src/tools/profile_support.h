@@ -16,6 +16,20 @@ namespace gpulet::tools {
 void add_profile_run(CLI::App& profile, Run& chosen);
 void add_profile_interference(CLI::App& profile, Run& chosen);
 
+// What is measured, and on what.
+struct MeasureFlags {
+  std::string device;
+  std::string partitioning = "mps";
+  std::string models;
+  std::string proxy;
+  std::vector<std::string> only;
+  bool json = false;
+};
+void add_measure_flags(CLI::App& command, MeasureFlags& flags);
+
+// The exit code of a measurement that failed: bad input where that is why.
+[[nodiscard]] int measuring_failed(const Status& status);
+
 // Those named by `only`, or all, in the order of the file; their files must be there.
 [[nodiscard]] Result<std::vector<config::ModelConfig>> choose_models(
     const std::string& models_file, const std::vector<std::string>& only);

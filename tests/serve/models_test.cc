@@ -281,7 +281,9 @@ RC_GTEST_PROP(ModelsProperty, EveryRequestIsAnsweredOnce, ()) {
   for (const std::string& name : names) world.set_load_failure(name, {});
   world.change_models_at(world.now(), {version("a", "last"), version("b", "last", 200, 5)},
                          {"a", "b"});
-  world.run_until(world.now() + seconds(3));
+  // Until they have taken over, also from a process that is being restarted: what waits for a
+  // version with other tensors is sent away.
+  world.run_until(world.now() + seconds(15));
   world.request_at(world.now(), "a", tag++, seconds(8));
   world.request_at(world.now(), "b", tag++, seconds(8));
   world.run_until(world.now() + seconds(15));

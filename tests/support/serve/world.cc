@@ -74,31 +74,26 @@ ModelInfo World::model(const std::string& name) const {
 }
 
 void World::add_backend(const std::string& node, std::uint32_t devices, double memory_mb) {
-  std::vector<schedule::Device> offered;
-  for (std::uint32_t i = 0; i < devices; ++i) {
-    schedule::Device& device = offered.emplace_back();
-    device.key = {node, i};
-    device.type = "card";
-    device.partitioning = "simulated";
-    device.memory_mb = memory_mb;
-    for (const int percent : {20, 40, 50, 60, 80, 100}) device.sizes.push_back(Share{percent});
-  }
-  world_.add_node(node, offered);
+  schedule::Device like;
+  like.memory_mb = memory_mb;
+  for (const int percent : {20, 40, 50, 60, 80, 100}) like.sizes.push_back(Share{percent});
+  add_devices(node, devices, like);
 }
 
 void World::add_mig_backend(const std::string& node, std::uint32_t devices) {
-  const partition::MigGeometry geometry = partition::MigGeometry::of("a100-80").value();
-  std::vector<schedule::Device> offered;
-  for (std::uint32_t i = 0; i < devices; ++i) {
-    schedule::Device& device = offered.emplace_back();
-    device.key = {node, i};
-    device.type = "card";
-    device.partitioning = "simulated";
-    device.mig = geometry;
-    device.max_partitions = geometry.compute_slices();
-    for (const partition::MigProfile& profile : geometry.profiles())
-      device.sizes.push_back(geometry.share_of(profile.slices));
-  }
+  schedule::Device like;
+  like.mig = partition::MigGeometry::of("a100-80").value();
+  like.max_partitions = like.mig->compute_slices();
+  for (const partition::MigProfile& profile : like.mig->profiles())
+    like.sizes.push_back(like.mig->share_of(profile.slices));
+  add_devices(node, devices, like);
+}
+
+void World::add_devices(const std::string& node, std::uint32_t devices, schedule::Device like) {
+  like.type = "card";
+  like.partitioning = "simulated";
+  std::vector<schedule::Device> offered(devices, like);
+  for (std::uint32_t i = 0; i < devices; ++i) offered[i].key = {node, i};
   world_.add_node(node, offered);
 }
 

@@ -76,6 +76,8 @@ class World {
     void plan_in_force(const schedule::Plan& plan, Time now) override;
   };
 
+  void add_devices(const std::string& node, std::uint32_t devices, schedule::Device like);
+
   std::unique_ptr<schedule::Policy> policy_;
   simulate::Knowledge knowledge_;
   Clients clients_;
