@@ -226,7 +226,8 @@ def draw_day_night(results, rows):
         plots[1].step(*zip(*known), where="post", color=colour, label={"gpulets": "instances"}.get(name, name))
     plots[1].set_ylim(0, None)
     plots[1].legend(loc="lower right", fontsize=8)
-    plots[2].bar(times, [int(row["missed"]) for row in rows], width=1, color="#d95f0e")
+    missed = [(time, int(row["missed"])) for time, row in zip(times, rows) if int(row["missed"])]
+    plots[2].bar([time for time, _ in missed], [count for _, count in missed], width=1, color="#d95f0e")
     plots[2].set_ylabel("late or dropped")
     plots[2].set_xlabel("time, s")
     pictures.save(drawing, results.plot("mig_day_night"))
