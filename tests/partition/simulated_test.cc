@@ -9,11 +9,11 @@
 namespace gpulet::partition {
 namespace {
 
-MigGeometry geometry(std::string_view name) { return MigGeometry::of(name).value(); }
+MigGeometry geometry_of(std::string_view name) { return MigGeometry::of(name).value(); }
 
 Claim claim(std::uint64_t gpulet, MigInstance instance, std::string_view of = "a100-80") {
   return {
-      .gpulet = {gpulet}, .share = geometry(of).share_of(instance.slices), .instance = instance};
+      .gpulet = {gpulet}, .share = geometry_of(of).share_of(instance.slices), .instance = instance};
 }
 
 TEST(SimulatedDriver, GrantsAShareOnceAndNoInstanceWhereThereAreNone) {
@@ -25,7 +25,7 @@ TEST(SimulatedDriver, GrantsAShareOnceAndNoInstanceWhereThereAreNone) {
 }
 
 TEST(SimulatedDriver, RefusesInstancesThatTheDeviceDoesNotHave) {
-  const auto driver = make_simulated_driver(SimulatedInstances{geometry("a100-80")});
+  const auto driver = make_simulated_driver(SimulatedInstances{geometry_of("a100-80")});
   EXPECT_EQ(driver->grant({{1}, {42}}).status().message(),
             "a device of the geometry a100-80 has gpulets in instances only; name one");
   Claim none = claim(1, {3, 0});
@@ -42,7 +42,7 @@ TEST(SimulatedDriver, RefusesInstancesThatTheDeviceDoesNotHave) {
 }
 
 TEST(SimulatedDriver, AnInstanceIsThereUntilItsLastGpuletHasGone) {
-  const auto driver = make_simulated_driver(SimulatedInstances{geometry("a100-80"), 2});
+  const auto driver = make_simulated_driver(SimulatedInstances{geometry_of("a100-80"), 2});
   ASSERT_TRUE(driver->grant(claim(1, {4, 0})).ok());
   ASSERT_TRUE(driver->grant(claim(2, {4, 0})).ok());
   ASSERT_TRUE(driver->grant(claim(3, {3, 4})).ok());
@@ -59,13 +59,13 @@ TEST(SimulatedDriver, AnInstanceIsThereUntilItsLastGpuletHasGone) {
   EXPECT_TRUE(remade().ok()) << "the 3g beside it goes on";
 
   const auto strict =
-      make_simulated_driver(SimulatedInstances{geometry("a100-80").without_3g_beside_4g()});
+      make_simulated_driver(SimulatedInstances{geometry_of("a100-80").without_3g_beside_4g()});
   ASSERT_TRUE(strict->grant(claim(1, {4, 0})).ok());
   EXPECT_EQ(strict->grant(claim(2, {3, 4})).status().code(), StatusCode::unavailable);
 }
 
 RC_GTEST_PROP(SimulatedDriver, what_it_grants_is_always_a_legal_layout, ()) {
-  const MigGeometry device = geometry(*rc::gen::elementOf(MigGeometry::names()));
+  const MigGeometry device = geometry_of(*rc::gen::elementOf(MigGeometry::names()));
   const auto driver = make_simulated_driver(SimulatedInstances{device});
   std::map<std::uint64_t, MigInstance> there;
   for (std::uint64_t id = 1; id <= 20; ++id) {

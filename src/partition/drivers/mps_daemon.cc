@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kPipeVariable = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr const char* kLogVariable = "CUDA_MPS_LOG_DIRECTORY";
-constexpr const char* kDeviceVariable = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kVisibleDevicesVariable = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kPidFile = "nvidia-cuda-mps-control.pid";
 // The name of a socket has 107 bytes, and the daemon adds up to 20 of its own.
 constexpr std::size_t kLongestPipeDirectory = 86;
@@ -84,8 +84,9 @@ class MpsDaemon::Impl {
   [[nodiscard]] bool adopted() const { return !started_; }
   [[nodiscard]] bool running() const;
   [[nodiscard]] std::map<std::string, std::string> environment() const {
-    return {
-        {kPipeVariable, pipes_.string()}, {kLogVariable, logs_.string()}, {kDeviceVariable, uuid_}};
+    return {{kPipeVariable, pipes_.string()},
+            {kLogVariable, logs_.string()},
+            {kVisibleDevicesVariable, uuid_}};
   }
 
   [[nodiscard]] Result<std::string> ask(const std::string& command) const;
