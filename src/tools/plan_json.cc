@@ -16,7 +16,7 @@ using config::JsonCursor;
 
 constexpr std::uint32_t kMost = 1'000'000;  // of any number of devices, slices or requests
 
-Json to_json(const schedule::PlannedGpulet& gpulet) {
+Json gpulet_json(const schedule::PlannedGpulet& gpulet) {
   Json assignments = Json::array();
   for (const schedule::Assignment& one : gpulet.assignments) {
     assignments.push_back({{"model", one.model},
@@ -78,7 +78,7 @@ schedule::PlannedGpulet read_gpulet(const JsonCursor& cursor) {
 
 Json to_json(const schedule::Plan& plan, double plan_time_us) {
   Json gpulets = Json::array();
-  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) gpulets.push_back(to_json(gpulet));
+  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) gpulets.push_back(gpulet_json(gpulet));
   Json unserved = Json::array();
   for (const schedule::Unserved& one : plan.unserved)
     unserved.push_back({{"model", one.model}, {"rate", one.rate}});
