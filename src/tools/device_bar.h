@@ -17,10 +17,10 @@ struct DeviceShare {
     std::string details;  // shown where there is room
   };
   int percent = 0;
-  std::string instance{};  // of MIG, as "3g@4"; empty: none
-  std::string state;       // of the gpulet, as in docs/status.md; others than "ready" are shown
-  std::string status;      // why, in words; may be empty
+  std::string state;   // of the gpulet, as in docs/status.md; others than "ready" are shown
+  std::string status;  // why, in words; may be empty
   std::vector<Model> models;
+  std::string instance{};  // of MIG, as "3g@4"; empty: none
 };
 
 // Lines, each ending with a newline: the bar, then one line for each share whose label did not fit
