@@ -155,7 +155,7 @@ Worked generated(std::uint64_t seed, std::uint32_t size) {
 Worked any_input() {
   const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
   const auto size = *rc::gen::inRange<std::uint32_t>(1, 16);
-  const bool mig = *rc::gen::arbitrary<bool>();
+  const bool mig = *rc::gen::inRange(0, 4) == 0;
   RC_LOG() << "generated(" << seed << ", " << size << ")" << (mig ? ", some by MIG" : "");
   Worked worked = generated(seed, size);
   if (mig) divide_some_by_mig(worked, seed);
