@@ -24,6 +24,7 @@ TABLE = [
     ("partition/drivers",),
     ("mig",),
     ("schedule",),
+    ("learn",),
     ("batching",),
     ("observe",),
     ("observe/sinks",),
@@ -38,13 +39,14 @@ TABLE = [
     ("net/grpc",),
     ("simulate",),
     ("load",),
+    ("train",),
     ("frontend", "backend", "proxy"),
     ("tools",),
 ]
 RANK = {room: rank for rank, row in enumerate(TABLE) for room in row}
 
 # Decisions: events and times in, values out.
-PURE = {"core", "config", "profile", "partition", "mig", "schedule", "batching", "serve", "simulate"}
+PURE = {"core", "config", "profile", "partition", "mig", "schedule", "learn", "batching", "serve", "simulate"}
 # config and profile read and write files, and touch nothing else of the world.
 FILE_ROOMS = {"config", "profile"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")
@@ -59,7 +61,7 @@ LOG_ROOMS = {"observe/sinks", "frontend", "backend", "proxy", "tools"}
 # (library, pattern of its headers, rooms that may include it, which of their files may)
 ANY, NO_PUBLIC, ONLY_CC = "any file", "not in include/", "only .cc"
 HEAVY = [
-    ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch"}, ANY),
+    ("LibTorch", re.compile(r"(torch|ATen|c10|caffe2)/"), {"executor/torch", "train"}, NO_PUBLIC),
     ("Asio and Beast", re.compile(r"boost/(asio|beast)[/.]|gpulet/net/asio\.h$"), ASIO_ROOMS, ANY),
     ("protobuf", re.compile(r"google/protobuf/|.*\.pb\.h$"), {"net/codec", "net/grpc"}, NO_PUBLIC),
     ("gRPC", re.compile(r"grpc(pp)?/"), {"net/grpc"}, NO_PUBLIC),
@@ -190,7 +192,7 @@ SELF_TESTS = [
     ("unknown quoted include", {"src/core/b.cc": '#include "nowhere.h"\n'}, "no such file"),
     ("unknown room", {"src/misc/b.cc": "\n"}, "belongs to no room"),
     ("include of an unknown room", {"src/tools/b.cc": '#include "gpulet/misc/a.h"\n'}, "belongs to no room"),
-    ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch"),
+    ("torch outside", {"src/proxy/b.cc": "#include <torch/script.h>\n"}, "LibTorch is for executor/torch, train"),
     ("asio in a pure room", {"src/serve/b.cc": "#include <boost/asio/post.hpp>\n"}, "Asio and Beast is for"),
     ("asio by the back door", {"src/executor/b.cc": '#include "gpulet/net/asio.h"\n'}, "Asio and Beast is for"),
     ("protobuf outside the codec", {"src/net/b.cc": '#include "gpulet.pb.h"\n'}, "protobuf is for net/codec"),

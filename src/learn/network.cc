@@ -1,0 +1,93 @@
+#include "gpulet/learn/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+namespace gpulet::learn {
+namespace {
+
+bool all_finite(const std::vector<float>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); });
+}
+
+Status check_layer(const Layer& layer) {
+  const auto bad = [](const std::string& what) { return Status(StatusCode::invalid, what); };
+  for (const auto& [width, what] :
+       {std::pair(layer.inputs, "inputs"), std::pair(layer.outputs, "outputs")}) {
+    if (width == 0 || width > Network::kMostWidth) {
+      return bad(std::string(what) + " must be 1 to " + std::to_string(Network::kMostWidth) +
+                 "; there are " + std::to_string(width));
+    }
+  }
+  if (layer.weights.size() != layer.inputs * layer.outputs) {
+    return bad(std::to_string(layer.weights.size()) + " weights where " +
+               std::to_string(layer.outputs) + " x " + std::to_string(layer.inputs) +
+               " are needed");
+  }
+  if (layer.biases.size() != layer.outputs) {
+    return bad(std::to_string(layer.biases.size()) + " biases for " +
+               std::to_string(layer.outputs) + " outputs");
+  }
+  if (!all_finite(layer.weights) || !all_finite(layer.biases))
+    return bad("a weight or bias is not finite; train it again");
+  return {};
+}
+
+// Adds to each output what one input gives it.
+void add_scaled(float factor, const float* __restrict column, float* __restrict out,
+                std::size_t count) {
+  for (std::size_t at = 0; at < count; ++at) out[at] += factor * column[at];
+}
+
+}  // namespace
+
+Result<Network> Network::create(std::vector<Layer> layers) {
+  if (layers.empty() || layers.size() > kMostLayers) {
+    return Status(StatusCode::invalid, "a network has 1 to " + std::to_string(kMostLayers) +
+                                           " layers; there are " + std::to_string(layers.size()));
+  }
+  for (std::size_t at = 0; at < layers.size(); ++at) {
+    const std::string where = "layer " + std::to_string(at + 1);
+    if (Status status = check_layer(layers[at]); !status.ok()) return status.within(where);
+    if (at > 0 && layers[at].inputs != layers[at - 1].outputs) {
+      return Status(StatusCode::invalid, where + ": takes " + std::to_string(layers[at].inputs) +
+                                             " inputs where the layer before gives " +
+                                             std::to_string(layers[at - 1].outputs));
+    }
+  }
+  return Network(std::move(layers));
+}
+
+Network::Network(std::vector<Layer> layers) : layers_(std::move(layers)) {
+  columns_.reserve(layers_.size());
+  for (const Layer& layer : layers_) {
+    std::vector<float>& columns = columns_.emplace_back(layer.weights.size());
+    for (std::size_t out = 0; out < layer.outputs; ++out) {
+      for (std::size_t in = 0; in < layer.inputs; ++in)
+        columns[in * layer.outputs + out] = layer.weights[out * layer.inputs + in];
+    }
+  }
+}
+
+void Network::forward(std::span<const float> in, std::span<float> out, Scratch& scratch) const {
+  std::span<const float> given = in;
+  for (std::size_t at = 0; at < layers_.size(); ++at) {
+    const Layer& layer = layers_[at];
+    scratch.to.assign(layer.biases.begin(), layer.biases.end());
+    for (std::size_t input = 0; input < layer.inputs; ++input) {
+      // ReLU makes about half of them nothing.
+      if (given[input] == 0) continue;
+      add_scaled(given[input], columns_[at].data() + input * layer.outputs, scratch.to.data(),
+                 layer.outputs);
+    }
+    if (at + 1 == layers_.size()) break;
+    for (float& value : scratch.to) value = std::max(value, 0.0F);
+    std::swap(scratch.from, scratch.to);
+    given = scratch.from;
+  }
+  std::copy(scratch.to.begin(), scratch.to.end(), out.begin());
+}
+
+}  // namespace gpulet::learn
