@@ -1,17 +1,20 @@
 // How long a plan takes: five models on four devices, and growth to a thousand models on four
-// thousand devices. Latencies are generated; the shape is that of real ones (flat for small
-// batches, proportional to the batch beyond, less than proportional to the share).
+// thousand devices; and the batch search alone, for a placement that is given. Latencies are
+// generated; the shape is that of real ones (flat for small batches, proportional to the batch
+// beyond, less than proportional to the share).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/support/generated_table.h"
 #include "gpulet/core/random.h"
 #include "gpulet/profile/interference.h"
+#include "gpulet/schedule/batch_search.h"
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/policy.h"
 
@@ -90,9 +93,68 @@ void plan(benchmark::State& state, std::string_view policy, const Load& load) {
   state.counters["unserved"] = static_cast<double>(result.unserved.size());
 }
 
+// Every model in half of a device, two on each.
+std::vector<ModelPlace> in_halves(const PlanInput& input) {
+  std::vector<ModelPlace> places;
+  for (std::uint32_t model = 0; model < input.demands.size(); ++model)
+    places.push_back({model, model / 2, Share{50}});
+  return places;
+}
+
+// What of a decision is made anew for every one.
+enum class Anew : std::uint8_t { the_search, with_its_input, the_plan_in_force };
+
+void search_batches(benchmark::State& state, Anew anew, bool interference) {
+  const auto generated = generated_case(state.range(0), state.range(1), 300);
+  Random random(11);
+  if (interference) add_interference(*generated, random);
+  PlanInput& input = generated->input;
+  const std::vector<ModelPlace> places = in_halves(input);
+  BatchSearch search(input);
+  const Plan plan = search.decide(places);
+  if (!check(plan, input).empty()) state.SkipWithError("the plan breaks the rules");
+  if (!plan.schedulable()) state.SkipWithError("the placement is too small");
+  input.current = anew == Anew::the_plan_in_force ? &plan : nullptr;
+  while (state.KeepRunning()) {
+    switch (anew) {
+      case Anew::the_search:
+        benchmark::DoNotOptimize(search.decide(places));
+        break;
+      case Anew::with_its_input:
+        benchmark::DoNotOptimize(BatchSearch(input).decide(places));
+        break;
+      case Anew::the_plan_in_force:
+        benchmark::DoNotOptimize(keep_placement(input));
+        break;
+    }
+  }
+}
+
+void register_batch_search() {
+  const std::vector<std::pair<std::string, Anew>> kinds{{"decide", Anew::the_search},
+                                                        {"from_input", Anew::with_its_input},
+                                                        {"keep", Anew::the_plan_in_force}};
+  for (const auto& [kind, anew] : kinds) {
+    for (const bool interference : {false, true}) {
+      const std::string name =
+          "batch_search/" + kind + (interference ? "/with_interference" : "/alone");
+      benchmark::RegisterBenchmark(name.c_str(),
+                                   [anew = anew, interference](benchmark::State& state) {
+                                     search_batches(state, anew, interference);
+                                   })
+          ->ArgNames({"models", "devices"})
+          ->Args({6, 4})
+          ->Args({8, 4})
+          ->Args({80, 40})
+          ->Unit(benchmark::kMicrosecond);
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  register_batch_search();
   for (const std::string_view policy : policy_names()) {
     if (policy.starts_with("mig-")) continue;  // they need devices of their own kind
     const std::vector<Load> loads{

@@ -324,15 +324,18 @@ std::optional<Draft> elastic_from_current(Problem& problem) {
   return std::nullopt;
 }
 
-Plan ElasticPartitioning::plan(const PlanInput& input) const {
-  Problem problem(input);
-  if (input.current != nullptr) {
-    if (const std::optional<Draft> stayed = elastic_from_current(problem))
-      return finish(name(), *stayed);
+Draft elastic_draft(Problem& problem) {
+  if (problem.input().current != nullptr) {
+    if (std::optional<Draft> stayed = elastic_from_current(problem)) return *std::move(stayed);
   }
   Draft draft = elastic_partitioning(problem);
   draft.use_spare_share();
-  return finish(name(), draft);
+  return draft;
+}
+
+Plan ElasticPartitioning::plan(const PlanInput& input) const {
+  Problem problem(input);
+  return finish(name(), elastic_draft(problem));
 }
 
 }  // namespace gpulet::schedule

@@ -11,6 +11,10 @@ namespace gpulet::schedule {
 // The best draft of all attempts that elastic makes.
 [[nodiscard]] Draft elastic_partitioning(Problem& problem);
 
+// What elastic plans from: the plan in force, changed where it must be, or else the best draft with
+// its devices' spare share in use.
+[[nodiscard]] Draft elastic_draft(Problem& problem);
+
 class ElasticPartitioning final : public Policy {
  public:
   [[nodiscard]] std::string_view name() const override { return "elastic"; }

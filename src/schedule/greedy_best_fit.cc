@@ -33,7 +33,7 @@ class Fitting {
       : problem_(problem), draft_(problem), wanted_(problem.classes().size()) {}
 
   Draft run() {
-    for (const std::size_t model : models_by_share()) {
+    for (const std::size_t model : models_by_share(problem_)) {
       while (draft_.left(model) > 0 && place(model)) {
       }
       if (draft_.left(model) <= 0) continue;
@@ -43,44 +43,8 @@ class Fitting {
   }
 
  private:
-  // The sizes for what is left of the model.
-  void find_sizes(std::size_t model) {
-    for (std::size_t index = 0; index < wanted_.size(); ++index) {
-      wanted_[index] = required_size(problem_, model, index, draft_.left(model));
-      const std::uint32_t best = problem_.on_class(model, index).best_size;
-      if (!wanted_[index] && problem_.row(model, index, best).most_rate > 0) wanted_[index] = best;
-    }
-  }
-
-  // Percent of devices that the model needs, on the class where it needs least.
-  [[nodiscard]] double share_needed(std::size_t model) {
-    find_sizes(model);
-    double least = 0;
-    for (std::size_t index = 0; index < wanted_.size(); ++index) {
-      if (!wanted_[index]) continue;
-      const Row& row = problem_.row(model, index, *wanted_[index]);
-      const double gpulets = std::max(1.0, draft_.left(model) / row.most_rate);
-      const double share = gpulets * problem_.classes()[index].sizes[*wanted_[index]];
-      if (least == 0 || share < least) least = share;
-    }
-    return least;
-  }
-
-  [[nodiscard]] std::vector<std::size_t> models_by_share() {
-    std::vector<std::pair<double, std::size_t>> shares;
-    shares.reserve(problem_.models().size());
-    for (std::size_t model = 0; model < problem_.models().size(); ++model) {
-      shares.emplace_back(-share_needed(model), model);
-    }
-    std::sort(shares.begin(), shares.end());
-    std::vector<std::size_t> order;
-    order.reserve(shares.size());
-    for (const auto& [share, model] : shares) order.push_back(model);
-    return order;
-  }
-
   bool place(std::size_t model) {
-    find_sizes(model);
+    least_sizes(problem_, model, draft_.left(model), &wanted_);
     std::optional<Spot> spot = best_remaining(model);
     if (!spot) spot = best_unopened(draft_, model, wanted_);
     if (!spot) return false;

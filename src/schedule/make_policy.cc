@@ -4,11 +4,13 @@
 #include "gpulet/schedule/policy.h"
 #include "schedule/cover/cover.h"
 #include "schedule/elastic.h"
+#include "schedule/elastic_batch_search.h"
 #include "schedule/elastic_preprint.h"
 #include "schedule/greedy_best_fit.h"
 #include "schedule/guided_self_tuning.h"
 #include "schedule/headroom.h"
 #include "schedule/ideal.h"
+#include "schedule/igniter.h"
 #include "schedule/mig/mig_policy.h"
 #include "schedule/sbp.h"
 #include "schedule/sbp_split.h"
@@ -29,10 +31,12 @@ std::unique_ptr<Policy> make() {
 // By name.
 constexpr std::array kMakers{Maker{"cover", make<CoverPolicy>},
                              Maker{"elastic", make<ElasticPartitioning>},
+                             Maker{"elastic-batch-search", make<ElasticBatchSearch>},
                              Maker{"elastic-preprint", make<ElasticPreprint>},
                              Maker{"greedy-best-fit", make<GreedyBestFit>},
                              Maker{"guided-self-tuning", make<GuidedSelfTuning>},
                              Maker{"ideal", make<Ideal>},
+                             Maker{"igniter", make<Igniter>},
                              Maker{"mig-7x1", make<MigSmall>},
                              Maker{"mig-greedy", make<MigGreedy>},
                              Maker{"mig-mix", make<MigMix>},

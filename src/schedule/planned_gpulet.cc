@@ -26,6 +26,21 @@ bool says_the_same(const PlannedGpulet& a, const PlannedGpulet& b) {
 
 }  // namespace
 
+Assignment assignment_of(const Problem& problem, std::size_t device_class, std::size_t size,
+                         const Turn& turn, std::uint32_t batch) {
+  Assignment assignment;
+  assignment.model = problem.models()[turn.model]->name;
+  assignment.rate = turn.rate / turn.row->processes;
+  assignment.batch = batch;
+  const profile::LatencyTable& table = problem.on_class(turn.model, device_class).profile->latency;
+  if (turn.row->slowdown != nullptr) assignment.slowdown = turn.row->slowdown[batch - 1];
+  const Share share{problem.classes()[device_class].sizes[size]};
+  assignment.latency_ms =
+      table.latency_ms(batch, share).value() * assignment.slowdown * problem.input().options.margin;
+  assignment.slo_ms = turn.slo_ms;
+  return assignment;
+}
+
 PlannedGpulet planned_gpulet(const Problem& problem, std::size_t device_class, std::size_t size,
                              std::span<const Turn> turns, const Device& device) {
   const std::optional<Cycle> cycle = tight_cycle(turns);
@@ -36,17 +51,8 @@ PlannedGpulet planned_gpulet(const Problem& problem, std::size_t device_class, s
   result.duty_cycle_ms = cycle->duty_cycle_ms;
   result.assignments.reserve(turns.size());
   for (const Turn& turn : turns) {
-    Assignment& assignment = result.assignments.emplace_back();
-    assignment.model = problem.models()[turn.model]->name;
-    assignment.rate = turn.rate / turn.row->processes;
-    assignment.batch = batch_of_round(turn, cycle->duty_cycle_ms, cycle->deviations);
-    const profile::LatencyTable& table =
-        problem.on_class(turn.model, device_class).profile->latency;
-    if (turn.row->slowdown != nullptr)
-      assignment.slowdown = turn.row->slowdown[assignment.batch - 1];
-    assignment.latency_ms = table.latency_ms(assignment.batch, result.size).value() *
-                            assignment.slowdown * problem.input().options.margin;
-    assignment.slo_ms = turn.slo_ms;
+    const std::uint32_t batch = batch_of_round(turn, cycle->duty_cycle_ms, cycle->deviations);
+    result.assignments.push_back(assignment_of(problem, device_class, size, turn, batch));
   }
   std::sort(result.assignments.begin(), result.assignments.end(),
             [](const Assignment& a, const Assignment& b) { return a.model < b.model; });

@@ -12,6 +12,11 @@
 
 namespace gpulet::schedule {
 
+// What a gpulet of that size (an index in the class's sizes) does for one model in batches up to
+// that one, of those processes that are alike.
+[[nodiscard]] Assignment assignment_of(const Problem& problem, std::size_t device_class,
+                                       std::size_t size, const Turn& turn, std::uint32_t batch);
+
 // `size` is an index in the class's sizes. Of a gpulet of several processes, one of them: all are
 // alike. REQUIRES: the turns have a duty cycle.
 [[nodiscard]] PlannedGpulet planned_gpulet(const Problem& problem, std::size_t device_class,

@@ -35,6 +35,16 @@ std::optional<std::uint32_t> required_size(const Problem& problem, std::size_t m
   return std::nullopt;
 }
 
+void least_sizes(const Problem& problem, std::size_t model, double rate, WantedSizes* sizes) {
+  sizes->resize(problem.classes().size());
+  for (std::size_t index = 0; index < sizes->size(); ++index) {
+    std::optional<std::uint32_t>& size = (*sizes)[index];
+    size = required_size(problem, model, index, rate);
+    const std::uint32_t best = problem.on_class(model, index).best_size;
+    if (!size && problem.row(model, index, best).most_rate > 0) size = best;
+  }
+}
+
 BestFitWalk::BestFitWalk(const Draft& draft, std::span<const std::optional<std::uint32_t>> wanted,
                          Scratch* scratch)
     : left_(scratch) {
@@ -149,6 +159,34 @@ std::vector<std::size_t> models_by(std::vector<std::pair<double, std::size_t>> a
   models.reserve(amounts.size());
   for (const auto& [amount, model] : amounts) models.push_back(model);
   return models;
+}
+
+namespace {
+
+// Percent of devices, on the class where the model needs least.
+double share_needed(const Problem& problem, std::size_t model, WantedSizes* scratch) {
+  const double rate = problem.models()[model]->rate;
+  least_sizes(problem, model, rate, scratch);
+  double least = 0;
+  for (std::size_t index = 0; index < scratch->size(); ++index) {
+    const std::optional<std::uint32_t>& size = (*scratch)[index];
+    if (!size) continue;
+    const double gpulets = std::max(1.0, rate / problem.row(model, index, *size).most_rate);
+    const double share = gpulets * problem.classes()[index].sizes[*size];
+    if (least == 0 || share < least) least = share;
+  }
+  return least;
+}
+
+}  // namespace
+
+std::vector<std::size_t> models_by_share(const Problem& problem) {
+  WantedSizes scratch;
+  std::vector<std::pair<double, std::size_t>> shares;
+  shares.reserve(problem.models().size());
+  for (std::size_t model = 0; model < problem.models().size(); ++model)
+    shares.emplace_back(-share_needed(problem, model, &scratch), model);
+  return models_by(std::move(shares));
 }
 
 double rate_of(const ModelDemand& demand) { return demand.rate; }

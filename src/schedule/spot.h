@@ -33,6 +33,10 @@ using WantedSizes = std::vector<std::optional<std::uint32_t>>;
 [[nodiscard]] std::optional<std::uint32_t> required_size(const Problem& problem, std::size_t model,
                                                          std::size_t device_class, double rate);
 
+// Beside the problem's classes: the smallest size that serves `rate`, or else the one that serves
+// the most.
+void least_sizes(const Problem& problem, std::size_t model, double rate, WantedSizes* sizes);
+
 // Open devices with at least the wanted share left, the least share first, then in the order in
 // which they were opened. Nothing may be changed on the draft during the walk.
 class BestFitWalk {
@@ -85,6 +89,10 @@ enum class Order { lightest_first, heaviest_first };
 // Models by rising amount, each given with its index; of equals the first by name.
 [[nodiscard]] std::vector<std::size_t> models_by(
     std::vector<std::pair<double, std::size_t>> amounts);
+
+// Indices of all models, those first that need the most share of devices for their rate; ties by
+// name.
+[[nodiscard]] std::vector<std::size_t> models_by_share(const Problem& problem);
 
 // For models_by.
 [[nodiscard]] double rate_of(const ModelDemand& demand);

@@ -1,0 +1,231 @@
+// InSS' batch decision: equation 2, algorithm 1, and both for a placement, given or in force.
+#include "gpulet/schedule/batch_search.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "gpulet/schedule/check.h"
+#include "tests/schedule/generated.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::policy;
+using testing::violations;
+using testing::Worked;
+
+TEST(TaskLatency, IsThatOfTheBatchesAheadWhereOneIsFull) {
+  EXPECT_DOUBLE_EQ(task_latency_ms({.queued = 8, .batch = 8, .remaining_ms = 3, .execution_ms = 5}),
+                   8);
+  EXPECT_DOUBLE_EQ(task_latency_ms({.queued = 9, .batch = 8, .remaining_ms = 3, .execution_ms = 5}),
+                   13);
+}
+
+TEST(TaskLatency, WaitsForTheRestOfTheBatchOrForTheOneThatRuns) {
+  // Six more at 1000 a second.
+  EXPECT_DOUBLE_EQ(task_latency_ms({2, 8, 1000, 3, 5}), 11);
+  EXPECT_DOUBLE_EQ(task_latency_ms({2, 8, 1000, 9, 5}), 14);
+}
+
+TEST(TaskLatency, IsInfiniteWhereNobodyElseComes) {
+  EXPECT_TRUE(std::isinf(task_latency_ms({2, 8, 0, 3, 5})));
+}
+
+RC_GTEST_PROP(SearchBatch, FindsTheLargestOfAll, ()) {
+  const auto most = *rc::gen::inRange<std::uint32_t>(0, 40);
+  const auto fitting = *rc::gen::inRange<std::uint32_t>(0, 45);
+  const auto kept = *rc::gen::container<std::vector<bool>>(40, rc::gen::arbitrary<bool>());
+  std::optional<std::uint32_t> largest;
+  for (std::uint32_t batch = 1; batch <= most; ++batch) {
+    if (batch <= fitting && kept[batch - 1]) largest = batch;
+  }
+  int asked = 0;
+  const auto found = search_batch(
+      most, [&](std::uint32_t batch) { return ++asked, batch <= fitting; },
+      [&](std::uint32_t batch) { return kept[batch - 1]; });
+  RC_ASSERT(found == largest);
+  RC_ASSERT(asked <= 6);  // one for each halving of 40
+}
+
+// The plan with another batch in its only gpulet.
+Plan with_batch(Plan plan, const Worked& worked, std::uint32_t batch) {
+  PlannedGpulet& gpulet = plan.gpulets.front();
+  Assignment& only = gpulet.assignments.front();
+  const profile::ModelProfile* measured = worked.profiles->at("gpu").find(only.model);
+  only.batch = batch;
+  only.latency_ms = measured->latency.latency_ms(batch, gpulet.size).value_or(1e9);
+  gpulet.duty_cycle_ms = only.latency_ms;
+  return plan;
+}
+
+RC_GTEST_PROP(BatchSearch, FindsTheLargestBatchThatTheRulesAllow, ()) {
+  Worked worked;
+  const double fixed_ms = *rc::gen::inRange(0, 200) / 10.0;
+  const double per_request_ms = *rc::gen::inRange(1, 40) / 10.0;
+  testing::add_profile(worked, "gpu", {{"net", fixed_ms, per_request_ms}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  const double slo_ms = *rc::gen::inRange(10, 400);
+  worked.input.demands = {{"net", *rc::gen::inRange(1, 400) * 1.0, slo_ms, 32}};
+  if (*rc::gen::arbitrary<bool>()) worked.input.options.headroom = Headroom::poisson;
+  const Share size{*rc::gen::element(20, 50, 100)};
+  const std::vector<ModelPlace> places{{0, 0, size}};
+  const Plan plan = BatchSearch(worked.input).decide(places);
+  RC_LOG() << violations(plan, worked.input);
+  RC_ASSERT(check(plan, worked.input).empty());
+  if (!plan.schedulable()) return;
+
+  const double rate = worked.input.demands[0].rate;
+  std::optional<std::uint32_t> least;
+  std::optional<std::uint32_t> largest_filled;
+  for (std::uint32_t batch = 1; batch <= 32; ++batch) {
+    const Plan other = with_batch(plan, worked, batch);
+    if (!check(other, worked.input).empty()) continue;
+    if (!least) least = batch;
+    const double round_ms = other.gpulets.front().duty_cycle_ms;
+    if (task_latency_ms({1, batch, rate, round_ms, round_ms}) <= slo_ms * (1 + kCheckTolerance))
+      largest_filled = batch;
+  }
+  RC_ASSERT(least.has_value());
+  RC_ASSERT(plan.gpulets.front().assignments.front().batch == largest_filled.value_or(*least));
+}
+
+std::vector<ModelPlace> any_places(const PlanInput& input) {
+  std::vector<ModelPlace> places;
+  const auto models = static_cast<std::uint32_t>(input.demands.size());
+  const auto devices = static_cast<std::uint32_t>(input.cluster.devices.size());
+  const int count = *rc::gen::inRange(0, 24);
+  for (int index = 0; index < count; ++index) {
+    const auto device = *rc::gen::inRange<std::uint32_t>(0, devices + 1);
+    int percent = *rc::gen::inRange(1, 101);
+    if (device<devices&& * rc::gen::inRange(0, 8)> 0)
+      percent = (*rc::gen::elementOf(input.cluster.devices[device].sizes)).percent;
+    places.push_back({*rc::gen::inRange<std::uint32_t>(0, models + 1), device, Share{percent}});
+  }
+  return places;
+}
+
+RC_GTEST_PROP(BatchSearch, MakesAPlanOfAnyPlacement, ()) {
+  const Worked worked = testing::any_input();
+  BatchSearch search(worked.input);
+  for (int again = 0; again < 4; ++again) {
+    std::vector<ModelPlace> places = any_places(worked.input);
+    const Plan plan = search.decide(places);
+    RC_LOG() << violations(plan, worked.input);
+    RC_ASSERT(check(plan, worked.input).empty());
+    for (const PlannedGpulet& gpulet : plan.gpulets) RC_ASSERT(gpulet.assignments.size() == 1U);
+    for (const Unserved& unserved : plan.unserved) RC_ASSERT(!unserved.reason.empty());
+    std::reverse(places.begin(), places.end());
+    RC_ASSERT(BatchSearch(worked.input).decide(places) == plan);
+  }
+}
+
+// Two models on halves of a device. Beside a batch of one nobody is any slower, beside one of 32
+// three times as slow.
+Worked neighbours() {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 4, 1}, {"b", 4, 1}});
+  testing::add_devices(worked, "n0", "gpu", 1);
+  profile::Profile& measured = worked.profiles->at("gpu");
+  for (auto& [name, model] : measured.models) {
+    for (const std::uint32_t batch : {1U, 32U}) {
+      for (const std::uint32_t beside : {1U, 32U}) {
+        const double alone_ms = model.latency.latency_ms(batch, Share{50}).value();
+        measured.pairs.push_back({name, batch, Share{50}, name == "a" ? "b" : "a", beside,
+                                  Share{50}, alone_ms * (beside == 1 ? 1 : 3)});
+      }
+    }
+  }
+  worked.interference = std::make_unique<profile::InterferenceSet>();
+  worked.interference->emplace(
+      "gpu",
+      profile::InterferenceModel::create(measured, profile::InterferenceKind::measured).value());
+  worked.input.interference = worked.interference.get();
+  return worked;
+}
+
+TEST(BatchSearch, KeepsABatchAsSmallAsItsNeighbourNeedsIt) {
+  Worked worked = neighbours();
+  // A single request takes 10 ms at 50 %, three times that beside a full batch of the other.
+  worked.input.demands = {{"a", 20, 40, 32}, {"b", 20, 1000, 32}};
+  const std::vector<ModelPlace> both{{0, 0, {50}}, {1, 0, {50}}};
+  const Plan plan = BatchSearch(worked.input).decide(both);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(violations(plan, worked.input), "");
+  ASSERT_EQ(plan.gpulets.size(), 2U);
+  EXPECT_EQ(plan.gpulets[1].assignments[0].batch, 1U);
+
+  const Plan alone = BatchSearch(worked.input).decide(std::vector<ModelPlace>{{1, 0, {50}}});
+  EXPECT_GT(alone.gpulets[0].assignments[0].batch, 1U);
+}
+
+TEST(BatchSearch, SaysWhatAPlaceDoesNotHold) {
+  Worked worked = neighbours();
+  worked.input.demands = {{"a", 9000, 400, 32}, {"b", 10, 400, 32}};
+  const Plan plan = BatchSearch(worked.input).decide(std::vector<ModelPlace>{{0, 0, {50}}});
+  EXPECT_EQ(violations(plan, worked.input), "");
+  ASSERT_EQ(plan.unserved.size(), 2U);
+  EXPECT_NE(plan.unserved[0].reason.find("fit at its place, 50 % of n0/0"), std::string::npos);
+  EXPECT_NE(plan.unserved[1].reason.find("no place for it"), std::string::npos);
+}
+
+using Where = std::tuple<DeviceKey, Share>;
+
+std::vector<Where> gpulets_of(const Plan& plan) {
+  std::vector<Where> gpulets;
+  for (const PlannedGpulet& gpulet : plan.gpulets) gpulets.emplace_back(gpulet.device, gpulet.size);
+  std::sort(gpulets.begin(), gpulets.end());
+  return gpulets;
+}
+
+RC_GTEST_PROP(KeepPlacement, MovesNoGpulet, ()) {
+  const auto seed = *rc::gen::noShrink(rc::gen::arbitrary<std::uint64_t>());
+  const Worked worked = testing::generated(seed, *rc::gen::inRange<std::uint32_t>(1, 12));
+  const double scale = *rc::gen::inRange(50, 150) / 100.0;
+  for (const char* name : {"elastic", "igniter", "sbp"}) {
+    const Plan before = policy(name)->plan(worked.input);
+    PlanInput input = worked.input;
+    input.current = &before;
+    for (ModelDemand& demand : input.demands) demand.rate *= scale;
+    const std::optional<Plan> kept = keep_placement(input);
+    // Fewer requests fit wherever more did.
+    if (before.schedulable() && scale <= 1) RC_ASSERT(kept.has_value());
+    if (!kept) continue;
+    RC_LOG() << name << "\n" << violations(*kept, input);
+    RC_ASSERT(check(*kept, input).empty());
+    RC_ASSERT(kept->schedulable());
+    const std::vector<Where> there = gpulets_of(before);
+    const std::vector<Where> still = gpulets_of(*kept);
+    RC_ASSERT(std::includes(there.begin(), there.end(), still.begin(), still.end()));
+  }
+}
+
+TEST(KeepPlacement, HasNothingToSayWithoutOne) {
+  EXPECT_FALSE(keep_placement(neighbours().input).has_value());
+}
+
+TEST(ElasticBatchSearch, MakesBatchesLargerWhereElasticIs) {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 4, 0.1}, {"b", 2, 0.5}});
+  testing::add_devices(worked, "n0", "gpu", 2);
+  worked.input.demands = {{"a", 900, 60, 32}, {"b", 700, 60, 32}};
+  const Plan elastic = policy("elastic")->plan(worked.input);
+  const Plan searched = policy("elastic-batch-search")->plan(worked.input);
+  EXPECT_EQ(gpulets_of(searched), gpulets_of(elastic));
+  for (std::size_t index = 0; index < elastic.gpulets.size(); ++index) {
+    EXPECT_GT(searched.gpulets[index].assignments[0].batch,
+              elastic.gpulets[index].assignments[0].batch);
+  }
+  // A tenth more finds its place where they are.
+  for (ModelDemand& demand : worked.input.demands) demand.rate *= 1.1;
+  worked.input.current = &searched;
+  const Plan kept = policy("elastic-batch-search")->plan(worked.input);
+  EXPECT_TRUE(kept.schedulable());
+  EXPECT_EQ(gpulets_of(kept), gpulets_of(searched));
+}
+
+}  // namespace
+}  // namespace gpulet::schedule
