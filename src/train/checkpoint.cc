@@ -1,0 +1,103 @@
+#include "train/checkpoint.h"
+
+#include <array>
+#include <cstdio>
+#include <span>
+
+#include "gpulet/core/sha256.h"
+#include "train/record.h"
+
+namespace gpulet::train {
+namespace {
+
+constexpr std::string_view kFirstLine = "gpulet training checkpoint 1\n";
+constexpr std::size_t kHashLength = 64;
+
+std::string hash_of(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(bytes)));
+  return hash.finish();
+}
+
+// The same walk over all fields writes and reads them: `each` is a RecordWriter or a RecordReader.
+template <typename Record, typename Trained>
+void walk_trained(Record& each, Trained& trained) {
+  each.values(trained.parameters);
+  each.values(trained.first_moments);
+  each.values(trained.second_moments);
+}
+
+template <typename Record, typename Of>
+void walk(Record& each, Of& checkpoint) {
+  each.values(checkpoint.made_with);
+  each.values(checkpoint.trained_for);
+  each.values(checkpoint.curve);
+  auto& learner = checkpoint.learner;
+  each.value(learner.updates);
+  walk_trained(each, learner.policy);
+  for (auto& critic : learner.critics) walk_trained(each, critic);
+  for (auto& target : learner.targets) each.values(target);
+  walk_trained(each, learner.log_temperature);
+  each.value(learner.replay.next);
+  each.values(learner.replay.observations);
+  each.values(learner.replay.next_observations);
+  each.values(learner.replay.chosen);
+  each.values(learner.replay.allowed);
+  each.values(learner.replay.rewards);
+}
+
+std::string digits(double value) {
+  std::array<char, 32> text{};
+  const int length = std::snprintf(text.data(), text.size(), "%.17g", value);
+  return {text.data(), static_cast<std::size_t>(length)};
+}
+
+}  // namespace
+
+std::string in_words(const TrainingOptions& options) {
+  const LearnerOptions& learner = options.learner;
+  std::string words = "seed " + std::to_string(options.seed) + ", hidden";
+  for (const std::uint32_t width : learner.hidden) words += " " + std::to_string(width);
+  words += ", learning rate " + digits(learner.learning_rate) + ", discount " +
+           digits(learner.discount) + ", target update " + digits(learner.target_update) +
+           ", first temperature " + digits(learner.first_temperature) + ", target entropy ";
+  words += learner.target_entropy == TargetEntropy::paper
+               ? "of the paper"
+               : digits(learner.entropy_fraction) + " of the even choice's";
+  words += ", reward scale " + digits(learner.reward_scale) + ", batch " +
+           std::to_string(learner.batch) + ", replay " + std::to_string(learner.replay_capacity);
+
+  return words;
+}
+
+std::string write_checkpoint(const Checkpoint& checkpoint) {
+  RecordWriter writer;
+  walk(writer, checkpoint);
+  const std::string body = writer.take();
+  return std::string(kFirstLine) + hash_of(body) + "\n" + body;
+}
+
+Result<Checkpoint> read_checkpoint(std::string_view bytes) {
+  const auto bad = [](const std::string& what) { return Status(StatusCode::malformed, what); };
+  if (!bytes.starts_with(kFirstLine)) {
+    return bad("is no checkpoint of gpulet train: it does not begin with \"" +
+               std::string(kFirstLine.substr(0, kFirstLine.size() - 1)) + "\"");
+  }
+  bytes.remove_prefix(kFirstLine.size());
+  const std::string_view body = bytes.size() > kHashLength ? bytes.substr(kHashLength + 1) : "";
+  if (bytes.substr(0, kHashLength) != hash_of(body))
+    return bad("is damaged: its contents are not those of its SHA-256; take an earlier one");
+  try {
+    RecordReader reader(body);
+    Checkpoint checkpoint;
+    checkpoint.learner.critics.resize(2);
+    checkpoint.learner.targets.resize(2);
+    walk(reader, checkpoint);
+    if (!reader.at_end()) return bad("goes on where it should end");
+    return checkpoint;
+  } catch (const RecordEnds& error) {
+    return bad(error.what());
+  }
+}
+
+}  // namespace gpulet::train

@@ -1,0 +1,385 @@
+#include "gpulet/train/learner.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "train/adam.h"
+#include "train/head_layout.h"
+#include "train/helper.h"
+#include "train/learner_options.h"
+#include "train/losses.h"
+#include "train/perceptron.h"
+
+namespace gpulet::train {
+namespace {
+
+// Logits begin so near each other that the first policy is all but even.
+constexpr double kFirstLogits = 0.01;
+// Rewards that differ by less than this differ by rounding.
+constexpr double kLeastDeviation = 1e-6;
+
+struct Optimised {
+  explicit Optimised(Perceptron made)
+      : network(std::move(made)), first(network.size()), second(network.size()) {}
+
+  Perceptron network;
+  std::vector<float> first, second;  // moments
+};
+
+std::vector<std::int64_t> widths_of(std::size_t inputs, const std::vector<std::uint32_t>& hidden,
+                                    std::size_t outputs) {
+  std::vector<std::int64_t> widths{static_cast<std::int64_t>(inputs)};
+  widths.insert(widths.end(), hidden.begin(), hidden.end());
+  widths.push_back(static_cast<std::int64_t>(outputs));
+  return widths;
+}
+
+std::vector<float> copy_of(std::span<const float> values) { return {values.begin(), values.end()}; }
+
+template <typename T>
+std::span<T> numbers(at::Tensor& tensor) {
+  return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+// Steps that were drawn, as tensors.
+struct Batch {
+  at::Tensor observations, next_observations;  // [rows][observation]
+  at::Tensor chosen;                           // [rows][heads][1]
+  at::Tensor mask;                             // [rows][heads][widest]
+  at::Tensor rewards;                          // [rows], as the learner sees them
+  at::Tensor target_entropies;                 // [rows]
+};
+
+}  // namespace
+
+struct Learner::Impl {
+  Impl(std::size_t observation_size, const learn::ChoiceRules& given_rules,
+       LearnerOptions given_options, std::uint64_t seed)
+      : rules(given_rules),
+        layout(given_rules.head_sizes()),
+        options(std::move(given_options)),
+        replay({options.replay_capacity, observation_size, layout.heads(), layout.possibilities}),
+        log_temperature(static_cast<float>(std::log(options.first_temperature))) {
+    const auto make = [&](std::string_view name, double last_scale) {
+      Random random(stream_seed(seed, name));
+      return Perceptron(widths_of(observation_size, options.hidden, layout.padded()), at::kFloat,
+                        last_scale, random);
+    };
+    policy.emplace_back(make("policy", kFirstLogits));
+    for (const std::string_view name : {"critic 1", "critic 2"}) {
+      critics.emplace_back(make(name, 1));
+      targets.push_back(make(name, 1));
+    }
+  }
+
+  const learn::ChoiceRules& rules;
+  HeadLayout layout;
+  LearnerOptions options;
+  std::vector<Optimised> policy;  // one
+  std::vector<Optimised> critics;
+  std::vector<Perceptron> targets;
+  Replay replay;
+  float log_temperature;
+  float log_temperature_first = 0, log_temperature_second = 0;
+  std::uint64_t updates = 0;
+  mutable Helper helper{options.threads > 1};
+
+  [[nodiscard]] at::Tensor by_head(const at::Tensor& outputs) const {
+    return outputs.view({outputs.size(0), static_cast<std::int64_t>(layout.heads()),
+                         static_cast<std::int64_t>(layout.widest)});
+  }
+
+  [[nodiscard]] learn::Choices draw(std::span<const float> padded_logits, Random& random) const {
+    std::vector<float> logits(layout.possibilities);
+    layout.for_each(
+        [&](std::size_t at, std::size_t padded) { logits[at] = padded_logits[padded]; });
+    return learn::choose_at_random(logits, rules, random);
+  }
+
+  void write_mask(std::span<const std::uint8_t> allowed, std::span<float> mask) const {
+    layout.for_each([&](std::size_t at, std::size_t padded) {
+      if (allowed[at] == 1) mask[padded] = 0;
+    });
+  }
+
+  [[nodiscard]] at::Tensor empty_mask(std::size_t rows) const {
+    return at::full({static_cast<std::int64_t>(rows), static_cast<std::int64_t>(layout.heads()),
+                     static_cast<std::int64_t>(layout.widest)},
+                    kRuledOut, at::kFloat);
+  }
+
+  // What the mask of a state lets an action's entropy be held to.
+  [[nodiscard]] double target_entropy(std::span<const std::uint8_t> allowed) const {
+    if (options.target_entropy == TargetEntropy::paper)
+      return -std::log(1 + static_cast<double>(layout.possibilities));
+    double even = 0;
+    std::size_t from = 0;
+    for (const std::uint32_t size : layout.sizes) {
+      const auto of_head = allowed.subspan(from, size);
+      even += std::log(static_cast<double>(std::count(of_head.begin(), of_head.end(), 1)));
+      from += size;
+    }
+    return options.entropy_fraction * even;
+  }
+
+  [[nodiscard]] Batch draw_batch(Random& random) const;
+  [[nodiscard]] at::Tensor critic_targets(const Batch& batch, Random& random) const;
+  void descend(Optimised& optimised, const at::Tensor& loss) const;
+  [[nodiscard]] at::Tensor step_critic(Optimised& critic, const Batch& batch,
+                                       const at::Tensor& expected, double* loss_value) const;
+  void step_temperature(const at::Tensor& entropies, const at::Tensor& wanted);
+  LearnerFigures update(Random& random);
+};
+
+Batch Learner::Impl::draw_batch(Random& random) const {
+  const Replay::Shape& shape = replay.shape();
+  const Replay::Rows& rows = replay.rows();
+  const auto [mean, deviation] = replay.reward_spread();
+  const double scale = options.reward_scale / std::max(deviation, kLeastDeviation);
+  const auto count = static_cast<std::int64_t>(options.batch);
+  const auto width = static_cast<std::int64_t>(shape.observation);
+  Batch batch{at::empty({count, width}, at::kFloat),
+              at::empty({count, width}, at::kFloat),
+              at::empty({count, static_cast<std::int64_t>(shape.heads), 1}, at::kLong),
+              empty_mask(options.batch),
+              at::empty({count}, at::kFloat),
+              at::empty({count}, at::kFloat)};
+  const auto row_of = [](const auto& values, std::size_t row, std::size_t size) {
+    return std::span(values).subspan(row * size, size);
+  };
+  for (std::size_t to = 0; to < options.batch; ++to) {
+    const std::size_t row = random.below(replay.size());
+    const auto copy = [&](const auto& from, std::size_t size, auto whole) {
+      const auto source = row_of(from, row, size);
+      std::copy(source.begin(), source.end(), whole.subspan(to * size, size).begin());
+    };
+    copy(rows.observations, shape.observation, numbers<float>(batch.observations));
+    copy(rows.next_observations, shape.observation, numbers<float>(batch.next_observations));
+    copy(rows.chosen, shape.heads, numbers<std::int64_t>(batch.chosen));
+    const auto allowed = row_of(rows.allowed, row, shape.possibilities);
+    write_mask(allowed, numbers<float>(batch.mask).subspan(to * layout.padded(), layout.padded()));
+    numbers<float>(batch.rewards)[to] = static_cast<float>((rows.rewards[row] - mean) * scale);
+    numbers<float>(batch.target_entropies)[to] = static_cast<float>(target_entropy(allowed));
+  }
+  return batch;
+}
+
+at::Tensor Learner::Impl::critic_targets(const Batch& batch, Random& random) const {
+  const at::NoGradGuard no_gradients;
+  MaskedPolicy next;
+  const auto foresee = [&] {
+    const at::Tensor outputs = policy.front().network.forward(batch.next_observations).contiguous();
+    at::Tensor mask = empty_mask(options.batch);
+    const std::span<const float> logits{outputs.data_ptr<float>(),
+                                        static_cast<std::size_t>(outputs.numel())};
+    for (std::size_t row = 0; row < options.batch; ++row) {
+      const std::size_t from = row * layout.padded();
+      const learn::Choices choices = draw(logits.subspan(from, layout.padded()), random);
+      write_mask(choices.allowed, numbers<float>(mask).subspan(from, layout.padded()));
+    }
+    next = masked_policy(by_head(outputs), mask);
+  };
+  std::vector<at::Tensor> values(targets.size());
+  const auto value = [&] {
+    const at::NoGradGuard none_in_this_thread;
+    for (std::size_t at = 0; at < targets.size(); ++at)
+      values[at] = by_head(targets[at].forward(batch.next_observations));
+  };
+  helper.both(foresee, value);
+  return batch.rewards + options.discount * soft_value(next,
+                                                       cautious_values(next, values[0], values[1]),
+                                                       std::exp(double{log_temperature}));
+}
+
+void Learner::Impl::descend(Optimised& optimised, const at::Tensor& loss) const {
+  const std::vector<at::Tensor> gradients =
+      torch::autograd::grad({loss}, optimised.network.leaves());
+  std::size_t from = 0;
+  for (const at::Tensor& gradient : gradients) {
+    at::Tensor whole = gradient.contiguous();
+    const std::span<const float> values = numbers<float>(whole);
+    const auto part = [&](std::span<float> of) { return of.subspan(from, values.size()); };
+    adam_step(options.learning_rate, updates, values, part(optimised.network.parameters()),
+              part(optimised.first), part(optimised.second));
+    from += values.size();
+  }
+}
+
+// One step of a critic; how it valued every possibility before it.
+at::Tensor Learner::Impl::step_critic(Optimised& critic, const Batch& batch,
+                                      const at::Tensor& expected, double* loss_value) const {
+  const at::Tensor values = by_head(critic.network.forward(batch.observations));
+  const at::Tensor loss = critic_loss(values, batch.chosen, expected);
+  descend(critic, loss);
+  *loss_value = loss.item<double>();
+  return values.detach();
+}
+
+void Learner::Impl::step_temperature(const at::Tensor& entropies, const at::Tensor& wanted) {
+  const at::Tensor logarithm = at::full({}, double{log_temperature}, at::kFloat).requires_grad_();
+  const at::Tensor loss = temperature_loss(logarithm, entropies, wanted);
+  const auto slope = torch::autograd::grad({loss}, {logarithm})[0].item<float>();
+  adam_step(options.learning_rate, updates, {&slope, 1}, {&log_temperature, 1},
+            {&log_temperature_first, 1}, {&log_temperature_second, 1});
+}
+
+LearnerFigures Learner::Impl::update(Random& random) {
+  ++updates;
+  LearnerFigures figures;
+  figures.temperature = std::exp(double{log_temperature});
+  const Batch batch = draw_batch(random);
+  const at::Tensor expected = critic_targets(batch, random);
+
+  std::array<at::Tensor, 2> values;
+  std::array<double, 2> losses{};
+  const auto step_one = [&](std::size_t at) {
+    values.at(at) = step_critic(critics[at], batch, expected, &losses.at(at));
+  };
+  helper.both([&] { step_one(0); }, [&] { step_one(1); });
+  figures.critic_loss = (losses[0] + losses[1]) / 2;
+
+  MaskedPolicy now;
+  const auto step_policy = [&] {
+    now = masked_policy(by_head(policy.front().network.forward(batch.observations)), batch.mask);
+    const MaskedPolicy given{now.logarithms.detach(), now.probabilities.detach()};
+    const at::Tensor loss =
+        policy_loss(now, cautious_values(given, values[0], values[1]), figures.temperature);
+    descend(policy.front(), loss);
+    now = given;
+    figures.policy_loss = loss.item<double>();
+  };
+  const auto move_targets = [&] {
+    for (std::size_t at = 0; at < critics.size(); ++at) {
+      move_towards(options.target_update, std::as_const(critics[at].network).parameters(),
+                   targets[at].parameters());
+    }
+  };
+  helper.both(step_policy, move_targets);
+
+  const at::Tensor entropies = entropy(now);
+  step_temperature(entropies, batch.target_entropies);
+  figures.entropy = entropies.mean().item<double>();
+  figures.target_entropy = batch.target_entropies.mean().item<double>();
+  return figures;
+}
+
+Learner::Learner(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Learner::~Learner() = default;
+Learner::Learner(Learner&&) noexcept = default;
+Learner& Learner::operator=(Learner&&) noexcept = default;
+
+Result<Learner> Learner::create(std::size_t observation_size, const learn::ChoiceRules& rules,
+                                LearnerOptions options, std::uint64_t seed) {
+  if (observation_size == 0)
+    return Status(StatusCode::invalid, "an observation must hold a number at least");
+  if (Status status = check_options(options); !status.ok()) return status;
+  at::set_num_threads(1);
+  return Learner(std::make_unique<Impl>(observation_size, rules, std::move(options), seed));
+}
+
+learn::Choices Learner::act(std::span<const float> observation, Random& random) const {
+  const at::NoGradGuard no_gradients;
+  at::Tensor in = at::empty({1, static_cast<std::int64_t>(observation.size())}, at::kFloat);
+  std::copy(observation.begin(), observation.end(), in.data_ptr<float>());
+  at::Tensor logits = impl_->policy.front().network.forward(in).contiguous();
+  return impl_->draw(numbers<float>(logits), random);
+}
+
+void Learner::remember(std::span<const float> observation, const learn::Choices& choices,
+                       double reward, std::span<const float> next_observation) {
+  impl_->replay.add(observation, choices, reward, next_observation);
+}
+
+bool Learner::can_update() const { return impl_->replay.size() >= impl_->options.batch; }
+
+LearnerFigures Learner::update(Random& random) { return impl_->update(random); }
+
+Result<learn::Network> Learner::policy() const {
+  const Perceptron& network = impl_->policy.front().network;
+  std::span<const float> rest = network.parameters();
+  std::vector<learn::Layer> layers;
+  for (std::size_t at = 1; at < network.widths().size(); ++at) {
+    const auto inputs = static_cast<std::size_t>(network.widths()[at - 1]);
+    const auto outputs = static_cast<std::size_t>(network.widths()[at]);
+    const bool last = at + 1 == network.widths().size();
+    learn::Layer& layer = layers.emplace_back();
+    layer.inputs = inputs;
+    layer.outputs = last ? impl_->layout.possibilities : outputs;
+    layer.weights.resize(layer.inputs * layer.outputs);
+    layer.biases.resize(layer.outputs);
+    const auto take = [&](std::size_t to, std::size_t column) {
+      for (std::size_t in = 0; in < inputs; ++in)
+        layer.weights[to * inputs + in] = rest[in * outputs + column];
+      layer.biases[to] = rest[inputs * outputs + column];
+    };
+    if (last) {
+      impl_->layout.for_each(take);
+    } else {
+      for (std::size_t out = 0; out < outputs; ++out) take(out, out);
+    }
+    rest = rest.subspan((inputs + 1) * outputs);
+  }
+  auto made = learn::Network::create(std::move(layers));
+  if (made.ok()) return made;
+  return Status(StatusCode::internal, "training has diverged: " + made.status().message());
+}
+
+LearnerState Learner::state() const {
+  const auto of = [](const Optimised& optimised) {
+    return LearnerState::Trained{copy_of(optimised.network.parameters()), optimised.first,
+                                 optimised.second};
+  };
+  LearnerState state;
+  state.updates = impl_->updates;
+  state.policy = of(impl_->policy.front());
+  for (const Optimised& critic : impl_->critics) state.critics.push_back(of(critic));
+  for (const Perceptron& target : impl_->targets)
+    state.targets.push_back(copy_of(target.parameters()));
+  state.log_temperature = {
+      {impl_->log_temperature}, {impl_->log_temperature_first}, {impl_->log_temperature_second}};
+  state.replay = impl_->replay.rows();
+  return state;
+}
+
+Status Learner::restore(LearnerState state) {
+  const std::size_t size = impl_->policy.front().network.size();
+  const auto fits = [](const LearnerState::Trained& trained, std::size_t count) {
+    return trained.parameters.size() == count && trained.first_moments.size() == count &&
+           trained.second_moments.size() == count;
+  };
+  bool all_fit = fits(state.policy, size) && fits(state.log_temperature, 1) &&
+                 state.critics.size() == 2 && state.targets.size() == 2;
+  for (const auto& critic : state.critics) all_fit = all_fit && fits(critic, size);
+  for (const auto& target : state.targets) all_fit = all_fit && target.size() == size;
+  if (!all_fit) return {StatusCode::malformed, "the networks are of other sizes"};
+  auto replay = Replay::restore(impl_->replay.shape(), std::move(state.replay));
+  if (!replay.ok()) return replay.status();
+
+  const auto put = [](LearnerState::Trained& trained, Optimised& to) {
+    std::copy(trained.parameters.begin(), trained.parameters.end(),
+              to.network.parameters().begin());
+    to.first = std::move(trained.first_moments);
+    to.second = std::move(trained.second_moments);
+  };
+  put(state.policy, impl_->policy.front());
+  for (std::size_t at = 0; at < 2; ++at) {
+    put(state.critics[at], impl_->critics[at]);
+    std::copy(state.targets[at].begin(), state.targets[at].end(),
+              impl_->targets[at].parameters().begin());
+  }
+  impl_->log_temperature = state.log_temperature.parameters.front();
+  impl_->log_temperature_first = state.log_temperature.first_moments.front();
+  impl_->log_temperature_second = state.log_temperature.second_moments.front();
+  impl_->replay = std::move(replay).value();
+  impl_->updates = state.updates;
+  return {};
+}
+
+}  // namespace gpulet::train

@@ -1,0 +1,149 @@
+#include "gpulet/train/training.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "gpulet/train/curve.h"
+#include "gpulet/train/run.h"
+#include "tests/train/small_problem.h"
+
+namespace gpulet::train {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TrainingOptions options_of(std::uint64_t seed) {
+  return {.seed = seed, .learner = small_options(), .trained_for = "the small problem"};
+}
+
+void run(Training& training, int episodes) {
+  for (int episode = 0; episode < episodes; ++episode) training.run_episode();
+}
+
+TEST(Training, SolvesTheSmallProblem) {
+  for (const std::uint64_t seed : {1U, 2U}) {
+    SmallProblem problem;
+    Training training = Training::create(problem, options_of(seed)).value();
+    run(training, 120);
+    const EpisodeFigures played = play(problem, training.policy().value(), 99);
+    EXPECT_EQ(played.reward, 1) << "seed " << seed;
+    EXPECT_EQ(played.violation, 0);
+    EXPECT_EQ(played.steps, 20);
+    EXPECT_EQ(training.curve().size(), 120);
+    EXPECT_GT(training.curve().back().reward, training.curve().front().reward + 1);
+  }
+}
+
+TEST(Training, TheSameSeedIsTheSamePolicy) {
+  SmallProblem first_problem, second_problem;
+  Training first = Training::create(first_problem, options_of(7)).value();
+  Training second = Training::create(second_problem, options_of(7)).value();
+  Training other = Training::create(second_problem, options_of(8)).value();
+  run(first, 12);
+  run(second, 12);
+  run(other, 12);
+  EXPECT_EQ(first.policy().value(), second.policy().value());
+  EXPECT_EQ(first.curve(), second.curve());
+  EXPECT_NE(first.policy().value(), other.policy().value());
+}
+
+TEST(Training, AnotherThreadChangesNothing) {
+  SmallProblem problem;
+  TrainingOptions options = options_of(7);
+  Training alone = Training::create(problem, options).value();
+  run(alone, 8);
+  options.learner.threads = 2;
+  Training helped = Training::create(problem, options).value();
+  run(helped, 8);
+  EXPECT_EQ(helped.checkpoint(), alone.checkpoint());
+}
+
+TEST(Training, AStopLosesNothing) {
+  SmallProblem problem;
+  Training whole = Training::create(problem, options_of(7)).value();
+  run(whole, 12);
+
+  Training before = Training::create(problem, options_of(7)).value();
+  run(before, 5);
+  const std::string checkpoint = before.checkpoint();
+  SmallProblem same_problem;
+  Training after = Training::resume(same_problem, options_of(7), checkpoint).value();
+  EXPECT_EQ(after.checkpoint(), checkpoint);
+  run(after, 7);
+
+  EXPECT_EQ(after.checkpoint(), whole.checkpoint());
+  EXPECT_EQ(after.policy().value(), whole.policy().value());
+  EXPECT_EQ(after.curve(), whole.curve());
+}
+
+TEST(Training, ResumesOnlyWhatIsItsOwn) {
+  SmallProblem problem;
+  Training training = Training::create(problem, options_of(1)).value();
+  run(training, 1);
+  const std::string checkpoint = training.checkpoint();
+  const auto message = [&](const TrainingOptions& options, const std::string& bytes) {
+    const auto resumed = Training::resume(problem, options, bytes);
+    return resumed.ok() ? std::string() : resumed.status().message();
+  };
+  EXPECT_EQ(message(options_of(1), checkpoint), "");
+  EXPECT_THAT(message(options_of(2), checkpoint), StartsWith("was made with seed 1, hidden 32 32"));
+  TrainingOptions other = options_of(1);
+  other.trained_for = "another problem";
+  EXPECT_THAT(message(other, checkpoint),
+              HasSubstr("was made with the small problem; this is with another problem"));
+
+  EXPECT_THAT(message(options_of(1), "{}"), StartsWith("is no checkpoint of gpulet train"));
+  for (const std::size_t at : {std::size_t{40}, std::size_t{200}, checkpoint.size() - 1}) {
+    std::string damaged = checkpoint;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    EXPECT_THAT(message(options_of(1), damaged), StartsWith("is damaged"));
+  }
+  for (const std::size_t length : {std::size_t{30}, checkpoint.size() / 2})
+    EXPECT_THAT(message(options_of(1), checkpoint.substr(0, length)), StartsWith("is damaged"));
+}
+
+TEST(Run, EndsWhereItIsToldToAndGoesOnFromItsFile) {
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("gpulet-run-test-" + std::to_string(::getpid()) + ".checkpoint");
+  SmallProblem problem;
+  Training whole = Training::create(problem, options_of(3)).value();
+  run(whole, 6);
+
+  Training stopped = Training::create(problem, options_of(3)).value();
+  RunOptions options{.episodes = 6, .checkpoint = file, .checkpoint_every = 2};
+  options.go_on = [](const EpisodeFigures& figures) { return figures.episode < 3; };
+  ASSERT_TRUE(run(stopped, options).ok());
+  EXPECT_EQ(stopped.curve().size(), 3);
+
+  Training resumed = Training::resume(problem, options_of(3), read_file(file).value()).value();
+  EXPECT_EQ(resumed.curve().size(), 3);
+  options.go_on = [](const EpisodeFigures&) { return true; };
+  ASSERT_TRUE(run(resumed, options).ok());
+  EXPECT_EQ(read_file(file).value(), whole.checkpoint());
+  std::filesystem::remove(file);
+
+  options.checkpoint = "/nowhere/at/all";
+  EXPECT_THAT(run(resumed, options).message(), HasSubstr("/nowhere/at/all"));
+  EXPECT_EQ(read_file("/nowhere/at/all").status().code(), StatusCode::not_found);
+}
+
+TEST(Training, TheCurveIsATableAndAPicture) {
+  SmallProblem problem;
+  Training training = Training::create(problem, options_of(1)).value();
+  run(training, 2);
+  const std::string table = curve_csv(training.curve());
+  EXPECT_THAT(table, StartsWith("episode,steps,reward,violation,throughput,"));
+  EXPECT_THAT(table, HasSubstr("\n2,20,"));
+  const std::string picture = curve_svg(training.curve());
+  EXPECT_THAT(picture, StartsWith("<svg "));
+  EXPECT_THAT(picture, HasSubstr("2 episodes"));
+  EXPECT_THAT(curve_svg({}), HasSubstr("0 episodes"));
+}
+
+}  // namespace
+}  // namespace gpulet::train
