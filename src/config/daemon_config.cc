@@ -128,7 +128,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto policy = root.find("policy")) config.policy = policy->name();
   if (const auto margin = root.find("margin")) config.margin = margin->number(between(1, 10));
   if (const auto kind = root.find("interference")) {
-    config.interference = read_choice(*kind, {"linear", "learned", "measured", "none"});
+    config.interference = read_choice(*kind, {"linear", "learned", "measured", "inss", "none"});
   }
   if (const auto headroom = root.find("headroom")) {
     config.headroom = read_choice(*headroom, {"poisson", "none"});

@@ -15,6 +15,8 @@
 #include "profile/fitted.h"
 #include "profile/interference_features.h"
 #include "profile/least_squares.h"
+#include "profile/pair_draw.h"
+#include "profile/percentile.h"
 #include "profile/solo_traits.h"
 
 namespace gpulet::profile {
@@ -31,7 +33,8 @@ struct Example {
 };
 
 using Examples = std::vector<Example>;
-using Chosen = std::vector<bool>;  // by example
+using Chosen = std::vector<bool>;        // by example
+using Order = std::vector<std::size_t>;  // of the examples, as they are drawn
 
 Examples examples_of(const Profile& profile, const SoloTraitsTable& table) {
   Examples examples;
@@ -39,29 +42,25 @@ Examples examples_of(const Profile& profile, const SoloTraitsTable& table) {
     const auto self = table.solo(pair.model, pair.batch, pair.share);
     const auto other = table.solo(pair.other_model, pair.other_batch, pair.other_share);
     if (!self || !other) continue;
-    const double slowdown = pair.latency_ms / std::exp(self->log_latency_ms);
-    if (!std::isnormal(slowdown)) continue;
+    const auto slowdown = pair_slowdown(profile, pair);
+    if (!slowdown) continue;
     examples.push_back(
         {.pair = &pair,
          .self = *self,
          .other = *other,
          .self_traits = table.traits(pair.model, pair.batch, pair.share),
          .other_traits = table.traits(pair.other_model, pair.other_batch, pair.other_share),
-         .slowdown = slowdown});
+         .slowdown = *slowdown});
   }
   return examples;
 }
 
 // Exactly the fraction, to the nearest example; at least one is fitted and one held out.
-Chosen draw(std::size_t examples, const FitOptions& options) {
-  std::vector<std::size_t> order(examples);
-  for (std::size_t i = 0; i < examples; ++i) order[i] = i;
-  Random random(stream_seed(options.seed, "pairs"));
-  for (std::size_t i = examples; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+Chosen draw(const Order& order, double train_fraction) {
   const auto wanted =
-      static_cast<std::size_t>(std::lround(options.train_fraction * static_cast<double>(examples)));
-  Chosen fitted(examples, false);
-  for (std::size_t i = 0; i < std::clamp<std::size_t>(wanted, 1, examples - 1); ++i) {
+      static_cast<std::size_t>(std::lround(train_fraction * static_cast<double>(order.size())));
+  Chosen fitted(order.size(), false);
+  for (std::size_t i = 0; i < std::clamp<std::size_t>(wanted, 1, order.size() - 1); ++i) {
     fitted[order[i]] = true;
   }
   return fitted;
@@ -126,6 +125,19 @@ Fitted keep_measured(const Profile& profile, const SoloTraitsTable& table, const
   return fitted;
 }
 
+// To the few of each model that were drawn first.
+Fitted fit_drawn(const Profile& profile, const Examples& examples, const Order& order,
+                 const Chosen& chosen) {
+  std::vector<const PairSample*> drawn;
+  for (const std::size_t i : order) {
+    if (chosen[i]) drawn.push_back(examples[i].pair);
+  }
+  Fitted fitted;
+  fitted.kind = InterferenceKind::inss;
+  fitted.inss = fit_inss_to(profile, drawn);
+  return fitted;
+}
+
 // |predicted - measured latency| over the measured one, of the examples that were not chosen, in
 // ascending order.
 std::vector<double> errors_of(const Fitted& fitted, const Examples& examples,
@@ -144,19 +156,14 @@ std::vector<double> errors_of(const Fitted& fitted, const Examples& examples,
   return errors;
 }
 
-// The nearest rank. REQUIRES: values, ascending.
-double percentile(const std::vector<double>& values, double fraction) {
-  const double rank = std::ceil(fraction * static_cast<double>(values.size()));
-  return values[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
-}
-
 class Fitting {
  public:
   Fitting(const Profile& profile, const FitOptions& options)
       : profile_(profile),
         options_(options),
         table_(profile),
-        examples_(examples_of(profile, table_)) {}
+        examples_(examples_of(profile, table_)),
+        order_(drawn_order(examples_.size(), options.seed)) {}
 
   Result<InterferenceFit> run() {
     fit_.seed = options_.seed;
@@ -172,7 +179,7 @@ class Fitting {
     if (!table_.has_utilization()) {
       add_note("no linear model: not every model's utilisation was measured");
     }
-    const Chosen chosen = draw(examples_.size(), options_);
+    const Chosen chosen = draw(order_, options_.train_fraction);
     Result<std::vector<Fitted>> models = fit_all(chosen, &fit_.note);
     if (!models.ok()) return models.status();
     for (const Fitted& model : models.value()) {
@@ -212,6 +219,7 @@ class Fitting {
     if (!learned.ok()) return learned.status();
     models.push_back(std::move(learned).value());
     models.push_back(keep_measured(profile_, table_, examples_, chosen));
+    models.push_back(fit_drawn(profile_, examples_, order_, chosen));
     return models;
   }
 
@@ -246,6 +254,7 @@ class Fitting {
   const FitOptions options_;
   const SoloTraitsTable table_;
   const Examples examples_;
+  const Order order_;
   InterferenceFit fit_;
 };
 

@@ -146,7 +146,8 @@ HeldOutErrors read_errors(const JsonCursor& cursor) {
   cursor.allow_keys({"model", "p50", "p90", "p95", "unseen_model_p90"});
   HeldOutErrors errors;
   constexpr std::array kKinds{InterferenceKind::none, InterferenceKind::linear,
-                              InterferenceKind::learned, InterferenceKind::measured};
+                              InterferenceKind::learned, InterferenceKind::measured,
+                              InterferenceKind::inss};
   std::vector<std::string_view> names;
   names.reserve(kKinds.size());
   for (const InterferenceKind kind : kKinds) names.push_back(to_string(kind));

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "gpulet/profile/boosted_trees.h"
+#include "gpulet/profile/inss_model.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/interference_fit.h"
 #include "profile/measured_pairs.h"
@@ -25,6 +26,7 @@ struct Fitted {
   std::optional<BoostedTrees> trees{};   // learned; of the logarithm of the slowdown
   bool utilization = false;              // learned
   std::optional<MeasuredPairs> pairs{};  // measured
+  std::optional<InssModel> inss{};
 
   // Between 1 and a bound far above what any co-run costs, so that a wrong fit stays finite.
   [[nodiscard]] double slowdown(const MeasuredBatch& self, const MeasuredBatch& other) const;

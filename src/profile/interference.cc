@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/profile/fit.h"
 #include "profile/fitted.h"
 #include "profile/solo_traits.h"
 
@@ -17,7 +18,8 @@ namespace gpulet::profile {
 namespace {
 
 // Indexed by InterferenceKind.
-constexpr std::array<std::string_view, 4> kKindNames{"none", "linear", "learned", "measured"};
+constexpr std::array<std::string_view, 5> kKindNames{"none", "linear", "learned", "measured",
+                                                     "inss"};
 
 // Cells of a profile whose answers are remembered: their squares take at most 8 MB.
 constexpr std::size_t kMostRemembered = 1024;
@@ -41,6 +43,13 @@ Status no_fit(const Profile& profile, InterferenceKind kind) {
               "--utilization for linear), or plan with interference none"};
 }
 
+Status no_pair(const Profile& profile) {
+  return {StatusCode::not_found,
+          "profile " + profile.name +
+              ": holds no measured pair of its models; import it with "
+              "`gpulet profile import --interference`, or plan with interference none"};
+}
+
 }  // namespace
 
 std::string_view to_string(InterferenceKind kind) {
@@ -52,8 +61,9 @@ Result<InterferenceKind> parse_interference_kind(std::string_view text) {
   if (found != kKindNames.end()) {
     return static_cast<InterferenceKind>(found - kKindNames.begin());
   }
-  return Status(StatusCode::invalid, "interference model \"" + std::string(text) +
-                                         "\" is unknown; write none, linear, learned or measured");
+  return Status(StatusCode::invalid,
+                "interference model \"" + std::string(text) +
+                    "\" is unknown; write none, linear, learned, measured or inss");
 }
 
 double measured_slowdown(const Profile& profile, const CoRunner& self, const CoRunner& other) {
@@ -120,12 +130,11 @@ Result<InterferenceModel> InterferenceModel::create(const Profile& profile, Inte
       break;
     case InterferenceKind::measured:
       fitted.pairs.emplace(profile.pairs, profile, predictor->table);
-      if (fitted.pairs->size() == 0) {
-        return Status(StatusCode::not_found,
-                      "profile " + profile.name +
-                          ": holds no measured pair of its models; import it with "
-                          "`gpulet profile import --interference`, or plan with interference none");
-      }
+      if (fitted.pairs->size() == 0) return no_pair(profile);
+      break;
+    case InterferenceKind::inss:
+      fitted.inss = fit_inss(profile, fit ? fit->seed : FitOptions{}.seed);
+      if (!fitted.inss->knows_neighbours()) return no_pair(profile);
       break;
   }
   InterferenceModel model;

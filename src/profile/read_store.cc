@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -20,9 +21,16 @@ bool is_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, error);
 }
 
+// Empty where the key is not there.
+std::optional<double> positive(const JsonCursor& parent, const char* key) {
+  const auto number = parent.find(key);
+  if (!number) return std::nullopt;
+  return number->number(config::above(0));
+}
+
 // Fills in what profile.json says about the profile whose tables were read.
 void read_metadata(const JsonCursor& root, const std::string& directory_name, Profile& profile) {
-  root.allow_keys({"format", "name", "provenance", "models"});
+  root.allow_keys({"format", "name", "provenance", "pcie_gbps", "models"});
   const JsonCursor format = root.required("format");
   const std::int64_t version = format.integer(1, 1 << 30);
   if (version != kFormat) {
@@ -41,16 +49,20 @@ void read_metadata(const JsonCursor& root, const std::string& directory_name, Pr
     for (const auto& [key, value] : provenance->members())
       profile.provenance[key] = value.text("a text");
   }
+  profile.pcie_gbps = positive(root, "pcie_gbps");
   const auto models = root.find("models");
   if (!models) return;
   for (const auto& [model, cursor] : models->members()) {
-    cursor.allow_keys({"memory_mb"});
+    cursor.allow_keys({"memory_mb", "kernels", "input_bytes", "output_bytes"});
     const auto found = profile.models.find(model);
     if (found == profile.models.end()) {
       cursor.fail("the model has no row in latency.csv", "measure it, or take it out here");
-    } else if (const auto memory = cursor.find("memory_mb")) {
-      found->second.memory_mb = memory->number(config::above(0));
+      continue;
     }
+    found->second.memory_mb = positive(cursor, "memory_mb");
+    found->second.kernels = positive(cursor, "kernels");
+    found->second.input_bytes = positive(cursor, "input_bytes");
+    found->second.output_bytes = positive(cursor, "output_bytes");
   }
 }
 

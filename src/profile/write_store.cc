@@ -65,10 +65,14 @@ std::string metadata_text(const Profile& profile) {
   metadata["name"] = profile.name;
   metadata["provenance"] = nlohmann::ordered_json::object();
   for (const auto& [key, text] : profile.provenance) metadata["provenance"][key] = text;
+  if (profile.pcie_gbps) metadata["pcie_gbps"] = *profile.pcie_gbps;
   metadata["models"] = nlohmann::ordered_json::object();
   for (const auto& [name, model] : profile.models) {
     auto& entry = metadata["models"][name] = nlohmann::ordered_json::object();
     if (model.memory_mb) entry["memory_mb"] = *model.memory_mb;
+    if (model.kernels) entry["kernels"] = *model.kernels;
+    if (model.input_bytes) entry["input_bytes"] = *model.input_bytes;
+    if (model.output_bytes) entry["output_bytes"] = *model.output_bytes;
   }
   constexpr int kIndent = 2;
   // Provenance is free text: bytes that are not UTF-8 must not make a profile unwritable.

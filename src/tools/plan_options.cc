@@ -57,7 +57,7 @@ void add_plan_flags(CLI::App& command, PlanFlags& flags) {
       ->capture_default_str();
   command.add_option("--interference", flags.interference,
                      "what the plan believes of gpulets that share a device: linear, learned, "
-                     "measured or none (default: learned where the profiles hold a fit)");
+                     "measured, inss or none (default: learned where the profiles hold a fit)");
   command.add_flag("--no-interference", flags.no_interference, "the same as --interference none");
   command
       .add_option("--headroom", flags.headroom,

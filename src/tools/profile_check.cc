@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/profile/inss_errors.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
 #include "tools/table.h"
@@ -30,6 +31,8 @@ struct CheckOptions {
 struct Checked {
   std::string name;
   profile::InterferenceFit fit;
+  profile::InssErrors inss;
+  std::string inss_note;
 };
 
 std::string percent(double fraction) { return fixed(100 * fraction, 1) + " %"; }
@@ -44,6 +47,29 @@ nlohmann::ordered_json errors_json(const profile::HeldOutErrors& errors) {
   return row;
 }
 
+nlohmann::ordered_json summary_json(const profile::ErrorSummary& errors) {
+  nlohmann::ordered_json row;
+  row["count"] = errors.count;
+  row["p50"] = errors.p50;
+  row["p90"] = errors.p90;
+  row["worst"] = errors.worst;
+  return row;
+}
+
+nlohmann::ordered_json inss_json(const Checked& profile) {
+  const profile::InssErrors& errors = profile.inss;
+  nlohmann::ordered_json json;
+  if (!profile.inss_note.empty()) json["note"] = profile.inss_note;
+  json["alone"] = summary_json(errors.alone);
+  json["batches"] = summary_json(errors.batches);
+  json["shares"] = summary_json(errors.shares);
+  json["both"] = summary_json(errors.both);
+  json["beside"] = summary_json(errors.beside);
+  json["models"] = nlohmann::ordered_json::object();
+  for (const auto& [name, model] : errors.models) json["models"][name] = summary_json(model);
+  return json;
+}
+
 void print_json(const std::vector<Checked>& checked) {
   nlohmann::ordered_json document;
   document["profiles"] = nlohmann::ordered_json::array();
@@ -56,6 +82,7 @@ void print_json(const std::vector<Checked>& checked) {
     if (!profile.fit.note.empty()) entry["note"] = profile.fit.note;
     entry["models"] = nlohmann::ordered_json::array();
     for (const auto& errors : profile.fit.errors) entry["models"].push_back(errors_json(errors));
+    entry["inss"] = inss_json(profile);
   }
   std::cout << document.dump(2) << '\n';
 }
@@ -88,6 +115,27 @@ void print_unseen(const profile::InterferenceFit& fit) {
   std::cout << table.to_string();
 }
 
+// What the analytical model predicts without the tables.
+void print_inss(const Checked& checked) {
+  const profile::InssErrors& errors = checked.inss;
+  std::cout << "\nerror of the latency that inss predicts without the tables, where it was not "
+               "fitted:\n";
+  Table table({{"", Table::Align::left}, {"cells"}, {"p50"}, {"p90"}, {"worst"}});
+  const auto add = [&table](const std::string& name, const profile::ErrorSummary& summary) {
+    if (summary.count == 0) return;
+    table.add_row({name, std::to_string(summary.count), percent(summary.p50), percent(summary.p90),
+                   percent(summary.worst)});
+  };
+  add("alone, other batches", errors.batches);
+  add("alone, other sizes", errors.shares);
+  add("alone, both other", errors.both);
+  add("alone", errors.alone);
+  for (const auto& [name, model] : errors.models) add("  " + name, model);
+  add("beside one other", errors.beside);
+  std::cout << table.to_string();
+  if (!checked.inss_note.empty()) std::cout << checked.inss_note << '\n';
+}
+
 void print_text(const std::vector<Checked>& checked) {
   bool first = true;
   for (const Checked& profile : checked) {
@@ -101,6 +149,7 @@ void print_text(const std::vector<Checked>& checked) {
               << " % of the pairs fitted, the others held out (seed " << fit.seed << "):\n";
     print_held_out(fit);
     print_unseen(fit);
+    print_inss(profile);
   }
 }
 
@@ -121,7 +170,11 @@ int check(const CheckOptions& options) {
   for (const auto& [name, profile] : profiles.value()) {
     auto fit = profile::fit_interference(profile, options.fit);
     if (!fit.ok()) return bad_input(fit.status().within("profile " + name));
-    checked.push_back({.name = name, .fit = std::move(fit).value()});
+    const profile::InssModel inss = profile::fit_inss(profile, options.fit.seed);
+    checked.push_back({.name = name,
+                       .fit = std::move(fit).value(),
+                       .inss = profile::held_out_errors(inss, profile),
+                       .inss_note = inss.note()});
   }
   const bool none = std::all_of(checked.begin(), checked.end(),
                                 [](const Checked& profile) { return profile.fit.errors.empty(); });

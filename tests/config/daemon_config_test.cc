@@ -115,7 +115,7 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
            R"((top level): "listen" and "grpc" share the endpoint a:1; give them different ports)"},
           {frontend(R"(,"interference":"lerned")"),
            R"(/interference: "lerned" is not known here; write "learned" )"
-           "(known here: linear, learned, measured, none)"},
+           "(known here: linear, learned, measured, inss, none)"},
           {frontend(R"(,"headroom":"som")"),
            R"(/headroom: "som" is not known here; write "none" (known here: poisson, none))"},
           {frontend(R"(,"margin":0.9)"),

@@ -132,12 +132,13 @@ TEST(InterferenceModel, SetsAreMadeOfAllProfilesOrNone) {
 }
 
 TEST(InterferenceKind, ReadsItsOwnNames) {
-  for (const InterferenceKind kind : {InterferenceKind::none, InterferenceKind::linear,
-                                      InterferenceKind::learned, InterferenceKind::measured}) {
+  for (const InterferenceKind kind :
+       {InterferenceKind::none, InterferenceKind::linear, InterferenceKind::learned,
+        InterferenceKind::measured, InterferenceKind::inss}) {
     EXPECT_EQ(parse_interference_kind(to_string(kind)).value(), kind);
   }
   EXPECT_THAT(parse_interference_kind("Linear").status().message(),
-              HasSubstr("\"Linear\" is unknown; write none, linear, learned or measured"));
+              HasSubstr("\"Linear\" is unknown; write none, linear, learned, measured or inss"));
 }
 
 TEST(InterferenceModel, AStrangerSlowsNobodyDown) {
@@ -191,7 +192,8 @@ TEST_P(EveryKind, SaysTheSameWhenAskedAgain) {
 
 INSTANTIATE_TEST_SUITE_P(InterferenceModel, EveryKind,
                          testing::Values(InterferenceKind::none, InterferenceKind::linear,
-                                         InterferenceKind::learned, InterferenceKind::measured),
+                                         InterferenceKind::learned, InterferenceKind::measured,
+                                         InterferenceKind::inss),
                          [](const auto& kind) { return std::string(to_string(kind.param)); });
 
 // Any pairs at all, most of them absurd.
@@ -206,8 +208,8 @@ Profile any_paired_profile() {
 
 RC_GTEST_PROP(InterferenceModelProperty, PredictionsAreFiniteAndNoSpeedUps, ()) {
   const Profile profile = any_paired_profile();
-  for (const InterferenceKind kind :
-       {InterferenceKind::linear, InterferenceKind::learned, InterferenceKind::measured}) {
+  for (const InterferenceKind kind : {InterferenceKind::linear, InterferenceKind::learned,
+                                      InterferenceKind::measured, InterferenceKind::inss}) {
     const auto model = InterferenceModel::create(profile, kind);
     if (!model.ok()) continue;
     for (int i = 0; i < 50; ++i) {

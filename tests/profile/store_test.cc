@@ -31,9 +31,13 @@ Profile profile_of(const std::string& name, std::vector<LatencySample> samples) 
 bool same(const Profile& a, const Profile& b) {
   const auto same_model = [](const auto& x, const auto& y) {
     return x.first == y.first && x.second.latency.samples() == y.second.latency.samples() &&
-           x.second.utilization == y.second.utilization && x.second.memory_mb == y.second.memory_mb;
+           x.second.utilization == y.second.utilization &&
+           x.second.memory_mb == y.second.memory_mb && x.second.kernels == y.second.kernels &&
+           x.second.input_bytes == y.second.input_bytes &&
+           x.second.output_bytes == y.second.output_bytes;
   };
   return a.name == b.name && a.provenance == b.provenance && a.pairs == b.pairs &&
+         a.pcie_gbps == b.pcie_gbps &&
          std::equal(a.models.begin(), a.models.end(), b.models.begin(), b.models.end(), same_model);
 }
 
@@ -58,6 +62,7 @@ rc::Gen<std::string> any_name() {
 Profile any_profile() {
   Profile profile;
   profile.name = *any_name();
+  if (*rc::gen::arbitrary<bool>()) profile.pcie_gbps = *any_positive();
   profile.provenance =
       *rc::gen::container<Provenance>(rc::gen::cast<std::string>(any_name()), any_name());
   for (const std::string& name :
@@ -76,6 +81,9 @@ Profile any_profile() {
     }
     ModelProfile model{LatencyTable::create(samples).value(), utilization, std::nullopt};
     if (*rc::gen::arbitrary<bool>()) model.memory_mb = *any_positive();
+    if (*rc::gen::arbitrary<bool>()) model.kernels = *any_positive();
+    if (*rc::gen::arbitrary<bool>()) model.input_bytes = *any_positive();
+    if (*rc::gen::arbitrary<bool>()) model.output_bytes = *any_positive();
     profile.models.emplace(name, model);
     if (*rc::gen::arbitrary<bool>())
       profile.pairs.push_back({name, 1, Share{20}, "b", 2, Share{80}, *any_positive()});

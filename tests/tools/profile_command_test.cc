@@ -238,14 +238,18 @@ TEST_F(ProfileCheck, TellsEachModelsErrorsOnHeldOutPairs) {
     for (const std::string key : {"p50", "p90", "p95"}) EXPECT_TRUE(row[key].is_number()) << key;
     EXPECT_EQ(row["unseen_model_p90"].size(), 3U);
   }
-  EXPECT_THAT(models, testing::ElementsAre("none", "linear", "learned", "measured"));
+  EXPECT_THAT(models, testing::ElementsAre("none", "linear", "learned", "measured", "inss"));
   EXPECT_LT(profiles[0]["models"][2]["p90"].get<double>(), 0.05);
   EXPECT_GT(profiles[0]["models"][0]["p90"].get<double>(), 0.3);
+  EXPECT_TRUE(profiles[0]["inss"]["note"].is_string());
+  EXPECT_EQ(profiles[0]["inss"]["beside"]["count"], 162 - 3 * 5);
+  EXPECT_TRUE(profiles[0]["inss"]["alone"]["worst"].is_number());
 
   const ProgramResult text =
       run_gpulet({"profile", "check", "--profiles", at("profiles"), "--name", "v100"});
   EXPECT_EQ(text.exit_code, 0);
-  for (const std::string part : {"v100: 162 pairs", "p90", "learned", "held out"}) {
+  for (const std::string part : {"v100: 162 pairs", "p90", "learned", "held out",
+                                 "beside one other", "kernels not counted"}) {
     EXPECT_THAT(text.output, HasSubstr(part));
   }
 }

@@ -30,7 +30,7 @@ struct CoRunner {
 [[nodiscard]] double measured_slowdown(const Profile& profile, const CoRunner& self,
                                        const CoRunner& other);
 
-// "none", "linear", "learned", "measured".
+// "none", "linear", "learned", "measured", "inss".
 [[nodiscard]] std::string_view to_string(InterferenceKind kind);
 // Fails (invalid) with the names there are.
 [[nodiscard]] Result<InterferenceKind> parse_interference_kind(std::string_view text);
@@ -68,7 +68,8 @@ struct BatchTraits {
 class InterferenceModel {
  public:
   // Fails (not_found), saying what to do, where the profile holds no fit of that kind (linear,
-  // learned), or no pairs (measured).
+  // learned), or no pairs (measured, inss). inss is fitted here, with the seed of the profile's
+  // fit.
   [[nodiscard]] static Result<InterferenceModel> create(const Profile& profile,
                                                         InterferenceKind kind);
 

@@ -13,7 +13,7 @@
 
 namespace gpulet::profile {
 
-enum class InterferenceKind { none, linear, learned, measured };
+enum class InterferenceKind { none, linear, learned, measured, inss };
 
 // slowdown = l2_self * L2(self) + l2_other * L2(other) + dram_self * DRAM(self) + dram_other *
 // DRAM(other) + constant, of utilisations 0..1. gpulet, section 4.4.

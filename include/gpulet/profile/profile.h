@@ -41,6 +41,10 @@ struct ModelProfile {
   LatencyTable latency;
   std::vector<Utilization> utilization;  // may be empty
   std::optional<double> memory_mb;       // resident memory of the loaded model, where measured
+  // Known of few profiles, and told apart by the model of InSS where they are (inss_model.h).
+  std::optional<double> kernels{};       // of a batch
+  std::optional<double> input_bytes{};   // of one request
+  std::optional<double> output_bytes{};  // of one request
 };
 
 // Where and how it was measured: free text by key ("machine", "date", "libtorch", "partitioning",
@@ -53,6 +57,7 @@ struct Profile {
   std::map<std::string, ModelProfile, std::less<>> models;
   std::vector<PairSample> pairs;                // may be empty
   std::optional<InterferenceFit> interference;  // fitted to the pairs, where that was done
+  std::optional<double> pcie_gbps;              // 10^9 bytes per second between host and device
 
   // nullptr where the model was not measured on this device type.
   [[nodiscard]] const ModelProfile* find(std::string_view model) const;

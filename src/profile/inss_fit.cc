@@ -1,0 +1,299 @@
+// The analytical model of InSS, fitted to a profile.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "gpulet/profile/inss_model.h"
+#include "profile/least_squares.h"
+#include "profile/pair_draw.h"
+#include "profile/solo_traits.h"
+
+namespace gpulet::profile {
+namespace {
+
+// `count` of the ascending values, or all where there are no more: those nearest to an even spread
+// over their logarithms, the least and the largest among them.
+template <typename Value, typename Number>
+std::vector<Value> spread(const std::vector<Value>& values, std::size_t count,
+                          const Number& number) {
+  if (values.size() <= count) return values;
+  const double least = std::log(number(values.front()));
+  const double most = std::log(number(values.back()));
+  std::vector<Value> chosen;
+  std::size_t from = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double wanted =
+        std::lerp(least, most, static_cast<double>(i) / static_cast<double>(count - 1));
+    const std::size_t end = values.size() - (count - 1 - i);  // leaves one for each of the others
+    std::size_t best = from;
+    for (std::size_t at = from; at < end; ++at) {
+      const auto away = [&](std::size_t k) {
+        return std::abs(std::log(number(values[k])) - wanted);
+      };
+      if (away(at) < away(best)) best = at;
+    }
+    chosen.push_back(values[best]);
+    from = best + 1;
+  }
+  return chosen;
+}
+
+// Four sizes, and four batches of those measured at each.
+std::vector<LatencySample> choose_alone(const LatencyTable& table) {
+  std::map<Share, std::vector<LatencySample>> by_share;  // batches ascending, as the table has them
+  for (const LatencySample& sample : table.samples()) by_share[sample.share].push_back(sample);
+  std::vector<Share> shares;
+  shares.reserve(by_share.size());
+  for (const auto& [share, samples] : by_share) shares.push_back(share);
+  std::vector<LatencySample> chosen;
+  for (const Share share : spread(shares, kInssShares, [](Share s) { return s.percent; })) {
+    for (const LatencySample& sample :
+         spread(by_share[share], kInssBatches, [](const LatencySample& s) { return s.batch; })) {
+      chosen.push_back(sample);
+    }
+  }
+  return chosen;
+}
+
+// intercept + slope * x, each target counted relative to its size.
+struct Line {
+  double intercept = 0;
+  double slope = 0;
+};
+
+std::optional<Line> fit_line(const std::vector<double>& x, const std::vector<double>& targets,
+                             bool relative) {
+  std::vector<double> rows;
+  std::vector<double> right;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double scale = relative ? 1 / targets[i] : 1;
+    rows.push_back(scale);
+    rows.push_back(scale * x[i]);
+    right.push_back(scale * targets[i]);
+  }
+  const auto weights = least_squares(std::move(rows), 2, std::move(right));
+  if (!weights) return std::nullopt;
+  return Line{.intercept = (*weights)[0], .slope = (*weights)[1]};
+}
+
+// What no larger share makes shorter: the constant of c + v / share at the smallest batch. 0 where
+// that was measured at one size only, which tells nothing of it. The line through all sizes is the
+// steadier one; where the smallest size is bound by work already, only the two largest tell.
+double scheduling_of(const std::vector<LatencySample>& alone, double transfer_ms) {
+  std::vector<double> inverse_shares;  // descending
+  std::vector<double> latencies_ms;
+  double least_ms = std::numeric_limits<double>::infinity();
+  const auto by_batch = [](auto& a, auto& b) { return a.batch < b.batch; };
+  const std::uint32_t smallest = std::min_element(alone.begin(), alone.end(), by_batch)->batch;
+  for (const LatencySample& sample : alone) {
+    const double latency_ms = sample.latency_ms - transfer_ms * sample.batch;
+    least_ms = std::min(least_ms, latency_ms);
+    if (sample.batch != smallest) continue;
+    inverse_shares.push_back(1 / sample.share.fraction());
+    latencies_ms.push_back(latency_ms);
+  }
+  double scheduling_ms = 0;
+  for (const std::size_t sizes : {inverse_shares.size(), std::size_t{2}}) {
+    const auto last = [sizes](const std::vector<double>& values) {
+      return std::vector<double>(values.end() - static_cast<std::ptrdiff_t>(sizes), values.end());
+    };
+    if (inverse_shares.size() < 2) break;
+    const auto line = fit_line(last(inverse_shares), last(latencies_ms), true);
+    if (line) scheduling_ms = std::max(scheduling_ms, line->intercept);
+  }
+  return std::min(scheduling_ms, least_ms);
+}
+
+// One pair as the co-location's least squares see it: what a unit of each unknown adds to the
+// slowdown, and what it is to add up to.
+struct Equation {
+  std::uint32_t model = 0;
+  double by_launches = 0;  // of int among two
+  double by_cache = 0;     // of the model's alpha_cache
+  double excess = 0;
+  double weight = 0;
+};
+
+}  // namespace
+
+class InssFitting {
+ public:
+  InssFitting(const Profile& profile, std::span<const PairSample* const> drawn)
+      : profile_(profile) {
+    for (const auto& [name, known] : profile_.models) {
+      all_counted_ = all_counted_ && known.kernels.has_value();
+      all_used_ = all_used_ && !known.utilization.empty();
+      all_moved_ = all_moved_ && profile_.pcie_gbps && known.input_bytes && known.output_bytes;
+    }
+    for (const auto& [name, known] : profile_.models) {
+      model_.numbers_.emplace(name, static_cast<std::uint32_t>(model_.served_.size()));
+      model_.served_.push_back(alone(known));
+    }
+    choose_pairs(drawn);
+    fit_neighbours();
+    take_notes();
+  }
+
+  InssModel take() { return std::move(model_); }
+
+ private:
+  [[nodiscard]] InssModel::Served alone(const ModelProfile& known) const {
+    InssModel::Served served;
+    served.alone = choose_alone(known.latency);
+    InssCoefficients& fitted = served.coefficients;
+    if (all_moved_) fitted.transfer_ms = transfer_of(known, served.alone);
+    fitted.scheduling_ms = scheduling_of(served.alone, fitted.transfer_ms);
+    fitted.launches = all_counted_ ? *known.kernels : fitted.scheduling_ms;
+    std::vector<RunningTime::Sample> samples;
+    std::vector<double> shares;
+    std::vector<double> used;
+    const UtilizationTable utilization(known.utilization);
+    for (const LatencySample& sample : served.alone) {
+      const double share = sample.share.fraction();
+      samples.push_back({.batch = static_cast<double>(sample.batch),
+                         .share = share,
+                         .latency_ms = sample.latency_ms - fitted.transfer_ms * sample.batch});
+      shares.push_back(share);
+      used.push_back(utilization.at(sample.batch, sample.share).l2);
+    }
+    served.running = RunningTime(fitted.scheduling_ms, samples);
+    if (!all_used_) {
+      fitted.l2_constant = 1;  // so that alpha_cache is what any neighbour costs
+    } else if (const auto line = fit_line(shares, used, false)) {
+      fitted.l2_slope = line->slope;
+      fitted.l2_constant = line->intercept;
+    } else {
+      for (const double l2 : used) fitted.l2_constant += l2 / static_cast<double>(used.size());
+    }
+    return served;
+  }
+
+  // No more than half of any latency, whatever the profile says of bytes and bus.
+  [[nodiscard]] double transfer_of(const ModelProfile& known,
+                                   const std::vector<LatencySample>& alone) const {
+    constexpr double kBytesPerMsAtOneGbPerS = 1e6;
+    double transfer_ms =
+        (*known.input_bytes + *known.output_bytes) / (*profile_.pcie_gbps * kBytesPerMsAtOneGbPerS);
+    for (const LatencySample& sample : alone) {
+      transfer_ms = std::min(transfer_ms, sample.latency_ms / sample.batch / 2);
+    }
+    return transfer_ms;
+  }
+
+  // The first drawn of each fifth of what running can be of a latency, from launches alone to work
+  // alone, and the next drawn for a fifth that has none: pairs of one kind would leave either
+  // interference open.
+  void choose_pairs(std::span<const PairSample* const> drawn) {
+    std::vector<std::set<std::size_t>> taken(model_.served_.size());
+    std::vector<const PairSample*> others;
+    for (const PairSample* const pair : drawn) {
+      const std::uint32_t number = model_.numbers_.find(pair->model)->second;
+      const InssModel::Parts parts =
+          InssModel::parts(model_.served_[number], pair->batch, pair->share.fraction());
+      const auto fifth = static_cast<std::size_t>(parts.running_ms / parts.alone_ms * kInssPairs);
+      if (taken[number].insert(std::min(fifth, kInssPairs - 1)).second) {
+        model_.pairs_.push_back(*pair);
+      } else {
+        others.push_back(pair);
+      }
+    }
+    for (const PairSample* const pair : others) {
+      std::set<std::size_t>& own = taken[model_.numbers_.find(pair->model)->second];
+      if (own.size() == kInssPairs) continue;
+      own.insert(kInssPairs + own.size());
+      model_.pairs_.push_back(*pair);
+    }
+  }
+
+  [[nodiscard]] Equation equation_of(const PairSample& pair) const {
+    const std::uint32_t number = model_.numbers_.find(pair.model)->second;
+    const InssModel::Served& self = model_.served_[number];
+    const InssCoefficients& other = *model_.find(pair.other_model);
+    const InssModel::Parts parts = InssModel::parts(self, pair.batch, pair.share.fraction());
+    const double l2 = other.l2(pair.other_share.fraction());
+    const double slowdown = *pair_slowdown(profile_, pair);
+    return {.model = number,
+            .by_launches = self.coefficients.launches / parts.alone_ms,
+            .by_cache = parts.running_ms * l2 / parts.alone_ms,
+            .excess = slowdown - 1,
+            .weight = 1 / (slowdown * slowdown)};
+  }
+
+  // Least squares of the relative error in which no unknown is negative, unknown by unknown until
+  // they stay: there are few, and the problem is convex.
+  void fit_neighbours() {
+    std::vector<Equation> equations;
+    for (const PairSample& pair : model_.pairs_) equations.push_back(equation_of(pair));
+    std::vector<double> caches(model_.served_.size());
+    std::vector<bool> paired(model_.served_.size());
+    for (const Equation& equation : equations) paired[equation.model] = true;
+    constexpr int kRounds = 200;
+    for (int round = 0; round < kRounds; ++round) {
+      model_.alpha_s_ = best(equations, [&](const Equation& e) {
+        return std::pair(e.by_launches, e.excess - caches[e.model] * e.by_cache);
+      });
+      for (std::uint32_t model = 0; model < caches.size(); ++model) {
+        if (!paired[model]) continue;
+        caches[model] = best(equations, [&](const Equation& e) {
+          return std::pair(e.model == model ? e.by_cache : 0,
+                           e.excess - model_.alpha_s_ * e.by_launches);
+        });
+      }
+    }
+    const double common = best(equations, [&](const Equation& e) {
+      return std::pair(e.by_cache, e.excess - model_.alpha_s_ * e.by_launches);
+    });
+    for (std::uint32_t model = 0; model < caches.size(); ++model) {
+      model_.served_[model].coefficients.alpha_cache = paired[model] ? caches[model] : common;
+      all_paired_ = all_paired_ && paired[model];
+    }
+  }
+
+  // The x, at least 0, at which the sum of weight * (factor * x - target)^2 is least.
+  template <typename FactorAndTarget>
+  static double best(const std::vector<Equation>& equations, const FactorAndTarget& ask) {
+    double numerator = 0;
+    double denominator = 0;
+    for (const Equation& equation : equations) {
+      const auto [factor, target] = ask(equation);
+      numerator += equation.weight * factor * target;
+      denominator += equation.weight * factor * factor;
+    }
+    const double least = numerator / denominator;
+    return std::isfinite(least) ? std::max(least, 0.0) : 0;
+  }
+
+  void take_notes() {
+    const auto add = [this](const char* note) {
+      model_.note_ += (model_.note_.empty() ? "" : "; ") + std::string(note);
+    };
+    if (!all_moved_) add("bytes or bandwidth unknown: transfer counted as running");
+    if (!all_counted_) add("kernels not counted: scheduling is the part that no share shortens");
+    if (model_.pairs_.empty()) {
+      add("no pairs: neighbours cost nothing");
+      return;
+    }
+    if (!all_used_) add("utilisation unknown: every neighbour's L2 counted as 1");
+    if (!all_paired_) add("models without pairs of their own: alpha_cache common to the others");
+  }
+
+  const Profile& profile_;
+  InssModel model_;
+  bool all_counted_ = true;
+  bool all_used_ = true;
+  bool all_moved_ = true;
+  bool all_paired_ = true;
+};
+
+InssModel fit_inss_to(const Profile& profile, std::span<const PairSample* const> drawn) {
+  return InssFitting(profile, drawn).take();
+}
+
+}  // namespace gpulet::profile
