@@ -193,9 +193,9 @@ at::Tensor Learner::Impl::critic_targets(const Batch& batch, Random& random) con
       values[at] = by_head(targets[at].forward(batch.next_observations));
   };
   helper.both(foresee, value);
-  return batch.rewards + options.discount * soft_value(next,
-                                                       cautious_values(next, values[0], values[1]),
-                                                       std::exp(double{log_temperature}));
+  const at::Tensor value_after = soft_value(next, cautious_values(next, values[0], values[1]),
+                                            std::exp(double{log_temperature}));
+  return batch.rewards + options.discount * (value_after - value_after.mean());
 }
 
 void Learner::Impl::descend(Optimised& optimised, const at::Tensor& loss) const {

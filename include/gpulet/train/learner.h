@@ -17,7 +17,8 @@
 //
 // Loss of a critic (6, 7), with the value of the next state under the policy as it is now, its
 // choices drawn anew:
-//   ½ (Q_v(s, a) - [r' + γ Σ_i Σ_a π_i(a | s') (Q'_i(s', a) - τ log π_i(a | s'))])²
+//   ½ (Q_v(s, a) - [r' + γ (V(s') - mean of V over the batch)])²
+//   V(s') = Σ_i Σ_a π_i(a | s') (Q'_i(s', a) - τ log π_i(a | s'))
 // of the policy (8):       Σ_i Σ_a π_i(a | s) (τ log π_i(a | s) - Q_i(s, a))
 // of the temperature (9):  τ (H(π(. | s)) - Ĥ), in log τ
 // each the mean over a batch; Q in (8) as it was before the critics' step.
@@ -26,9 +27,10 @@
 // last step, and no step is told from another by being the last.
 //
 // Rewards. With ω = 100 one violated objective weighs as much as all else, and at γ = 0.99 values
-// are a hundred times the mean reward. So r' = reward_scale * (r - mean) / deviation over what is
-// remembered: where value goes on for ever, neither a constant nor a factor changes which policy is
-// best, and the networks learn differences instead of a mean.
+// are a hundred times what a step earns on the mean in reward and entropy. Where value goes on for
+// ever, neither a constant nor a factor changes which policy is best. So r' = reward_scale * (r -
+// mean) / deviation over what is remembered, and the values of next states are taken relative to
+// each other: the networks learn what makes a difference, and follow no offset that moves with τ.
 //
 // Target entropy. Table 1 has Ĥ = -log(1 + ι). The entropy of discrete choices is never below 0, so
 // with that (9) only ever lowers τ, by the learning rate a step: a schedule, not a control. Here Ĥ
