@@ -145,7 +145,6 @@ void register_batch_search() {
           ->ArgNames({"models", "devices"})
           ->Args({6, 4})
           ->Args({8, 4})
-          ->Args({80, 40})
           ->Unit(benchmark::kMicrosecond);
     }
   }

@@ -4,6 +4,8 @@
 // others in the order of the plan.
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -80,11 +82,32 @@ class PlacementInForce {
   std::map<std::string_view, double> rate_now_;
 };
 
+// The input with nothing but the devices and sizes that the plan in force uses: what a Problem
+// works out for the others takes longer than the search.
+PlanInput what_is_in_use(const PlanInput& input) {
+  std::set<int> sizes;
+  std::set<DeviceKey> devices;
+  for (const PlannedGpulet& gpulet : input.current->gpulets) {
+    sizes.insert(gpulet.size.percent);
+    devices.insert(gpulet.device);
+  }
+  PlanInput used{{},           input.demands, input.profiles, input.interference, input.current,
+                 input.options};
+  for (const Device& device : input.cluster.devices) {
+    if (device.mig || !devices.contains(device.key)) continue;
+    Device& kept = used.cluster.devices.emplace_back(device);
+    std::erase_if(kept.sizes, [&](Share size) { return !sizes.contains(size.percent); });
+    if (kept.sizes.empty()) used.cluster.devices.pop_back();
+  }
+  return used;
+}
+
 }  // namespace
 
 std::optional<Plan> keep_placement(const PlanInput& input) {
   if (input.current == nullptr) return std::nullopt;
-  const Problem problem(input);
+  const PlanInput used = what_is_in_use(input);
+  const Problem problem(used);
   auto gpulets = PlacementInForce(problem).gpulets();
   if (!gpulets) return std::nullopt;
   SlowdownTables tables(problem);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
 
 namespace gpulet::schedule {
 namespace {
@@ -37,8 +38,6 @@ void describe_gpulets(DeviceClass* known) {
   known->divisions.assign(divisions.begin(), divisions.end());
 }
 
-}  // namespace
-
 std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table) {
   std::vector<std::uint32_t> batches;
   batches.reserve(table.samples().size());
@@ -47,6 +46,8 @@ std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table) 
   batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
   return batches;
 }
+
+}  // namespace
 
 Problem::Problem(const PlanInput& input, Division division) : input_(&input) {
   models_.reserve(input.demands.size());
@@ -136,17 +137,17 @@ void Problem::add_rows(std::size_t device_class) {
     } else {
       const std::uint32_t processes = added.example->processes_per_instance;
       known.memory_mb = known.profile->memory_mb.value_or(0) * processes;
-      const std::vector<std::uint32_t> measured = measured_batches(known.profile->latency);
+      known.measured = measured_batches(known.profile->latency);
       for (std::size_t size = 0; size < added.sizes.size(); ++size) {
         if (known.memory_mb > added.gpulet_mb[size]) {
           rows_.emplace_back();
         } else {
-          add_row(*demand, known.profile->latency, measured, Share{added.sizes[size]});
+          add_row(*demand, known.profile->latency, known.measured, Share{added.sizes[size]});
         }
         rows_.back().processes = processes;
       }
     }
-    on_class_.push_back(known);
+    on_class_.push_back(std::move(known));
   }
 }
 

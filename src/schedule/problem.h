@@ -36,14 +36,13 @@ struct DeviceClass {
   std::vector<double> gpulet_mb;
 };
 
-// The batches at which a table's latency may change its slope: between two of them it is linear.
-[[nodiscard]] std::vector<std::uint32_t> measured_batches(const profile::LatencyTable& table);
-
 // What a class knows of a model, beside its rows.
 struct ModelOnClass {
   const profile::ModelProfile* profile = nullptr;  // null: not measured there
   double memory_mb = 0;                            // for all its processes in a gpulet; 0: unknown
   std::uint32_t best_size = 0;                     // index of the size with the highest most_rate
+  // The batches at which its latency may change its slope: between two of them it is linear.
+  std::vector<std::uint32_t> measured;
 };
 
 class Problem {

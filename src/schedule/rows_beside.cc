@@ -114,13 +114,11 @@ const std::vector<RowsBeside::Knot>& RowsBeside::knots(const Problem& problem, c
   const DeviceClass& device_class = problem.classes()[place.device_class];
   const Share share{device_class.sizes[place.size]};
   const ModelDemand& demand = *problem.models()[place.model];
-  const profile::LatencyTable& table =
-      problem.on_class(place.model, place.device_class).profile->latency;
-  std::vector<std::uint32_t> batches = measured_batches(table);
+  const ModelOnClass& there = problem.on_class(place.model, place.device_class);
   const std::uint32_t largest =
       std::max(1U, problem.row(place.model, place.device_class, place.size).largest);
-  for (const std::uint32_t batch : batches) {
-    if (!table.latency_ms(batch, share)) continue;
+  for (const std::uint32_t batch : there.measured) {
+    if (!there.profile->latency.latency_ms(batch, share)) continue;
     knots.push_back({batch, device_class.interference->traits(demand.name, batch, share)});
     if (batch >= largest) break;
   }

@@ -26,11 +26,12 @@ const SlowdownTables::Knots& SlowdownTables::knots_of(const ModelAtSize& place) 
   const DeviceClass& device_class = problem_->classes()[place.device_class];
   const Share share{device_class.sizes[place.size]};
   const std::string& name = problem_->models()[place.model]->name;
-  const profile::LatencyTable& table =
-      problem_->on_class(place.model, place.device_class).profile->latency;
+  const ModelOnClass& there = problem_->on_class(place.model, place.device_class);
   const std::uint32_t largest = problem_->row(place.model, place.device_class, place.size).largest;
-  for (const std::uint32_t batch : measured_batches(table)) {
-    if (!table.latency_ms(batch, share)) continue;
+  knots.batches.reserve(there.measured.size());
+  knots.traits.reserve(there.measured.size());
+  for (const std::uint32_t batch : there.measured) {
+    if (!there.profile->latency.latency_ms(batch, share)) continue;
     knots.batches.push_back(batch);
     knots.traits.push_back(device_class.interference->traits(name, batch, share));
     if (batch >= largest) break;
@@ -45,8 +46,10 @@ const SlowdownTable& SlowdownTables::of(const ModelAtSize& self, const ModelAtSi
   if (!added) return table;
   const profile::InterferenceModel& model = *problem_->classes()[self.device_class].interference;
   const Knots& others = knots_of(other);
+  const Knots& selves = knots_of(self);
   table.others = others.traits.size();
-  for (const profile::BatchTraits& own : knots_of(self).traits) {
+  table.worst.reserve(selves.traits.size() * table.others);
+  for (const profile::BatchTraits& own : selves.traits) {
     double worst = 1;
     for (const profile::BatchTraits& beside : others.traits) {
       worst = std::max(worst, model.slowdown(own, beside));
