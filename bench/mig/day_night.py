@@ -15,19 +15,19 @@ import argparse
 import csv
 import json
 import re
-import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import five_models
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/support"))
+from daemons import Site, write  # noqa: E402
+
+import five_models  # noqa: E402
+
 STEPS = 16
 WARM_S, HOLD_S, NIGHT_S, LOOK_S = 10, 50, 90, 0.5
-READY_S = 120
 AFTERWARDS_S = 2  # the last batches of gpulets that go
 NEGLIGIBLE = 0.001
 DROPPED = ("too_late", "overloaded")
@@ -47,7 +47,7 @@ def plan_transitions(options):
     for name in ("day", "night"):
         plan = gpulet_json(options, "optimize", "--cluster", options.work / "cluster.json", "--profiles",
                            options.work / "profiles", "--demand", options.work / f"{name}.json")
-        five_models.write(options.work / f"plan-{name}.json", plan)
+        write(options.work / f"plan-{name}.json", plan)
         print(f"{name}: {plan['devices_used']} devices, {len(plan['gpulets'])} instances")
     found = []
     for before, after in (("day", "night"), ("night", "day")):
@@ -73,68 +73,19 @@ def print_transitions(options, found):
 
 # ---- the site
 
-class Site:
-    """Daemons on ports that are free, ended with it."""
-
-    def __init__(self, options):
-        self.options, self.daemons = options, []
-        ports = [self.free_port(), self.free_port()]
-        self.target = f"127.0.0.1:{ports[0]}"
-        models = []
-        for name, rate in five_models.DAY.items():
-            (options.work / f"{name}.pt").write_text(f"stands for model {name}", encoding="utf-8")
-            models.append({"name": name, "file": f"{name}.pt", "slo_ms": five_models.SLO_MS, "rate": rate,
-                           "max_batch": five_models.LARGEST_BATCH,
-                           "inputs": [{"name": "x", "type": "UINT8", "shape": [784]}],
-                           "outputs": [{"name": "y", "type": "UINT8", "shape": [10]}]})
-        five_models.write(options.work / "models.json", {"models": models})
-        five_models.write(options.work / "frontend.json", {
-            "listen": self.target, "backend_listen": f"127.0.0.1:{ports[1]}", "http": "off", "grpc": "off",
-            "metrics": "off", "models": "models.json", "profiles": "profiles", "policy": "mig-two-phase",
-            "period_s": 10})
-        self.start("frontend", "gpulet-frontend")
-        for node in (f"n{number}" for number in range(five_models.NODES)):
-            five_models.write(options.work / f"backend-{node}.json", {
-                "node": node, "frontend": f"127.0.0.1:{ports[1]}", "model_store": f"store-{node}",
-                "profiles": "profiles", "devices": five_models.devices(five_models.DEVICES_EACH)})
-            self.start(f"backend-{node}", "gpulet-backend")
-
-    @staticmethod
-    def free_port():
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
-
-    def start(self, config, program):
-        with open(self.options.work / f"{config}.log", "w", encoding="utf-8") as log:
-            self.daemons.append(subprocess.Popen(
-                [self.options.programs / program, "--config", self.options.work / f"{config}.json"],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True))
-
-    def status(self):
-        answer = subprocess.run([self.options.gpulet, "status", "--json", "--target", self.target], check=False,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        return json.loads(answer.stdout) if answer.returncode == 0 else None
-
-    def wait_until_serving(self):
-        deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline:
-            status = self.status()
-            if status and status["frontend"]["state"] == "serving" and status["frontend"]["schedulable"] \
-                    and not status["frontend"]["reorganising"]:
-                return
-            time.sleep(0.3)
-        raise SystemExit(f"day_night: not serving after {READY_S} s; the logs are in {self.options.work}")
-
-    def stop(self):
-        for daemon in self.daemons:
-            daemon.send_signal(signal.SIGTERM)
-        for daemon in self.daemons:
-            try:
-                daemon.wait(30)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+def site_of(options):
+    models = []
+    for name, rate in five_models.DAY.items():
+        (options.work / f"{name}.pt").write_text(f"stands for model {name}", encoding="utf-8")
+        models.append({"name": name, "file": f"{name}.pt", "slo_ms": five_models.SLO_MS, "rate": rate,
+                       "max_batch": five_models.LARGEST_BATCH,
+                       "inputs": [{"name": "x", "type": "UINT8", "shape": [784]}],
+                       "outputs": [{"name": "y", "type": "UINT8", "shape": [10]}]})
+    write(options.work / "models.json", {"models": models})
+    frontend = {"models": "models.json", "profiles": "profiles", "policy": "mig-two-phase", "period_s": 10}
+    backends = [{"node": f"n{number}", "profiles": "profiles",
+                 "devices": five_models.devices(five_models.DEVICES_EACH)} for number in range(five_models.NODES)]
+    return Site(options.programs, options.work, frontend, backends)
 
 
 # ---- the load: the night's all along, and on top of it sixteen layers that end and begin one after another
@@ -166,15 +117,15 @@ class Layer:
     def __init__(self, site, number, begin, end, rates):
         self.begin, self.seconds, self.number = begin, end - begin, number
         self.site, self.process, self.began = site, None, None
-        self.file = site.options.work / f"load-{number}"
-        five_models.write(self.file.with_suffix(".json"), {"models": [
+        self.file = site.work / f"load-{number}"
+        write(self.file.with_suffix(".json"), {"models": [
             {"name": name, "rate": rate, "slo_ms": five_models.SLO_MS} for name, rate in rates.items()]})
 
     def start(self, now):
         self.began = now
         with open(self.file.with_suffix(".log"), "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [self.site.options.gpulet, "load", "--target", self.site.target, "--workload",
+                [self.site.programs / "gpulet", "load", "--target", self.site.target, "--workload",
                  self.file.with_suffix(".json"), "--seconds", f"{self.seconds:.3f}", "--seed", str(self.number + 1),
                  "--csv", self.file.with_suffix(".csv"), "--connections", "1", "--json"],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -316,9 +267,9 @@ def judge(requests, unanswered, notes):
 
 def run(options):
     times = Times(options.ramp)
-    site = Site(options)
+    site = site_of(options)
     try:
-        site.wait_until_serving()
+        site.wait_until_serving(schedulable=True)
         layers, notes = send(site, times)
     finally:
         site.stop()

@@ -5,8 +5,12 @@ takes fixed + compute * b * (1 + crowding / m) / s milliseconds, as in tests/sup
 as long: 16 busy devices are then some 200 requests/s, which two cores carry. The rates need 16 devices by day and 5 by
 night.
 """
-import json
 import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from daemons import write  # noqa: E402
 
 GEOMETRY = "a100-40"
 NODES, DEVICES_EACH = 3, 8
@@ -30,10 +34,6 @@ def latency_ms(name, batch, instance):
     fixed, compute, crowding, _, _, _ = MODELS[name]
     slices, memory = INSTANCES[instance]
     return fixed + compute * batch * (1 + crowding / memory) / slices
-
-
-def write(file, document):
-    file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def devices(count):

@@ -15,11 +15,6 @@ std::deque<schedule::Plan> FrontendCore::stages_to(schedule::Plan plan, Time now
                                                    FrontendEffects& effects) {
   schedule::Plan serving;
   for (const auto& [id, planned] : serving_) serving.gpulets.push_back(planned);
-  const auto none_in_an_instance = [](const schedule::Plan& of) {
-    return std::none_of(of.gpulets.begin(), of.gpulets.end(),
-                        [](const auto& planned) { return planned.instance.has_value(); });
-  };
-  if (none_in_an_instance(serving) && none_in_an_instance(plan)) return {std::move(plan)};
   auto staged = schedule::stage_plan(serving, plan, fleet_.cluster());
   if (!staged.ok()) {
     note(true, "the plan cannot come into force in stages: " + staged.status().message(), now,

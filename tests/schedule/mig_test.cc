@@ -9,6 +9,7 @@
 
 #include "gpulet/schedule/check.h"
 #include "gpulet/schedule/mig_policies.h"
+#include "gpulet/schedule/stages.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/worked.h"
 
@@ -288,6 +289,18 @@ TEST(MigPolicies, TwoPhaseTakesASeedAndStopsWhenTold) {
 
 // Told apart from the layouts that the optimiser works with: the memory slices of every device as
 // bits.
+TEST(Stages, WithoutMigThePlanIsOne) {
+  Worked worked;
+  measure(worked, "a", 1, 0.5);
+  testing::add_devices(worked, "n0", "gpu", 2);
+  worked.input.demands.push_back({"a", 100, 100, 32});
+  const Plan plan = make_policy("elastic").value()->plan(worked.input);
+  ASSERT_FALSE(plan.gpulets.empty());
+  const auto staged = stage_plan({}, plan, worked.input.cluster);
+  ASSERT_TRUE(staged.ok()) << staged.status().message();
+  EXPECT_EQ(staged.value().plans, std::vector<Plan>{plan});
+}
+
 RC_GTEST_PROP(MigPolicies, TakeNoMemorySliceTwice, ()) {
   const Worked worked = testing::any_input();
   for (const std::string_view name : mig_policies()) {

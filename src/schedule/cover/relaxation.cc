@@ -124,9 +124,9 @@ double Relaxation::price_of_share(std::size_t device_class, std::uint32_t partit
                       static_cast<std::size_t>(percent)];
 }
 
-double Relaxation::price_beside(std::size_t device_class,
-                                std::span<const std::uint32_t> taken) const {
-  double most = 0;
+Relaxation::Dearest Relaxation::dearest_division(std::size_t device_class,
+                                                 std::span<const std::uint32_t> taken) const {
+  Dearest dearest;
   for (const std::vector<std::uint32_t>& division : problem_->classes()[device_class].divisions) {
     double price = 0;
     bool holds = true;
@@ -135,9 +135,15 @@ double Relaxation::price_beside(std::size_t device_class,
       holds = gone <= division[size];
       if (holds) price += (division[size] - gone) * price_of(device_class, size);
     }
-    if (holds) most = std::max(most, price);
+    if (holds && (dearest.division == nullptr || price > dearest.price))
+      dearest = {&division, price};
   }
-  return most;
+  return dearest;
+}
+
+double Relaxation::price_beside(std::size_t device_class,
+                                std::span<const std::uint32_t> taken) const {
+  return dearest_division(device_class, taken).price;
 }
 
 double Relaxation::whole(std::size_t device_class) const {
@@ -149,15 +155,7 @@ std::vector<std::uint32_t> Relaxation::dearest_sizes(std::size_t device_class) c
   const DeviceClass& known = problem_->classes()[device_class];
   std::vector<std::uint32_t> sizes;
   if (!known.divisions.empty()) {
-    const auto price = [&](const std::vector<std::uint32_t>& division) {
-      double sum = 0;
-      for (std::size_t size = 0; size < division.size(); ++size)
-        sum += division[size] * price_of(device_class, size);
-      return sum;
-    };
-    const auto dearest =
-        std::max_element(known.divisions.begin(), known.divisions.end(),
-                         [&](const auto& a, const auto& b) { return price(a) < price(b); });
+    const std::vector<std::uint32_t>* const dearest = dearest_division(device_class, {}).division;
     for (std::uint32_t size = 0; size < dearest->size(); ++size)
       sizes.insert(sizes.end(), (*dearest)[size], size);
     return sizes;

@@ -73,7 +73,16 @@ class Relaxation {
   };
   static constexpr std::uint32_t kNone = ~0U;
 
+  // A layout of a class that MIG divides, and the price of what it leaves.
+  struct Dearest {
+    const std::vector<std::uint32_t>* division = nullptr;
+    double price = 0;
+  };
+
   void price_shares(std::size_t device_class);
+  // Null where no layout holds what is taken.
+  [[nodiscard]] Dearest dearest_division(std::size_t device_class,
+                                         std::span<const std::uint32_t> taken) const;
   [[nodiscard]] double whole(std::size_t device_class) const;
   [[nodiscard]] std::vector<std::uint32_t> dearest_sizes(std::size_t device_class) const;
   [[nodiscard]] double cost_of_all(std::span<const double> rates) const;

@@ -37,6 +37,10 @@ class Staging {
   }
 
   Result<StagedPlan> run() {
+    if (from_places_.empty() && to_places_.empty()) {  // nothing in an instance
+      staged_.plans = {to_};
+      return std::move(staged_);
+    }
     if (Status status = add_holdings(from_places_, &staged_.task.from); !status.ok()) return status;
     if (Status status = add_holdings(to_places_, &staged_.task.to); !status.ok()) return status;
     auto planned = mig::plan_transition(staged_.task);
