@@ -1,6 +1,6 @@
 # Several sources of a target compiled as one, so that headers are read once for all of them: GPULET_UNITY, on in the
-# sanitizers' presets; GPULET_UNITY_TESTS, for what is below tests/, also in release. That each source includes what it
-# uses and stands by itself shows in the builds without.
+# presets that build everything from cold. That each source includes what it uses and stands by itself shows in the
+# builds without: dev and notorch, and scripts/lint.
 set(CMAKE_UNITY_BUILD ${GPULET_UNITY})
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
 
