@@ -166,6 +166,35 @@ Status await_first_plan(World& world) {
   return {StatusCode::internal, "no plan came into force"};
 }
 
+// What was run of each model since the start, beside the demands.
+std::vector<Tally::BatchesRun> batches_run(const World& world, const Scene& scene) {
+  const serve::FrontendStatus status = world.frontend().status(world.now());
+  std::vector<Tally::BatchesRun> run(scene.demands.size());
+  for (std::size_t model = 0; model < run.size(); ++model) {
+    const auto of = std::find_if(status.models.begin(), status.models.end(), [&](const auto& one) {
+      return one.name == scene.demands[model].name;
+    });
+    if (of == status.models.end()) continue;
+    run[model] = {of->statistics.executions, of->statistics.successes()};
+  }
+  return run;
+}
+
+void run_rows(World& world, const Scene& scene, Time start, Time end, Duration step, Tally& tally) {
+  std::vector<Tally::BatchesRun> before = batches_run(world, scene);
+  for (std::size_t row = 0; world.now() < end; ++row) {
+    world.run_until(std::min(end, start + step * static_cast<std::int64_t>(row + 1)));
+    std::vector<Tally::BatchesRun> now = batches_run(world, scene);
+    std::vector<Tally::BatchesRun> in_row(now.size());
+    for (std::size_t model = 0; model < now.size(); ++model) {
+      in_row[model] = {now[model].batches - before[model].batches,
+                       now[model].requests - before[model].requests};
+    }
+    tally.row_ended(row, world.frontend().plan(), in_row);
+    before = std::move(now);
+  }
+}
+
 }  // namespace
 
 Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
@@ -187,7 +216,12 @@ Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
   clients.start(start);
   const bool runs = outcome.schedulable || !options.only_schedulable;
   const Time end = runs ? start + from_seconds(options.seconds) : start;
-  if (runs) world.run_until(end);
+  if (runs && options.series_step) {
+    run_rows(world, scene, start, end, *options.series_step, clients.tally());
+  } else if (runs) {
+    world.run_until(end);
+  }
+  clients.tally().load_ended();
   outcome.plans = world.plans().size();
   if (runs && !run_until(world, [&] { return clients.outstanding() == 0; })) {
     return Status(StatusCode::internal,

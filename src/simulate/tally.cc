@@ -47,6 +47,8 @@ Tally::Tally(const std::vector<schedule::ModelDemand>& demands, const Simulation
     row.start_s = static_cast<double>(i) * to_seconds(*step_);
     row.offered.resize(models_.size());
     row.violations.resize(models_.size());
+    row.batch_planned.resize(models_.size());
+    row.batch_run.resize(models_.size());
   }
 }
 
@@ -69,6 +71,13 @@ void Tally::offered(std::size_t model, Time now) {
   if (SeriesRow* row = row_at(now)) ++row->offered[model];
 }
 
+void Tally::load_ended() {
+  for (Model& model : models_) {
+    ModelOutcome& counts = model.counts;
+    counts.waiting = counts.offered - counts.served - counts.dropped - counts.errors;
+  }
+}
+
 void Tally::answered(std::size_t model, Time arrived, Time now, const Status& status) {
   Model& of = models_[model];
   const Duration latency = now - arrived;
@@ -85,6 +94,26 @@ void Tally::answered(std::size_t model, Time arrived, Time now, const Status& st
   }
   if (!violated) return;
   if (SeriesRow* row = row_at(arrived)) ++row->violations[model];
+}
+
+void Tally::row_ended(std::size_t row, const schedule::Plan& plan,
+                      std::span<const BatchesRun> run) {
+  for (std::size_t model = 0; model < models_.size(); ++model) {
+    double batches = 0;
+    std::size_t gpulets = 0;
+    for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+      for (const schedule::Assignment& one : gpulet.assignments) {
+        if (one.model != models_[model].counts.name) continue;
+        batches += one.batch;
+        ++gpulets;
+      }
+    }
+    if (gpulets > 0) series_[row].batch_planned[model] = batches / static_cast<double>(gpulets);
+    if (run[model].batches > 0) {
+      series_[row].batch_run[model] =
+          static_cast<double>(run[model].requests) / static_cast<double>(run[model].batches);
+    }
+  }
 }
 
 // Adds the time since the last call to what was in force then.

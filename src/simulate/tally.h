@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gpulet/core/status.h"
@@ -41,6 +42,14 @@ class Tally {
   void offered(std::size_t model, Time now);
   void answered(std::size_t model, Time arrived, Time now, const Status& status);
   void plan_in_force(const schedule::Plan& plan, Time now);
+  void load_ended();
+  // A row of the series is over, in which so many batches were run of each model, with so many
+  // requests together.
+  struct BatchesRun {
+    std::uint64_t batches = 0;
+    std::uint64_t requests = 0;
+  };
+  void row_ended(std::size_t row, const schedule::Plan& plan, std::span<const BatchesRun> run);
 
   // Writes counts, percentiles, devices and series into the outcome. `end`: of the load.
   void finish(Time end, Outcome& outcome);

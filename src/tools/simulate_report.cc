@@ -86,6 +86,9 @@ std::string series_csv(const simulate::Outcome& outcome) {
   for (const simulate::ModelOutcome& model : outcome.models) {
     text += ',' + model.name + " offered," + model.name + " violations";
   }
+  for (const simulate::ModelOutcome& model : outcome.models) {
+    text += ',' + model.name + " batch planned," + model.name + " batch run";
+  }
   text += '\n';
   for (const simulate::SeriesRow& row : outcome.series) {
     text += shortest(row.start_s, 3) + ',' + shortest(row.devices, 4) + ',' +
@@ -94,6 +97,9 @@ std::string series_csv(const simulate::Outcome& outcome) {
     for (std::size_t model = 0; model < row.offered.size(); ++model) {
       text +=
           ',' + std::to_string(row.offered[model]) + ',' + std::to_string(row.violations[model]);
+    }
+    for (std::size_t model = 0; model < row.batch_planned.size(); ++model) {
+      text += ',' + shortest(row.batch_planned[model], 3) + ',' + shortest(row.batch_run[model], 3);
     }
     text += '\n';
   }

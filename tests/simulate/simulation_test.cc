@@ -146,6 +146,11 @@ TEST(Simulation, TwoWavesAreFollowedWithDevicesUpAndDown) {
   std::uint64_t offered = 0;
   for (const SeriesRow& row : outcome.series) offered += row.offered[0];
   EXPECT_EQ(offered, outcome.models[0].offered);
+  for (const SeriesRow& row : outcome.series) {
+    EXPECT_GE(row.batch_planned[0], 1);
+    EXPECT_GE(row.batch_run[0], 1);
+    EXPECT_LE(row.batch_run[0], 32);
+  }
 }
 
 TEST(Simulation, SlowerProcessesDelayTheFirstPlanAndNothingElse) {

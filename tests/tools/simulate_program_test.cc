@@ -92,7 +92,8 @@ TEST_F(SimulateProgram, FollowsATraceAndWritesASeries) {
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_THAT(text.str(), StartsWith("time_s,devices,share_percent,offered,violations,a offered,a "
-                                     "violations,b offered,b violations\n0,"));
+                                     "violations,b offered,b violations,a batch planned,a batch "
+                                     "run,b batch planned,b batch run\n0,"));
 }
 
 TEST_F(SimulateProgram, RunsEverySchedulableScenarioAlikeOnAnyNumberOfThreads) {

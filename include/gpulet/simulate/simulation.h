@@ -48,6 +48,7 @@ struct ModelOutcome {
   std::uint64_t dropped = 0;     // refused: too late, or too many waiting
   std::uint64_t late = 0;        // of the served: answered after the SLO
   std::uint64_t errors = 0;      // refused for another reason: no place for the model
+  std::uint64_t waiting = 0;     // of the offered: not answered yet when the load ended
   std::optional<double> p50_ms;  // of the served, right to a thousandth of the SLO
   std::optional<double> p99_ms;
   double slo_ms = 0;
@@ -73,6 +74,10 @@ struct SeriesRow {
   double share_percent = 0;
   std::vector<std::uint64_t> offered;     // beside the outcome's models
   std::vector<std::uint64_t> violations;  // likewise
+  // At the row's end: the largest batch of the plan in force, the mean over the model's gpulets;
+  // and what the batches of the row were in the mean. 0: none.
+  std::vector<double> batch_planned;  // likewise
+  std::vector<double> batch_run;      // likewise
 
   friend bool operator==(const SeriesRow&, const SeriesRow&) = default;
 };
