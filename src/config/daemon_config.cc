@@ -100,6 +100,14 @@ std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_
   return std::string(choices[cursor.choice(choices)]);
 }
 
+// A name, or a name and the file that goes with it: "inss:FILE".
+std::string read_policy(const JsonCursor& cursor, const std::filesystem::path& file) {
+  std::string text = cursor.text("a policy's name");
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return text;
+  return text.substr(0, colon + 1) + resolve(file, text.substr(colon + 1)).string();
+}
+
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
   root.allow_keys({"listen",        "backend_listen",  "http",
                    "grpc",          "metrics",         "shared_memory",
@@ -125,7 +133,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   config.models = resolve(file, root.required("models").text("the path of the models file"));
   config.profiles =
       resolve(file, root.required("profiles").text("the path of the folder of profiles"));
-  if (const auto policy = root.find("policy")) config.policy = policy->name();
+  if (const auto policy = root.find("policy")) config.policy = read_policy(*policy, file);
   if (const auto margin = root.find("margin")) config.margin = margin->number(between(1, 10));
   if (const auto kind = root.find("interference")) {
     config.interference = read_choice(*kind, {"linear", "learned", "measured", "inss", "none"});

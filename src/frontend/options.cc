@@ -35,7 +35,7 @@ net::ListenerOptions listener_options(std::size_t max_connections, net::TlsConte
 serve::FrontendOptions core_options(const Setup& setup) {
   serve::FrontendOptions options;
   options.run = setup.run;
-  options.policy = setup.config.policy;
+  options.policy = setup.policy->name();
   options.margin = setup.config.margin;
   options.headroom = setup.headroom;
   options.period = setup.config.period;

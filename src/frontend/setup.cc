@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "catalogue_loader.h"
+#include "gpulet/learn/inss_policy.h"
 #include "gpulet/serve/planning.h"
 
 namespace gpulet::frontend {
@@ -22,7 +23,7 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   if (!loaded.ok()) return loaded.status();
   setup.catalogue = std::move(loaded.value().catalogue);
   setup.model_files = std::move(loaded.value().model_files);
-  Result<std::unique_ptr<schedule::Policy>> policy = schedule::make_policy(config.policy);
+  Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(config.policy);
   if (!policy.ok()) return policy.status();
   setup.policy = std::move(policy).value();
   return setup;

@@ -58,6 +58,11 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   demands_.planned(demands);
   std::copy_if(demands.begin(), demands.end(), std::back_inserter(request.demands),
                [this](const schedule::ModelDemand& demand) { return !withheld(demand.name); });
+  for (schedule::ModelDemand& demand : request.demands) {
+    const auto known = versions_.named().find(demand.name);
+    if (known != versions_.named().end())
+      demand.queued = static_cast<double>(dispatcher_.queued(known->second.current.index));
+  }
   if (!serving_.empty()) request.current = plan_;
   request.profiles = profiles_;
   request.interference = interference_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/learn/inss_policy.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/from_config.h"
 #include "gpulet/serve/planning.h"
@@ -51,7 +52,8 @@ void add_plan_flags(CLI::App& command, PlanFlags& flags) {
       ->required();
   command.add_option("--profiles", flags.profiles, "directory of profiles")->required();
   command.add_option("--demand", flags.demand, "demand file: models, rates and SLOs")->required();
-  command.add_option("--policy", flags.policy, "one of " + policies())->capture_default_str();
+  command.add_option("--policy", flags.policy, "one of " + policies() + ", or inss:FILE")
+      ->capture_default_str();
   command.add_option("--max-devices", flags.max_devices, "use at most so many devices");
   command.add_option("--margin", flags.margin, "every latency is multiplied by it; at least 1")
       ->capture_default_str();
@@ -67,7 +69,7 @@ void add_plan_flags(CLI::App& command, PlanFlags& flags) {
 
 Result<LoadedPlanInput> load(const PlanFlags& flags) {
   LoadedPlanInput loaded;
-  Result<std::unique_ptr<schedule::Policy>> policy = schedule::make_policy(flags.policy);
+  Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(flags.policy);
   if (!policy.ok()) return policy.status().within("--policy");
   loaded.policy = std::move(policy).value();
   const auto nodes = config::load_cluster(flags.cluster);
@@ -87,6 +89,8 @@ Result<LoadedPlanInput> load(const PlanFlags& flags) {
   if (!headroom.ok()) return headroom.status();
   loaded.input.options.headroom = headroom.value();
   if (Status status = schedule::validate(loaded.input); !status.ok()) return status;
+  if (Status fit = learn::fits(*loaded.policy, loaded.input); !fit.ok())
+    return fit.within("--policy " + flags.policy);
   if (Status status = load_interference(flags, loaded); !status.ok()) return status;
   loaded.input.interference = loaded.interference.get();
   return loaded;

@@ -48,6 +48,7 @@ struct ModelDemand {
   double rate = 0;  // requests per second
   double slo_ms = 0;
   std::uint32_t max_batch = 32;
+  double queued{};  // requests that wait at the moment of planning
 
   friend bool operator==(const ModelDemand&, const ModelDemand&) = default;
 };

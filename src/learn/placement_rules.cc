@@ -1,0 +1,156 @@
+#include "gpulet/learn/placement_rules.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace gpulet::learn {
+namespace {
+
+using schedule::Device;
+using schedule::ModelDemand;
+using schedule::PlanInput;
+
+// Of the model loaded on that device, where it was measured; else 0.
+double memory_mb(const PlanInput& input, const Device& device, const std::string& model) {
+  const auto profile = input.profiles->find(device.type);
+  if (profile == input.profiles->end()) return 0;
+  const profile::ModelProfile* const measured = profile->second.find(model);
+  return measured == nullptr ? 0 : measured->memory_mb.value_or(0);
+}
+
+double memory_of_all_mb(const PlacementTask& task, const PlanInput& input, const Device& device) {
+  double sum_mb = 0;
+  for (const TaskModel& model : task.models) sum_mb += memory_mb(input, device, model.name);
+  return sum_mb;
+}
+
+float used_memory(const PlacementTask& task, const PlanInput& input, const Device& device) {
+  if (input.current == nullptr) return 0;
+  double used_mb = 0;
+  for (const schedule::PlannedGpulet& gpulet : input.current->gpulets) {
+    if (gpulet.device != device.key) continue;
+    for (const schedule::Assignment& one : gpulet.assignments)
+      used_mb += memory_mb(input, device, one.model);
+  }
+  const double whole_mb =
+      device.memory_mb > 0 ? device.memory_mb : memory_of_all_mb(task, input, device);
+  return whole_mb > 0 ? static_cast<float>(used_mb / whole_mb) : 0;
+}
+
+}  // namespace
+
+std::vector<float> observe(const PlacementTask& task, const PlanInput& input) {
+  std::vector<float> seen;
+  seen.reserve(task.observation_size());
+  for (const Device& device : task.devices) seen.push_back(used_memory(task, input, device));
+  for (const TaskModel& model : task.models) {
+    const auto demand =
+        std::find_if(input.demands.begin(), input.demands.end(),
+                     [&](const ModelDemand& one) { return one.name == model.name; });
+    const bool asked = demand != input.demands.end();
+    const double within_slo = std::max(1.0, model.highest_rate * model.slo_ms / 1000);
+    seen.push_back(asked ? static_cast<float>(demand->rate / model.highest_rate) : 0);
+    seen.push_back(asked ? static_cast<float>(demand->queued / within_slo) : 0);
+  }
+  return seen;
+}
+
+// What the choices made so far leave.
+struct PlacementRules::Room {
+  std::vector<int> percent;
+  std::vector<std::uint32_t> partitions;
+  std::vector<double> memory_mb;
+  std::uint32_t devices = 0;  // in use
+};
+
+PlacementRules::PlacementRules(const PlacementTask& task, const PlanInput& input)
+    : task_(task),
+      input_(input),
+      device_of_(task.devices.size()),
+      demand_of_(task.models.size()),
+      memory_mb_(task.devices.size()),
+      head_sizes_(task.models.size(), task.places()) {
+  for (std::size_t device = 0; device < task.devices.size(); ++device) {
+    for (const Share size : task.devices[device].sizes) places_.push_back({device, size});
+    for (const TaskModel& model : task.models)
+      memory_mb_[device].push_back(memory_mb(input, task.devices[device], model.name));
+    const std::vector<Device>& there = input.cluster.devices;
+    const auto found = std::find_if(there.begin(), there.end(), [&](const Device& one) {
+      return one.key == task.devices[device].key;
+    });
+    if (found != there.end())
+      device_of_[device] = static_cast<std::uint32_t>(found - there.begin());
+  }
+  for (std::size_t model = 0; model < task.models.size(); ++model) {
+    const auto found =
+        std::find_if(input.demands.begin(), input.demands.end(),
+                     [&](const ModelDemand& one) { return one.name == task.models[model].name; });
+    if (found != input.demands.end() && found->rate > 0)
+      demand_of_[model] = static_cast<std::uint32_t>(found - input.demands.begin());
+  }
+  for (std::size_t model = 0; model < task.models.size(); ++model) {
+    for (const Place& place : places_) serves_.push_back(can_serve(model, place) ? 1 : 0);
+  }
+}
+
+// A request that just missed a batch of one waits for it, then runs.
+bool PlacementRules::can_serve(std::size_t model, const Place& place) const {
+  if (!demand_of_[model] || !device_of_[place.device]) return false;
+  const Device& device = task_.devices[place.device];
+  const profile::ModelProfile* const measured =
+      input_.profiles->at(device.type).find(task_.models[model].name);
+  if (measured == nullptr) return false;
+  const auto alone_ms = measured->latency.latency_ms(1, place.size);
+  return alone_ms && 2 * *alone_ms * input_.options.margin <= task_.models[model].slo_ms;
+}
+
+PlacementRules::Room PlacementRules::room_after(std::span<const std::uint32_t> chosen) const {
+  Room room;
+  for (const Device& device : task_.devices) {
+    room.percent.push_back(kWholeDevice.percent);
+    room.partitions.push_back(device.max_partitions);
+    room.memory_mb.push_back(device.memory_mb > 0 ? device.memory_mb
+                                                  : std::numeric_limits<double>::infinity());
+  }
+  for (std::size_t model = 0; model < chosen.size(); ++model) {
+    if (chosen[model] == 0) continue;
+    const Place& place = places_[chosen[model] - 1];
+    const std::size_t at = place.device;
+    if (room.percent[at] == kWholeDevice.percent) ++room.devices;
+    room.percent[at] -= place.size.percent;
+    --room.partitions[at];
+    room.memory_mb[at] -= memory_mb_[at][model];
+  }
+  return room;
+}
+
+void PlacementRules::allow(std::size_t head, std::span<const std::uint32_t> chosen_before,
+                           std::span<std::uint8_t> allowed) const {
+  const Room room = room_after(chosen_before);
+  const bool may_open = room.devices < input_.options.max_devices.value_or(
+                                           static_cast<std::uint32_t>(task_.devices.size()));
+  bool any = false;
+  for (std::size_t at = 0; at < places_.size(); ++at) {
+    const auto& [device, size] = places_[at];
+    const bool open = room.percent[device] < kWholeDevice.percent || may_open;
+    const bool free = open && serves_[head * places_.size() + at] != 0 &&
+                      size.percent <= room.percent[device] && room.partitions[device] > 0 &&
+                      memory_mb_[device][head] <= room.memory_mb[device];
+    allowed[at + 1] = free ? 1 : 0;
+    any = any || free;
+  }
+  allowed[0] = any ? 0 : 1;
+}
+
+std::vector<schedule::ModelPlace> PlacementRules::places_of(
+    std::span<const std::uint32_t> choices) const {
+  std::vector<schedule::ModelPlace> placed;
+  for (std::size_t model = 0; model < choices.size(); ++model) {
+    if (choices[model] == 0) continue;
+    const Place& place = places_[choices[model] - 1];
+    placed.push_back({*demand_of_[model], *device_of_[place.device], place.size});
+  }
+  return placed;
+}
+
+}  // namespace gpulet::learn

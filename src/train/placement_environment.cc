@@ -1,0 +1,165 @@
+#include "gpulet/train/placement_environment.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+#include <utility>
+
+#include "gpulet/core/random.h"
+#include "gpulet/learn/placement_rules.h"
+#include "gpulet/schedule/batch_search.h"
+
+namespace gpulet::train {
+namespace {
+
+using learn::PlacementRules;
+using learn::PlacementTask;
+using schedule::Plan;
+
+// The plan that the places gave, whatever is asked.
+class Given final : public schedule::Policy {
+ public:
+  explicit Given(const Plan& plan) : plan_(plan) {}
+  [[nodiscard]] std::string_view name() const override { return "given"; }
+  [[nodiscard]] Plan plan(const schedule::PlanInput&) const override { return plan_; }
+
+ private:
+  const Plan& plan_;
+};
+
+struct Wave {
+  double period = 1;  // steps
+  double phase = 0;   // 0..1
+
+  [[nodiscard]] double at(std::uint32_t step) const {
+    return 0.5 + 0.5 * std::sin(2 * std::numbers::pi * (step / period + phase));
+  }
+};
+
+class PlacementEnvironment final : public Environment {
+ public:
+  PlacementEnvironment(PlacementTask task, simulate::Scene scene, simulate::Knowledge knowledge,
+                       const PlacementOptions& options)
+      : task_(std::move(task)),
+        scene_(std::move(scene)),
+        knowledge_(std::move(knowledge)),
+        options_(options) {
+    for (const schedule::ModelDemand& demand : scene_.demands) {
+      highest_rate_.push_back(demand.rate);
+      alone_rate_.push_back(rate_alone(demand.name));
+    }
+    waves_.resize(scene_.demands.size());
+    input_.cluster = scene_.cluster;
+    input_.profiles = knowledge_.profiles.get();
+    input_.interference = knowledge_.believed.get();
+    input_.current = &plan_;
+    input_.options = scene_.options;
+    begin(0);
+    rules_.emplace(task_, input_);  // no rate is ever 0, so they are the same at every step
+  }
+
+  [[nodiscard]] const learn::ChoiceRules& rules() const override { return *rules_; }
+  [[nodiscard]] std::size_t observation_size() const override { return task_.observation_size(); }
+
+  std::vector<float> reset(std::uint64_t seed) override {
+    begin(seed);
+    return learn::observe(task_, input_);
+  }
+
+  Step step(std::span<const std::uint32_t> choices) override {
+    plan_ = schedule::BatchSearch(input_).decide(rules_->places_of(choices));
+    Step step = serve();
+    ++step_;
+    step.last = step_ == options_.steps;
+    set_rates();
+    step.observation = learn::observe(task_, input_);
+    return step;
+  }
+
+ private:
+  // H of equation 3: requests per second of a whole device alone, one after another.
+  [[nodiscard]] double rate_alone(const std::string& model) const {
+    double best = 0;
+    for (const schedule::Device& device : task_.devices) {
+      const profile::ModelProfile* const measured =
+          knowledge_.profiles->at(device.type).find(model);
+      if (measured == nullptr) continue;
+      const auto alone_ms = measured->latency.latency_ms(1, device.sizes.back());
+      if (alone_ms) best = std::max(best, 1000 / *alone_ms);
+    }
+    return best;
+  }
+
+  void begin(std::uint64_t seed) {
+    seed_ = seed;
+    step_ = 0;
+    plan_ = {};
+    Random random(seed);
+    for (Wave& wave : waves_) {
+      wave.period = options_.shortest_period +
+                    random.uniform() * (options_.longest_period - options_.shortest_period);
+      wave.phase = random.uniform();
+    }
+    for (schedule::ModelDemand& demand : scene_.demands) demand.queued = 0;
+    set_rates();
+  }
+
+  void set_rates() {
+    for (std::size_t model = 0; model < waves_.size(); ++model) {
+      const double part =
+          options_.lowest_rate + (1 - options_.lowest_rate) * waves_[model].at(step_);
+      scene_.demands[model].rate = part * highest_rate_[model];
+    }
+    input_.demands = scene_.demands;
+  }
+
+  Step serve() {
+    const Given given(plan_);
+    simulate::Knowledge knowledge = knowledge_;
+    knowledge.policy = &given;
+    simulate::SimulationOptions options;
+    options.seconds = options_.seconds;
+    options.seed = seed_ * options_.steps + step_;
+    options.keep_plan = true;
+    const auto outcome = simulate::simulate(knowledge, scene_, options);
+    if (!outcome.ok()) throw std::logic_error(outcome.status().message());
+
+    Step step;
+    for (std::size_t model = 0; model < scene_.demands.size(); ++model) {
+      const simulate::ModelOutcome& what = outcome.value().models[model];
+      const double in_time_rate = static_cast<double>(what.served - what.late) / options_.seconds;
+      step.throughput += in_time_rate;
+      if (alone_rate_[model] > 0) step.reward += in_time_rate / alone_rate_[model];
+      step.reward -= options_.violation_weight * what.violation;
+      scene_.demands[model].queued = static_cast<double>(what.waiting);
+    }
+    step.violation = outcome.value().violation;
+    return step;
+  }
+
+  PlacementTask task_;
+  simulate::Scene scene_;
+  simulate::Knowledge knowledge_;
+  PlacementOptions options_;
+  std::vector<double> highest_rate_;  // beside the scene's demands
+  std::vector<double> alone_rate_;
+  std::vector<Wave> waves_;
+  std::uint64_t seed_ = 0;
+  std::uint32_t step_ = 0;
+  Plan plan_;  // of the step before
+  schedule::PlanInput input_;
+  std::optional<PlacementRules> rules_;
+};
+
+}  // namespace
+
+std::unique_ptr<Environment> make_placement_environment(learn::PlacementTask task,
+                                                        simulate::Scene scene,
+                                                        simulate::Knowledge knowledge,
+                                                        const PlacementOptions& options) {
+  return std::make_unique<PlacementEnvironment>(std::move(task), std::move(scene),
+                                                std::move(knowledge), options);
+}
+
+}  // namespace gpulet::train

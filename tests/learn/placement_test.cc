@@ -1,0 +1,192 @@
+// What a learned placement sees, may do, and comes to as a plan.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "gpulet/learn/inss_policy.h"
+#include "gpulet/learn/placement_rules.h"
+#include "gpulet/schedule/check.h"
+#include "tests/learn/worked_placement.h"
+
+namespace gpulet::learn {
+namespace {
+
+using schedule::Plan;
+using schedule::PlanInput;
+using schedule::testing::Worked;
+using testing::drawn_policy;
+using testing::worked_placement;
+
+void expect_invalid(const Status& status, const std::string& what) {
+  EXPECT_EQ(status.code(), StatusCode::invalid);
+  EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
+}
+
+TEST(PlacementTask, HasTheModelsThatKeepADeviceBusiestFirst) {
+  const Worked worked = worked_placement();
+  const auto task = task_of(worked.input);
+  ASSERT_TRUE(task.ok()) << task.status().message();
+  std::vector<std::string> names;
+  for (const TaskModel& model : task.value().models) names.push_back(model.name);
+  // 400/s of 1.2 ms, 100/s of 3 ms, 20/s of 7 ms.
+  EXPECT_EQ(names, (std::vector<std::string>{"small", "middle", "large"}));
+  EXPECT_EQ(task.value().observation_size(), 3U + 2 * 3U);
+  EXPECT_EQ(task.value().places(), 1U + 3 * 6U);
+}
+
+TEST(PlacementTask, IsRefusedWithoutWhatItNeeds) {
+  Worked worked = worked_placement();
+  worked.input.demands[1].rate = 0;
+  expect_invalid(task_of(worked.input).status(), "'middle' has no rate");
+  worked = worked_placement();
+  worked.input.demands.push_back({"unknown", 1, 100, 32});
+  expect_invalid(task_of(worked.input).status(), "'unknown' was measured on none");
+  worked = worked_placement();
+  worked.input.cluster.devices.clear();
+  expect_invalid(task_of(worked.input).status(), "has none");
+}
+
+TEST(PlacementTask, FitsPartsOfItselfOnly) {
+  const Worked worked = worked_placement();
+  const PlacementTask task = task_of(worked.input).value();
+  PlanInput input = worked.input;
+  EXPECT_TRUE(fits(task, input).ok());
+  input.demands[0].rate = 7;
+  input.demands.pop_back();
+  input.cluster.devices.pop_back();
+  EXPECT_TRUE(fits(task, input).ok());
+
+  input.demands[0].slo_ms = 41;
+  expect_invalid(fits(task, input), "'small' has another objective");
+  input = worked.input;
+  input.demands[0].name = "other";
+  expect_invalid(fits(task, input), "'other'");
+  input = worked.input;
+  input.cluster.devices[0].sizes.pop_back();
+  expect_invalid(fits(task, input), "n0/0 has another");
+  input = worked.input;
+  input.cluster.devices[0].key.node = "n7";
+  expect_invalid(fits(task, input), "n7/0 was not there");
+}
+
+TEST(Observation, IsMemoryThenRatesAndQueues) {
+  Worked worked = worked_placement();
+  const PlacementTask task = task_of(worked.input).value();
+  Plan current;
+  schedule::PlannedGpulet& gpulet = current.gpulets.emplace_back();
+  gpulet.device = {"n0", 1};
+  gpulet.assignments = {{"middle", 1, 1, 1, 1, 1}};
+  worked.input.current = &current;
+  worked.input.demands = {{"small", 100, 40, 32, 8}, {"large", 20, 200, 32}};
+  EXPECT_EQ(observe(task, worked.input),
+            (std::vector<float>{0, 0.25F, 0, 0.25F, 0.5F, 0, 0, 1, 0}));
+}
+
+TEST(PlacementRules, CloseWhatCannotServe) {
+  Worked worked = worked_placement();
+  worked.input.demands[0].rate = 0;  // small: nobody asks for it
+  const PlacementTask task = task_of(worked_placement().input).value();
+  const PlacementRules rules(task, worked.input);
+  std::vector<std::uint8_t> allowed(task.places());
+  rules.allow(0, {}, allowed);
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 1);
+  EXPECT_EQ(allowed[0], 1);
+  // The slow device, whose places are the last six, does not know `large`.
+  const std::vector<std::uint32_t> before{0, 0};
+  rules.allow(2, before, allowed);
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end() - 6, 1), 12);
+  EXPECT_EQ(std::count(allowed.end() - 6, allowed.end(), 1), 0);
+  EXPECT_EQ(allowed[0], 0);
+  // `middle` on the whole first device leaves the second one.
+  rules.allow(2, std::vector<std::uint32_t>{0, 6}, allowed);
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 6);
+}
+
+TEST(PlacementRules, KeepToSoManyDevices) {
+  Worked worked = worked_placement();
+  worked.input.options.max_devices = 1;
+  const PlacementTask task = task_of(worked.input).value();
+  const PlacementRules rules(task, worked.input);
+  std::vector<std::uint8_t> allowed(task.places());
+  rules.allow(1, std::vector<std::uint32_t>{1}, allowed);  // `small` has a fifth of the first
+  EXPECT_EQ(std::count(allowed.begin() + 1, allowed.begin() + 7, 1), 5);
+  EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end(), 1), 0);
+}
+
+// Whatever a network says, at any rates, with any devices missing: the plan keeps every rule.
+RC_GTEST_PROP(InssPolicy, KeepsTheRulesWhateverItLearned, ()) {
+  Worked worked = worked_placement();
+  const LearnedPolicy learned =
+      drawn_policy(worked.input, *rc::gen::inRange<std::uint64_t>(0, 1000));
+  for (schedule::ModelDemand& demand : worked.input.demands) {
+    demand.rate *= *rc::gen::inRange(0, 5) / 2.0;
+    demand.queued = *rc::gen::inRange(0, 100);
+  }
+  worked.input.options.headroom =
+      *rc::gen::element(schedule::Headroom::none, schedule::Headroom::poisson);
+  if (*rc::gen::arbitrary<bool>()) worked.input.options.max_devices = *rc::gen::inRange(1U, 4U);
+  if (*rc::gen::arbitrary<bool>()) worked.input.cluster.devices.pop_back();
+  const auto policy = make_inss_policy(learned);
+  const Plan first = policy->plan(worked.input);
+  RC_ASSERT(schedule::testing::violations(first, worked.input) == "");
+  RC_ASSERT(first.policy == "inss");
+  RC_ASSERT(first == policy->plan(worked.input));
+  for (const std::string& note : first.notes)
+    RC_ASSERT(note.find("made by cover instead") == std::string::npos);
+}
+
+TEST(InssPolicy, KeepsThePlacesThatHoldOtherRates) {
+  Worked worked = worked_placement();
+  for (schedule::ModelDemand& demand : worked.input.demands) demand.rate /= 4;
+  const auto policy = make_inss_policy(drawn_policy(worked_placement().input, 3));
+  const Plan first = policy->plan(worked.input);
+  ASSERT_TRUE(first.schedulable());
+  worked.input.current = &first;
+  for (schedule::ModelDemand& demand : worked.input.demands) demand.rate *= 0.9;
+  const Plan second = policy->plan(worked.input);
+  ASSERT_EQ(first.gpulets.size(), second.gpulets.size());
+  for (std::size_t at = 0; at < first.gpulets.size(); ++at) {
+    EXPECT_EQ(first.gpulets[at].device, second.gpulets[at].device);
+    EXPECT_EQ(first.gpulets[at].size, second.gpulets[at].size);
+  }
+  EXPECT_NE(first, second);
+}
+
+TEST(InssPolicy, LeavesToCoverWhatItWasNotTrainedFor) {
+  Worked worked = worked_placement();
+  const auto policy = make_inss_policy(drawn_policy(worked.input, 1));
+  EXPECT_TRUE(fits(*policy, worked.input).ok());
+  worked.input.demands[0].slo_ms = 50;
+  expect_invalid(fits(*policy, worked.input), "'small' has another objective");
+  const Plan plan = policy->plan(worked.input);
+  EXPECT_EQ(schedule::testing::violations(plan, worked.input), "");
+  EXPECT_TRUE(plan.schedulable());
+  ASSERT_FALSE(plan.notes.empty());
+  EXPECT_EQ(plan.notes.front(),
+            "made by cover instead: model 'small' has another objective or largest batch than when "
+            "the policy was trained: train it anew");
+  EXPECT_TRUE(fits(*schedule::make_policy("elastic").value(), worked.input).ok());
+}
+
+TEST(InssPolicy, IsMadeByTheNameOfItsFile) {
+  EXPECT_EQ(make_policy("elastic").value()->name(), "elastic");
+  expect_invalid(make_policy("inss").status(), "inss:FILE");
+  EXPECT_EQ(make_policy("inss:/nowhere/some.policy").status().code(), StatusCode::not_found);
+  const auto unknown = make_policy("no-such");
+  EXPECT_EQ(unknown.status().code(), StatusCode::not_found);
+  EXPECT_NE(unknown.status().message().find("inss:FILE"), std::string::npos);
+
+  const std::filesystem::path folder = ::testing::TempDir();
+  const auto file = folder / "placement_test.policy";
+  ASSERT_TRUE(write_policy(drawn_policy(worked_placement().input, 1), file).ok());
+  const auto made = make_policy("inss:placement_test.policy", folder);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  EXPECT_EQ(made.value()->name(), "inss");
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace gpulet::learn
