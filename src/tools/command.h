@@ -45,6 +45,7 @@ void add_simulate_command(CLI::App& app, Run& chosen);
 void add_status_command(CLI::App& app, Run& chosen);
 void add_top_command(CLI::App& app, Run& chosen);
 void add_trace_command(CLI::App& app, Run& chosen);
+void add_train_command(CLI::App& app, Run& chosen);
 void add_transition_command(CLI::App& app, Run& chosen);
 
 }  // namespace gpulet::tools

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
     gpulet::tools::add_status_command(app, chosen);
     gpulet::tools::add_top_command(app, chosen);
     gpulet::tools::add_trace_command(app, chosen);
+    gpulet::tools::add_train_command(app, chosen);
     gpulet::tools::add_transition_command(app, chosen);
 
     try {

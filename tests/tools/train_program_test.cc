@@ -1,0 +1,106 @@
+// `gpulet train` as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/tools/program_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+class TrainProgram : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = std::filesystem::path(::testing::TempDir()) / ("gpulet_train_" + name);
+    std::filesystem::create_directories(folder_);
+    std::string latency = "model,batch,partition,latency_ms\n";
+    for (const int percent : {50, 100}) {
+      for (const int batch : {1, 4, 16}) {
+        latency += "a," + std::to_string(batch) + ',' + std::to_string(percent) + ',' +
+                   std::to_string((1.0 + 0.5 * batch) * 100 / percent) + '\n';
+      }
+    }
+    write("latency.csv", latency);
+    write("cluster.json", R"({"nodes":[{"name":"n0","devices":[{"type":"card","count":1,)"
+                          R"("partitioning":"mps"}]}]})");
+    write("demand.json", R"({"models":[{"name":"a","rate":100,"slo_ms":100}]})");
+    const ProgramResult imported = run_gpulet({"profile", "import", "--name", "card", "--latency",
+                                               file("latency.csv"), "--out", file("profiles")});
+    ASSERT_EQ(imported.exit_code, 0) << imported.errors;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+  void write(const std::string& name, const std::string& content) const {
+    std::ofstream(folder_ / name) << content;
+  }
+  [[nodiscard]] std::string content(const std::string& name) const {
+    std::ostringstream all;
+    all << std::ifstream(folder_ / name, std::ios::binary).rdbuf();
+    return all.str();
+  }
+
+  [[nodiscard]] ProgramResult train(const std::vector<std::string>& further) const {
+    std::vector<std::string> arguments = {"train",
+                                          "--cluster",
+                                          file("cluster.json"),
+                                          "--profiles",
+                                          file("profiles"),
+                                          "--demand",
+                                          file("demand.json"),
+                                          "--steps",
+                                          "3"};
+    arguments.insert(arguments.end(), further.begin(), further.end());
+    return run_gpulet(arguments);
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(TrainProgram, WritesAPolicyACurveAndACheckpointToGoOnFrom) {
+  const ProgramResult whole = train({"--episodes", "4", "--out", file("whole.policy"), "--json"});
+  ASSERT_EQ(whole.exit_code, 0) << whole.errors;
+  const auto told = nlohmann::json::parse(whole.output);
+  EXPECT_EQ(told["episodes"], 4);
+  EXPECT_EQ(told["interrupted"], false);
+  EXPECT_EQ(told["policy"], file("whole.policy"));
+  EXPECT_THAT(content("whole.svg"), StartsWith("<svg "));
+  EXPECT_THAT(content("whole.csv"), HasSubstr("\n4,3,"));
+
+  ASSERT_EQ(train({"--episodes", "2", "--out", file("half.policy")}).exit_code, 0);
+  const ProgramResult resumed = train({"--episodes", "4", "--out", file("half.policy"), "--resume",
+                                       file("half.checkpoint"), "--threads", "1"});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.errors;
+  EXPECT_THAT(resumed.output, StartsWith("4 episodes in "));
+  EXPECT_EQ(content("half.checkpoint"), content("whole.checkpoint"));
+  EXPECT_EQ(content("half.policy"), content("whole.policy"));
+}
+
+TEST_F(TrainProgram, SaysWhatIsWrongWithItsInput) {
+  ASSERT_EQ(train({"--episodes", "1", "--out", file("one.policy")}).exit_code, 0);
+  const ProgramResult other_seed =
+      train({"--seed", "2", "--out", file("two.policy"), "--resume", file("one.checkpoint")});
+  EXPECT_EQ(other_seed.exit_code, 2);
+  EXPECT_THAT(other_seed.errors, HasSubstr("one.checkpoint: was made with seed 1, "));
+
+  const ProgramResult no_file = train({"--resume", file("none")});
+  EXPECT_EQ(no_file.exit_code, 2);
+  EXPECT_THAT(no_file.errors, HasSubstr("none: cannot be read"));
+
+  const ProgramResult no_program = train({"--program", file("gpulet-train")});
+  EXPECT_EQ(no_program.exit_code, 1);
+  EXPECT_THAT(no_program.errors, HasSubstr("there is no program " + file("gpulet-train")));
+}
+
+}  // namespace
+}  // namespace gpulet::tools
