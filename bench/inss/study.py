@@ -39,8 +39,9 @@ SLO_OF_BATCH, LARGEST_BATCH = 32, 32
 # Each model's rate moves between this part of its highest and the whole, in a wave of its own.
 TROUGH = 0.05
 SECONDS, STEP_S = 600, 10
-LOADS = (0.7, 0.85, 1.0)
+LOADS = (0.85, 1.0, 1.15)
 SEEDS = (1, 2, 3)
+STEPS = 50  # of an episode
 # Parts of the highest rates at which `cover` just places everything on the four devices: the peak of the waves' sum is
 # about three quarters of the sum of the peaks.
 PEAK_OF_SUM = 0.75
@@ -164,8 +165,10 @@ def train(options, files, results):
         out = files.work / f"{case.name}.policy"
         if out.exists():
             return
-        command = [files.gpulet, "train", *files.planning(demand, case.devices, case.interference), "--episodes",
-                   options.episodes, "--seed", 1, "--out", out, "--json"]
+        command = [files.gpulet, "train", *files.planning(demand, case.devices), "--episodes",
+                   options.episodes, "--steps", STEPS, "--seed", 1, "--threads", 1, "--out", out, "--json"]
+        if not case.interference:
+            command.append("--no-interference")
         print(f"==> gpulet train, {case.name}", flush=True)
         with open(files.work / f"{case.name}.log", "w", encoding="utf-8") as log:
             subprocess.run([*map(str, command)], check=True, stdout=log, stderr=subprocess.DEVNULL)
@@ -176,7 +179,7 @@ def train(options, files, results):
         rows = read_csv(files.work / f"{case.name}.csv")
         results.csv(f"inss_training_{case.name}.csv".replace("-", "_"),
                     [f"gpulet train --cluster cluster-{case.devices}.json --demand train-{case.name}.json --episodes "
-                     f"{options.episodes} --seed 1{'' if case.interference else ' --no-interference'}"],
+                     f"{options.episodes} --steps {STEPS} --seed 1{'' if case.interference else ' --no-interference'}"],
                     rows[0].keys(), [row.values() for row in rows])
 
 
@@ -394,6 +397,7 @@ def main():
     draw_over_time(results, series, "8", "share_percent", "sum of shares, %", "inss_shares")
     draw_batches(results, series)
     tables(results, rows)
+    results.fill_page("inss.md")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // How long a plan takes: five models on four devices, and growth to a thousand models on four
-// thousand devices; and the batch search alone, for a placement that is given. Latencies are
+// thousand devices; the batch search alone, for a placement that is given; and a decision of `inss`
+// with a network of InSS's size, whose weights are drawn. Latencies are
 // generated; the shape is that of real ones (flat for small batches, proportional to the batch
 // beyond, less than proportional to the share).
 #include <benchmark/benchmark.h>
@@ -13,6 +14,7 @@
 
 #include "bench/support/generated_table.h"
 #include "gpulet/core/random.h"
+#include "gpulet/learn/inss_policy.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/schedule/batch_search.h"
 #include "gpulet/schedule/check.h"
@@ -150,10 +152,54 @@ void register_batch_search() {
   }
 }
 
+learn::Layer drawn_layer(std::size_t inputs, std::size_t outputs, Random& random) {
+  learn::Layer layer;
+  layer.inputs = inputs;
+  layer.outputs = outputs;
+  const auto draw = [&](std::size_t count) {
+    std::vector<float> values(count);
+    for (float& value : values) value = static_cast<float>(random.uniform() - 0.5);
+    return values;
+  };
+  layer.weights = draw(inputs * outputs);
+  layer.biases = draw(outputs);
+  return layer;
+}
+
+// All models placed anew, and the plan held against the checker.
+void decide_by_network(benchmark::State& state, bool interference) {
+  const auto generated = generated_case(state.range(0), state.range(1), 300);
+  Random random(5);
+  if (interference) add_interference(*generated, random);
+  learn::PlacementTask task = learn::task_of(generated->input).value();
+  std::vector<learn::Layer> layers;
+  layers.push_back(drawn_layer(task.observation_size(), 512, random));
+  layers.push_back(drawn_layer(512, 256, random));
+  layers.push_back(drawn_layer(256, task.models.size() * task.places(), random));
+  const auto policy = learn::make_inss_policy(
+      {std::move(task), learn::Network::create(std::move(layers)).value(), {}});
+  for (auto _ : state) benchmark::DoNotOptimize(policy->plan(generated->input));
+}
+
+void register_inss() {
+  for (const bool interference : {false, true}) {
+    const std::string name =
+        std::string("inss/decide") + (interference ? "/with_interference" : "/alone");
+    benchmark::RegisterBenchmark(
+        name.c_str(),
+        [interference](benchmark::State& state) { decide_by_network(state, interference); })
+        ->ArgNames({"models", "devices"})
+        ->Args({6, 4})
+        ->Args({8, 4})
+        ->Unit(benchmark::kMicrosecond);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   register_batch_search();
+  register_inss();
   for (const std::string_view policy : policy_names()) {
     if (policy.starts_with("mig-")) continue;  // they need devices of their own kind
     const std::vector<Load> loads{

@@ -18,7 +18,8 @@ constexpr std::size_t kObservation = 20;
 class FreeChoice final : public learn::ChoiceRules {
  public:
   [[nodiscard]] std::span<const std::uint32_t> head_sizes() const override { return sizes_; }
-  void allow(std::size_t /*head*/, std::span<const std::uint32_t> /*chosen_before*/,
+  void allow(std::span<const float> /*observation*/, std::size_t /*head*/,
+             std::span<const std::uint32_t> /*chosen_before*/,
              std::span<std::uint8_t> allowed) const override {
     for (std::uint8_t& one : allowed) one = 1;
   }

@@ -32,9 +32,9 @@ class Results:
     def plot(self, name):
         return self.folder / f"{name}.svg"
 
-    def fill_page(self):
+    def fill_page(self, name="README.md"):
         """Puts each table between its markers; where there is no page, all of them into tables.md."""
-        page = self.folder / "README.md"
+        page = self.folder / name
         if not page.is_file():
             text = "\n\n".join(f"## {name}\n{table}" for name, table in sorted(self.tables.items()))
             (self.folder / "tables.md").write_text(text + "\n", encoding="utf-8")

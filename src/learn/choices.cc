@@ -11,7 +11,8 @@ namespace {
 
 // Asks pick(logits, allowed) for the choice of one head after another.
 template <typename Pick>
-Choices choose(std::span<const float> logits, const ChoiceRules& rules, const Pick& pick) {
+Choices choose(std::span<const float> observation, std::span<const float> logits,
+               const ChoiceRules& rules, const Pick& pick) {
   const std::span<const std::uint32_t> sizes = rules.head_sizes();
   Choices choices;
   choices.chosen.reserve(sizes.size());
@@ -20,7 +21,7 @@ Choices choose(std::span<const float> logits, const ChoiceRules& rules, const Pi
   for (std::size_t head = 0; head < sizes.size(); ++head) {
     const std::span<std::uint8_t> allowed =
         std::span<std::uint8_t>(choices.allowed).subspan(from, sizes[head]);
-    rules.allow(head, choices.chosen, allowed);
+    rules.allow(observation, head, choices.chosen, allowed);
     if (std::find(allowed.begin(), allowed.end(), 1) == allowed.end())
       throw std::logic_error("the rules leave head " + std::to_string(head) + " without a choice");
     choices.chosen.push_back(
@@ -46,13 +47,15 @@ std::size_t count_possibilities(const ChoiceRules& rules) {
   return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
-Choices choose_best(std::span<const float> logits, const ChoiceRules& rules) {
-  return choose(logits, rules, best);
+Choices choose_best(std::span<const float> observation, std::span<const float> logits,
+                    const ChoiceRules& rules) {
+  return choose(observation, logits, rules, best);
 }
 
-Choices choose_at_random(std::span<const float> logits, const ChoiceRules& rules, Random& random) {
+Choices choose_at_random(std::span<const float> observation, std::span<const float> logits,
+                         const ChoiceRules& rules, Random& random) {
   std::vector<double> weights;
-  return choose(logits, rules,
+  return choose(observation, logits, rules,
                 [&](std::span<const float> of_head, std::span<const std::uint8_t> allowed) {
                   const double largest = of_head[best(of_head, allowed)];
                   weights.assign(of_head.size(), 0);

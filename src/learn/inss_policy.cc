@@ -45,7 +45,7 @@ class InssPolicy final : public schedule::Policy {
     Network::Scratch scratch;
     learned_.network.forward(seen, logits, scratch);
     const PlacementRules rules(learned_.task, input);
-    const Choices choices = choose_best(logits, rules);
+    const Choices choices = choose_best(seen, logits, rules);
     return schedule::BatchSearch(input).decide(rules.places_of(choices.chosen));
   }
 

@@ -2,13 +2,20 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <string_view>
+#include <utility>
 
 namespace gpulet::learn {
 namespace {
 
 using schedule::Device;
 using schedule::ModelDemand;
+using schedule::Plan;
 using schedule::PlanInput;
+
+constexpr double kMoreThanAnyPlaceHolds = 1e6;  // requests per second
+constexpr double kRounding = 1e-6;              // of a rate as a float
 
 // Of the model loaded on that device, where it was measured; else 0.
 double memory_mb(const PlanInput& input, const Device& device, const std::string& model) {
@@ -88,20 +95,31 @@ PlacementRules::PlacementRules(const PlacementTask& task, const PlanInput& input
     if (found != input.demands.end() && found->rate > 0)
       demand_of_[model] = static_cast<std::uint32_t>(found - input.demands.begin());
   }
-  for (std::size_t model = 0; model < task.models.size(); ++model) {
-    for (const Place& place : places_) serves_.push_back(can_serve(model, place) ? 1 : 0);
-  }
+  measure_capacities();
 }
 
-// A request that just missed a batch of one waits for it, then runs.
-bool PlacementRules::can_serve(std::size_t model, const Place& place) const {
-  if (!demand_of_[model] || !device_of_[place.device]) return false;
-  const Device& device = task_.devices[place.device];
-  const profile::ModelProfile* const measured =
-      input_.profiles->at(device.type).find(task_.models[model].name);
-  if (measured == nullptr) return false;
-  const auto alone_ms = measured->latency.latency_ms(1, place.size);
-  return alone_ms && 2 * *alone_ms * input_.options.margin <= task_.models[model].slo_ms;
+void PlacementRules::measure_capacities() {
+  PlanInput alone = input_;
+  alone.current = nullptr;
+  alone.options.max_devices.reset();
+  for (ModelDemand& demand : alone.demands) demand.rate = kMoreThanAnyPlaceHolds;
+  schedule::BatchSearch search(alone);
+  capacities_.assign(task_.models.size() * places_.size(), 0);
+  for (std::size_t model = 0; model < task_.models.size(); ++model) {
+    if (!demand_of_[model]) continue;
+    std::map<std::pair<std::string_view, Share>, double> known;  // by type and size of the place
+    for (std::size_t at = 0; at < places_.size(); ++at) {
+      const auto& [device, size] = places_[at];
+      if (!device_of_[device]) continue;
+      const auto [entry, is_new] = known.try_emplace({task_.devices[device].type, size}, 0);
+      if (is_new) {
+        const schedule::ModelPlace place{*demand_of_[model], *device_of_[device], size};
+        const Plan plan = search.decide({&place, 1});
+        if (!plan.gpulets.empty()) entry->second = plan.gpulets[0].assignments[0].rate;
+      }
+      capacities_[model * places_.size() + at] = entry->second;
+    }
+  }
 }
 
 PlacementRules::Room PlacementRules::room_after(std::span<const std::uint32_t> chosen) const {
@@ -124,22 +142,33 @@ PlacementRules::Room PlacementRules::room_after(std::span<const std::uint32_t> c
   return room;
 }
 
-void PlacementRules::allow(std::size_t head, std::span<const std::uint32_t> chosen_before,
+void PlacementRules::allow(std::span<const float> observation, std::size_t head,
+                           std::span<const std::uint32_t> chosen_before,
                            std::span<std::uint8_t> allowed) const {
+  std::fill(allowed.begin(), allowed.end(), std::uint8_t{0});
+  const double rate = observation[task_.devices.size() + 2 * head] *
+                      task_.models[head].highest_rate * (1 - kRounding);
   const Room room = room_after(chosen_before);
   const bool may_open = room.devices < input_.options.max_devices.value_or(
                                            static_cast<std::uint32_t>(task_.devices.size()));
-  bool any = false;
-  for (std::size_t at = 0; at < places_.size(); ++at) {
+  double most = 0;
+  for (std::size_t at = 0; at < places_.size() && rate > 0; ++at) {
     const auto& [device, size] = places_[at];
     const bool open = room.percent[device] < kWholeDevice.percent || may_open;
-    const bool free = open && serves_[head * places_.size() + at] != 0 &&
-                      size.percent <= room.percent[device] && room.partitions[device] > 0 &&
+    const bool free = open && capacity(head, at) > 0 && size.percent <= room.percent[device] &&
+                      room.partitions[device] > 0 &&
                       memory_mb_[device][head] <= room.memory_mb[device];
-    allowed[at + 1] = free ? 1 : 0;
-    any = any || free;
+    if (!free) continue;
+    allowed[at + 1] = 1;
+    most = std::max(most, capacity(head, at));
   }
-  allowed[0] = any ? 0 : 1;
+  if (most == 0) {
+    allowed[0] = 1;
+    return;
+  }
+  for (std::size_t at = 0; at < places_.size(); ++at) {
+    if (capacity(head, at) < std::min(rate, most)) allowed[at + 1] = 0;
+  }
 }
 
 std::vector<schedule::ModelPlace> PlacementRules::places_of(

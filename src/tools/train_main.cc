@@ -40,6 +40,7 @@ int train_placement(const TrainFlags& flags) {
   plan.cluster = flags.cluster;
   plan.profiles = flags.profiles;
   plan.demand = flags.demand;
+  plan.no_interference = flags.no_interference;
   const auto loaded = load(plan);
   if (!loaded.ok()) return bad_input(loaded.status());
   const schedule::PlanInput& input = loaded.value().input;
@@ -57,15 +58,18 @@ int train_placement(const TrainFlags& flags) {
   training.environment = train::make_placement_environment(
       task.value(), {input.cluster, input.demands, input.options}, std::move(knowledge), options);
   training.trained_for = in_words(task.value(), options);
+  if (flags.no_interference) training.trained_for += ", without interference";
   training.write_policy = [&](const learn::Network& network, std::uint64_t episodes,
                               const std::filesystem::path& file) {
-    return learn::write_policy({task.value(),
-                                network,
-                                {{"episodes", std::to_string(episodes)},
-                                 {"steps", std::to_string(flags.steps)},
-                                 {"seed", std::to_string(flags.seed)},
-                                 {"discount", shortest(flags.discount, 6)}}},
-                               file);
+    return learn::write_policy(
+        {task.value(),
+         network,
+         {{"episodes", std::to_string(episodes)},
+          {"steps", std::to_string(flags.steps)},
+          {"seed", std::to_string(flags.seed)},
+          {"discount", shortest(flags.discount, 6)},
+          {"interference", std::string(to_string(loaded.value().interference_kind))}}},
+        file);
   };
   return train_and_tell(flags, training);
 }

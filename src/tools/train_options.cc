@@ -37,6 +37,8 @@ void add_train_flags(CLI::App& command, TrainFlags& flags) {
       .add_option("--threads", flags.threads, "that compute; they do not change what is learned")
       ->capture_default_str()
       ->check(CLI::Range(1, 2));
+  command.add_flag("--no-interference", flags.no_interference,
+                   "plans know nothing of what neighbours cost");
   command.add_flag("--json", flags.json, "print one JSON document at the end");
 }
 
@@ -62,6 +64,7 @@ std::vector<std::string> arguments_of(const TrainFlags& flags) {
                                      "--discount", digits(flags.discount),
                                      "--threads",  std::to_string(flags.threads)};
   if (!flags.resume.empty()) arguments.insert(arguments.end(), {"--resume", flags.resume});
+  if (flags.no_interference) arguments.emplace_back("--no-interference");
   if (flags.json) arguments.emplace_back("--json");
   return arguments;
 }

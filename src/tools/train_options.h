@@ -21,7 +21,8 @@ struct TrainFlags {
   std::uint64_t seed = 1;
   double discount = 0.99;
   std::string resume;  // a checkpoint; empty: from the beginning
-  std::string out = "placement.json";
+  std::string out = "placement.policy";
+  bool no_interference = false;  // plans know nothing of neighbours; serving still feels them
   std::uint32_t threads = 2;
   bool json = false;
 };

@@ -96,11 +96,12 @@ struct Learner::Impl {
                          static_cast<std::int64_t>(layout.widest)});
   }
 
-  [[nodiscard]] learn::Choices draw(std::span<const float> padded_logits, Random& random) const {
+  [[nodiscard]] learn::Choices draw(std::span<const float> observation,
+                                    std::span<const float> padded_logits, Random& random) const {
     std::vector<float> logits(layout.possibilities);
     layout.for_each(
         [&](std::size_t at, std::size_t padded) { logits[at] = padded_logits[padded]; });
-    return learn::choose_at_random(logits, rules, random);
+    return learn::choose_at_random(observation, logits, rules, random);
   }
 
   void write_mask(std::span<const std::uint8_t> allowed, std::span<float> mask) const {
@@ -179,9 +180,13 @@ at::Tensor Learner::Impl::critic_targets(const Batch& batch, Random& random) con
     at::Tensor mask = empty_mask(options.batch);
     const std::span<const float> logits{outputs.data_ptr<float>(),
                                         static_cast<std::size_t>(outputs.numel())};
+    const std::size_t width = replay.shape().observation;
+    const std::span<const float> observations{batch.next_observations.data_ptr<float>(),
+                                              options.batch * width};
     for (std::size_t row = 0; row < options.batch; ++row) {
       const std::size_t from = row * layout.padded();
-      const learn::Choices choices = draw(logits.subspan(from, layout.padded()), random);
+      const learn::Choices choices = draw(observations.subspan(row * width, width),
+                                          logits.subspan(from, layout.padded()), random);
       write_mask(choices.allowed, numbers<float>(mask).subspan(from, layout.padded()));
     }
     next = masked_policy(by_head(outputs), mask);
@@ -289,7 +294,7 @@ learn::Choices Learner::act(std::span<const float> observation, Random& random) 
   at::Tensor in = at::empty({1, static_cast<std::int64_t>(observation.size())}, at::kFloat);
   std::copy(observation.begin(), observation.end(), in.data_ptr<float>());
   at::Tensor logits = impl_->policy.front().network.forward(in).contiguous();
-  return impl_->draw(numbers<float>(logits), random);
+  return impl_->draw(observation, numbers<float>(logits), random);
 }
 
 void Learner::remember(std::span<const float> observation, const learn::Choices& choices,

@@ -103,7 +103,8 @@ EpisodeFigures play(Environment& environment, const learn::Network& policy, std:
   Means means;
   for (bool last = false; !last;) {
     policy.forward(observation, logits, scratch);
-    Step step = environment.step(learn::choose_best(logits, environment.rules()).chosen);
+    Step step =
+        environment.step(learn::choose_best(observation, logits, environment.rules()).chosen);
     means.add(step);
     last = step.last;
     observation = std::move(step.observation);

@@ -71,6 +71,14 @@ TEST(Endpoint, KnowsWhatOnlyThisMachineReaches) {
     EXPECT_FALSE(is_loopback({host, 1})) << host;
 }
 
+TEST(FrontendConfig, FindsAPolicysFileBesideItself) {
+  const auto config = parse_frontend(
+      R"({"models":"models.json","profiles":"profiles","policy":"inss:../six.policy"})",
+      "/etc/gpulet/frontend.json");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config.value().policy, "inss:/etc/six.policy");
+}
+
 TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",

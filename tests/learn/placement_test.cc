@@ -90,18 +90,19 @@ TEST(PlacementRules, CloseWhatCannotServe) {
   worked.input.demands[0].rate = 0;  // small: nobody asks for it
   const PlacementTask task = task_of(worked_placement().input).value();
   const PlacementRules rules(task, worked.input);
+  const std::vector<float> seen = observe(task, worked.input);
   std::vector<std::uint8_t> allowed(task.places());
-  rules.allow(0, {}, allowed);
+  rules.allow(seen, 0, {}, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 1);
   EXPECT_EQ(allowed[0], 1);
   // The slow device, whose places are the last six, does not know `large`.
   const std::vector<std::uint32_t> before{0, 0};
-  rules.allow(2, before, allowed);
+  rules.allow(seen, 2, before, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end() - 6, 1), 12);
   EXPECT_EQ(std::count(allowed.end() - 6, allowed.end(), 1), 0);
   EXPECT_EQ(allowed[0], 0);
   // `middle` on the whole first device leaves the second one.
-  rules.allow(2, std::vector<std::uint32_t>{0, 6}, allowed);
+  rules.allow(seen, 2, std::vector<std::uint32_t>{0, 6}, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 6);
 }
 
@@ -110,10 +111,32 @@ TEST(PlacementRules, KeepToSoManyDevices) {
   worked.input.options.max_devices = 1;
   const PlacementTask task = task_of(worked.input).value();
   const PlacementRules rules(task, worked.input);
+  const std::vector<float> seen = observe(task, worked.input);
   std::vector<std::uint8_t> allowed(task.places());
-  rules.allow(1, std::vector<std::uint32_t>{1}, allowed);  // `small` has a fifth of the first
+  rules.allow(seen, 1, std::vector<std::uint32_t>{1}, allowed);  // `small` has a fifth of the first
   EXPECT_EQ(std::count(allowed.begin() + 1, allowed.begin() + 7, 1), 5);
   EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end(), 1), 0);
+}
+
+TEST(PlacementRules, OpenWhatHoldsTheRateOrElseTheMost) {
+  Worked worked = worked_placement();
+  const PlacementTask task = task_of(worked.input).value();
+  const PlacementRules rules(task, worked.input);
+  std::vector<float> seen = observe(task, worked.input);
+  std::vector<std::uint8_t> allowed(task.places());
+  const auto sizes_of_the_first = [&] {
+    return std::vector(allowed.begin() + 1, allowed.begin() + 7);
+  };
+  rules.allow(seen, 0, {}, allowed);
+  const auto many = std::count(allowed.begin(), allowed.end(), 1);
+  seen[3] = 4;  // four times the rate of `small`
+  rules.allow(seen, 0, {}, allowed);
+  EXPECT_LT(std::count(allowed.begin(), allowed.end(), 1), many);
+  EXPECT_EQ(sizes_of_the_first().back(), 1);
+  seen[3] = 1000;
+  rules.allow(seen, 0, {}, allowed);
+  EXPECT_EQ(sizes_of_the_first(), (std::vector<std::uint8_t>{0, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 2) << "both fast devices, whole";
 }
 
 // Whatever a network says, at any rates, with any devices missing: the plan keeps every rule.

@@ -131,7 +131,8 @@ TEST(Learner, ThePolicyAsOthersEvaluateItDrawsTheSame) {
     const std::array<float, 3> observation{static_cast<float>(random.uniform()),
                                            static_cast<float>(random.uniform()), 1};
     policy.forward(observation, logits, scratch);
-    ASSERT_EQ(learner.act(observation, one), learn::choose_at_random(logits, rules, other));
+    ASSERT_EQ(learner.act(observation, one),
+              learn::choose_at_random(observation, logits, rules, other));
   }
 }
 

@@ -21,7 +21,8 @@ namespace gpulet::train {
 class TwoDifferent final : public learn::ChoiceRules {
  public:
   [[nodiscard]] std::span<const std::uint32_t> head_sizes() const override { return sizes_; }
-  void allow(std::size_t head, std::span<const std::uint32_t> chosen_before,
+  void allow(std::span<const float> /*observation*/, std::size_t head,
+             std::span<const std::uint32_t> chosen_before,
              std::span<std::uint8_t> allowed) const override {
     for (std::uint32_t at = 0; at < allowed.size(); ++at)
       allowed[at] = head == 0 || at != chosen_before[0] ? 1 : 0;

@@ -28,10 +28,11 @@ class ChoiceRules {
   // and at least one possibility each; the same at every call.
   [[nodiscard]] virtual std::span<const std::uint32_t> head_sizes() const = 0;
 
-  // Writes for each possibility of that head whether it may be chosen (1) or not (0) after those
-  // choices of the heads before it. At least one may. A function of its arguments alone.
-  // REQUIRES: chosen_before.size() == head, allowed.size() == head_sizes()[head].
-  virtual void allow(std::size_t head, std::span<const std::uint32_t> chosen_before,
+  // Writes for each possibility of that head whether it may be chosen (1) or not (0) where that is
+  // observed, after those choices of the heads before it. At least one may. A function of its
+  // arguments alone. REQUIRES: chosen_before.size() == head, allowed.size() == head_sizes()[head].
+  virtual void allow(std::span<const float> observation, std::size_t head,
+                     std::span<const std::uint32_t> chosen_before,
                      std::span<std::uint8_t> allowed) const = 0;
 };
 
@@ -49,10 +50,12 @@ struct Choices {
 // At each head the largest logit that is allowed; the first of equal ones.
 // REQUIRES: logits.size() == count_possibilities(rules). Throws std::logic_error where the rules
 // leave a head without any.
-[[nodiscard]] Choices choose_best(std::span<const float> logits, const ChoiceRules& rules);
+[[nodiscard]] Choices choose_best(std::span<const float> observation, std::span<const float> logits,
+                                  const ChoiceRules& rules);
 
 // Each head's choice drawn with its probability. The same requirements.
-[[nodiscard]] Choices choose_at_random(std::span<const float> logits, const ChoiceRules& rules,
+[[nodiscard]] Choices choose_at_random(std::span<const float> observation,
+                                       std::span<const float> logits, const ChoiceRules& rules,
                                        Random& random);
 
 }  // namespace gpulet::learn

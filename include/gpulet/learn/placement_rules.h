@@ -23,14 +23,16 @@ namespace gpulet::learn {
 
 // Closed: a model that nobody asks for may only be left out, and one that has a place left must
 // take it; sizes at which not even one request meets the objective; devices that are absent, full,
-// in as many partitions as they take, out of memory, or beyond options.max_devices.
+// in as many partitions as they take, out of memory, or beyond options.max_devices. Where some of
+// what is open holds the observed rate without neighbours, so is only that, else what holds most.
 class PlacementRules final : public ChoiceRules {
  public:
   // REQUIRES: fits(task, input). Both outlive it.
   PlacementRules(const PlacementTask& task, const schedule::PlanInput& input);
 
   [[nodiscard]] std::span<const std::uint32_t> head_sizes() const override { return head_sizes_; }
-  void allow(std::size_t head, std::span<const std::uint32_t> chosen_before,
+  void allow(std::span<const float> observation, std::size_t head,
+             std::span<const std::uint32_t> chosen_before,
              std::span<std::uint8_t> allowed) const override;
 
   // The choices as places of the input's models on the input's devices.
@@ -44,7 +46,10 @@ class PlacementRules final : public ChoiceRules {
   };
   struct Room;
   [[nodiscard]] Room room_after(std::span<const std::uint32_t> chosen) const;
-  [[nodiscard]] bool can_serve(std::size_t model, const Place& place) const;
+  void measure_capacities();
+  [[nodiscard]] double capacity(std::size_t model, std::size_t place) const {
+    return capacities_[model * places_.size() + place];
+  }
 
   const PlacementTask& task_;
   const schedule::PlanInput& input_;
@@ -52,7 +57,7 @@ class PlacementRules final : public ChoiceRules {
   std::vector<std::optional<std::uint32_t>> device_of_;  // the task's devices, in the input
   std::vector<std::optional<std::uint32_t>> demand_of_;  // the task's models that are wanted
   std::vector<std::vector<double>> memory_mb_;           // [device of the task][model]
-  std::vector<std::uint8_t> serves_;                     // [model * places + place]
+  std::vector<double> capacities_;  // [model * places + place]: requests per second alone there
   std::vector<std::uint32_t> head_sizes_;
 };
 
