@@ -372,7 +372,7 @@ def main():
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared/data/measured-gpu-a")
     parser.add_argument("--work", type=Path, default=ROOT / "build/inss_study")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/experiments")
-    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--episodes", type=int, default=800)
     parser.add_argument("--only", default=",".join(STUDIES))
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
