@@ -48,7 +48,7 @@ Status write(const train::Training& training, const TrainingTask& task, const Fi
   if (status.ok()) status = train::write_file(files.table, train::curve_csv(training.curve()));
   if (!status.ok()) return status;
   const auto policy = training.policy();
-  return policy.ok() ? task.write_policy(policy.value(), training.curve().size(), files.policy)
+  return policy.ok() ? task.write_policy(policy.value(), training.episode_of_policy(), files.policy)
                      : policy.status();
 }
 
@@ -72,6 +72,7 @@ void tell(const train::Training& training, const train::EpisodeFigures& played, 
   const std::size_t episodes = training.curve().size();
   if (json) {
     std::cout << nlohmann::ordered_json{{"episodes", episodes},
+                                        {"episode_of_policy", training.episode_of_policy()},
                                         {"interrupted", interrupted},
                                         {"seconds", seconds},
                                         {"reward", played.reward},
@@ -87,12 +88,12 @@ void tell(const train::Training& training, const train::EpisodeFigures& played, 
   }
   std::cout << episodes << " episodes in " << fixed(seconds, 0) << " s"
             << (interrupted ? ", stopped; go on with --resume " + files.checkpoint.string() : "")
-            << "\nthe policy without chance, on " << kPlayedEpisodes
-            << " episodes of its own: reward " << shortest(played.reward, 3) << ", "
-            << fixed(played.violation * 100, 3) << " % violated, " << fixed(played.throughput, 1)
-            << " requests/s\npolicy      " << files.policy.string() << "\ncheckpoint  "
-            << files.checkpoint.string() << "\ncurve       " << files.picture.string() << ", "
-            << files.table.string() << '\n';
+            << "\nthe best policy, after episode " << training.episode_of_policy()
+            << ", without chance on " << kPlayedEpisodes << " episodes of its own: reward "
+            << shortest(played.reward, 3) << ", " << fixed(played.violation * 100, 3)
+            << " % violated, " << fixed(played.throughput, 1) << " requests/s\npolicy      "
+            << files.policy.string() << "\ncheckpoint  " << files.checkpoint.string()
+            << "\ncurve       " << files.picture.string() << ", " << files.table.string() << '\n';
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 namespace gpulet::train {
 namespace {
 
-constexpr std::string_view kFirstLine = "gpulet training checkpoint 1\n";
+constexpr std::string_view kFirstLine = "gpulet training checkpoint 2\n";
 constexpr std::size_t kHashLength = 64;
 
 std::string hash_of(std::string_view bytes) {
@@ -32,6 +32,9 @@ void walk(Record& each, Of& checkpoint) {
   each.values(checkpoint.made_with);
   each.values(checkpoint.trained_for);
   each.values(checkpoint.curve);
+  each.value(checkpoint.best_episode);
+  each.value(checkpoint.best_reward);
+  each.values(checkpoint.best_weights);
   auto& learner = checkpoint.learner;
   each.value(learner.updates);
   walk_trained(each, learner.policy);
@@ -65,8 +68,9 @@ std::string in_words(const TrainingOptions& options) {
                ? "of the paper"
                : digits(learner.entropy_fraction) + " of the even choice's";
   words += ", reward scale " + digits(learner.reward_scale) + ", batch " +
-           std::to_string(learner.batch) + ", replay " + std::to_string(learner.replay_capacity);
-
+           std::to_string(learner.batch) + ", replay " + std::to_string(learner.replay_capacity) +
+           ", " + std::to_string(options.played_episodes) + " episodes played after every " +
+           std::to_string(options.play_every);
   return words;
 }
 

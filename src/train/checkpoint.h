@@ -2,6 +2,7 @@
 // SHA-256 of the rest, the options in words, the episodes, the learner. Pure; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ struct Checkpoint {
   std::string made_with;  // seed and learner's options, in words
   std::string trained_for;
   std::vector<EpisodeFigures> curve;
+  std::uint64_t best_episode = 0;  // 0: no policy played yet
+  double best_reward = 0;
+  std::vector<float> best_weights;  // of its network, layer by layer
   LearnerState learner;
 };
 

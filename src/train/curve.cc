@@ -91,7 +91,8 @@ class Panel {
 
 std::string curve_csv(std::span<const EpisodeFigures> episodes) {
   std::string out =
-      "episode,steps,reward,violation,throughput,critic_loss,temperature,entropy,target_entropy\n";
+      "episode,steps,reward,violation,throughput,critic_loss,temperature,entropy,target_entropy,"
+      "played_reward,played_violation\n";
   for (const EpisodeFigures& episode : episodes) {
     out += std::to_string(episode.episode) + "," + std::to_string(episode.steps);
     for (const double value :
@@ -99,6 +100,8 @@ std::string curve_csv(std::span<const EpisodeFigures> episodes) {
           episode.temperature, episode.entropy, episode.target_entropy}) {
       out += number(",%.6g", value);
     }
+    for (const double value : {episode.played_reward, episode.played_violation})
+      out += episode.played > 0 ? number(",%.6g", value) : ",";
     out += '\n';
   }
   return out;

@@ -31,6 +31,34 @@ class Means {
   EpisodeFigures figures_;
 };
 
+// All weights and biases, layer by layer.
+std::vector<float> weights_of(const learn::Network& network) {
+  std::vector<float> weights;
+  for (const learn::Layer& layer : network.layers()) {
+    weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
+    weights.insert(weights.end(), layer.biases.begin(), layer.biases.end());
+  }
+  return weights;
+}
+
+// A network of the same layers with those weights.
+Result<learn::Network> network_with(const std::vector<float>& weights, const learn::Network& like) {
+  std::vector<learn::Layer> layers = like.layers();
+  std::size_t needed = 0;
+  for (const learn::Layer& layer : layers) needed += layer.weights.size() + layer.biases.size();
+  if (weights.size() != needed)
+    return Status(StatusCode::malformed, "has a best policy with other layers");
+  auto from = weights.begin();
+  for (learn::Layer& layer : layers) {
+    for (std::vector<float>* values : {&layer.weights, &layer.biases}) {
+      const auto end = from + static_cast<std::ptrdiff_t>(values->size());
+      values->assign(from, end);
+      from = end;
+    }
+  }
+  return learn::Network::create(std::move(layers));
+}
+
 }  // namespace
 
 Training::Training(Environment& environment, TrainingOptions options, Learner learner)
@@ -61,6 +89,12 @@ Result<Training> Training::resume(Environment& environment, TrainingOptions opti
   if (Status status = training.learner_.restore(std::move(from.learner)); !status.ok())
     return status;
   training.curve_ = std::move(from.curve);
+  if (from.best_episode == 0) return made;
+  const auto like = training.learner_.policy();
+  if (!like.ok()) return like.status();
+  auto best = network_with(from.best_weights, like.value());
+  if (!best.ok()) return best.status();
+  training.best_ = Best{from.best_episode, from.best_reward, std::move(best).value()};
   return made;
 }
 
@@ -89,11 +123,40 @@ const EpisodeFigures& Training::run_episode() {
   figures.temperature = learned.temperature;
   figures.entropy = learned.entropy;
   figures.target_entropy = learned.target_entropy;
+  if (options_.play_every > 0 && episode % options_.play_every == 0) let_play(figures);
   return figures;
 }
 
+void Training::let_play(EpisodeFigures& figures) {
+  auto policy = learner_.policy();
+  if (!policy.ok()) return;
+  figures.played = options_.played_episodes;
+  const auto part = 1 / static_cast<double>(options_.played_episodes);
+  for (std::uint64_t number = 1; number <= options_.played_episodes; ++number) {
+    const EpisodeFigures one =
+        play(*environment_, policy.value(),
+             stream_seed(options_.seed, "chosen by episode " + std::to_string(number)));
+    figures.played_reward += one.reward * part;
+    figures.played_violation += one.violation * part;
+  }
+  if (!best_ || figures.played_reward > best_->reward)
+    best_ = Best{figures.episode, figures.played_reward, std::move(policy).value()};
+}
+
+Result<learn::Network> Training::policy() const {
+  if (best_) return best_->policy;
+  return learner_.policy();
+}
+
 std::string Training::checkpoint() const {
-  return write_checkpoint({in_words(options_), options_.trained_for, curve_, learner_.state()});
+  Checkpoint checkpoint{in_words(options_), options_.trained_for, curve_, 0, 0, {},
+                        learner_.state()};
+  if (best_) {
+    checkpoint.best_episode = best_->episode;
+    checkpoint.best_reward = best_->reward;
+    checkpoint.best_weights = weights_of(best_->policy);
+  }
+  return write_checkpoint(checkpoint);
 }
 
 EpisodeFigures play(Environment& environment, const learn::Network& policy, std::uint64_t seed) {

@@ -81,6 +81,33 @@ TEST(Training, AStopLosesNothing) {
   EXPECT_EQ(after.curve(), whole.curve());
 }
 
+TEST(Training, ComesToTheBestPolicyThatPlayed) {
+  TrainingOptions options = options_of(7);
+  options.play_every = 5;
+  SmallProblem problem;
+  Training training = Training::create(problem, options).value();
+  run(training, 4);
+  EXPECT_EQ(training.episode_of_policy(), 4);
+  run(training, 28);
+  const EpisodeFigures* best = nullptr;
+  for (const EpisodeFigures& figures : training.curve()) {
+    EXPECT_EQ(figures.played, figures.episode % 5 == 0 ? options.played_episodes : 0);
+    if (figures.played > 0 && (best == nullptr || figures.played_reward > best->played_reward))
+      best = &figures;
+  }
+  ASSERT_NE(best, nullptr);
+  EXPECT_EQ(training.episode_of_policy(), best->episode);
+
+  SmallProblem again;
+  Training to_the_best = Training::create(again, options).value();
+  run(to_the_best, static_cast<int>(best->episode));
+  EXPECT_EQ(training.policy().value(), to_the_best.policy().value());
+
+  const Training resumed = Training::resume(again, options, training.checkpoint()).value();
+  EXPECT_EQ(resumed.policy().value(), training.policy().value());
+  EXPECT_EQ(resumed.checkpoint(), training.checkpoint());
+}
+
 TEST(Training, ResumesOnlyWhatIsItsOwn) {
   SmallProblem problem;
   Training training = Training::create(problem, options_of(1)).value();

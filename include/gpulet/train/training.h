@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,6 +32,10 @@ struct EpisodeFigures {
   double temperature = 0;
   double entropy = 0;         // nats
   double target_entropy = 0;  // nats
+  // After it the policy played so many episodes without chance, with these means; 0: it did not.
+  std::uint64_t played = 0;
+  double played_reward = 0;
+  double played_violation = 0;
 
   friend bool operator==(const EpisodeFigures&, const EpisodeFigures&) = default;
 };
@@ -38,6 +43,11 @@ struct EpisodeFigures {
 struct TrainingOptions {
   std::uint64_t seed = 1;
   LearnerOptions learner;
+  // After every so many episodes (0: never) the policy plays some of its own without chance, always
+  // the same; the best so far is what the training comes to. The last one need not be it: as the
+  // temperature falls, a policy may settle on something worse than what it had tried.
+  std::uint64_t play_every = 25;
+  std::uint64_t played_episodes = 5;
   // What the environment was made of, in any words: a checkpoint resumes only where these are the
   // same.
   std::string trained_for;
@@ -61,16 +71,28 @@ class Training {
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
 
   [[nodiscard]] std::string checkpoint() const;
-  // Fails as Learner::policy.
-  [[nodiscard]] Result<learn::Network> policy() const { return learner_.policy(); }
+  // The best that played, or the last one while none did. Fails as Learner::policy.
+  [[nodiscard]] Result<learn::Network> policy() const;
+  // After which episode it was that policy.
+  [[nodiscard]] std::uint64_t episode_of_policy() const {
+    return best_ ? best_->episode : curve_.size();
+  }
 
  private:
+  struct Best {
+    std::uint64_t episode = 0;
+    double reward = 0;
+    learn::Network policy;
+  };
+
   Training(Environment& environment, TrainingOptions options, Learner learner);
+  void let_play(EpisodeFigures& figures);
 
   Environment* environment_;
   TrainingOptions options_;
   Learner learner_;
   std::vector<EpisodeFigures> curve_;
+  std::optional<Best> best_;
 };
 
 // One episode as the policy plays it when it is used: always the best choice, and nothing learned.
