@@ -50,6 +50,12 @@ std::string Sha256::finish() {
   return hex;
 }
 
+std::string sha256_of(std::string_view bytes) {
+  Sha256 hash;
+  hash.update(std::as_bytes(std::span(bytes)));
+  return hash.finish();
+}
+
 Result<std::string> sha256_of_file(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream)

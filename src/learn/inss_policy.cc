@@ -30,8 +30,8 @@ class InssPolicy final : public schedule::Policy {
   [[nodiscard]] Plan plan(const PlanInput& input) const override {
     if (Status fit = learn::fits(learned_.task, input); !fit.ok())
       return made_instead(input, fit.message());
-    Plan plan = schedule::keep_placement(input).value_or(Plan{});
-    if (plan.gpulets.empty()) plan = place(input);
+    std::optional<Plan> kept = schedule::keep_placement(input);
+    Plan plan = kept ? *std::move(kept) : place(input);
     plan.policy = kName;
     const std::vector<std::string> faults = schedule::check(plan, input);
     if (!faults.empty()) return made_instead(input, "its plan broke a rule: " + faults.front());

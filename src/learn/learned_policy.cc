@@ -2,15 +2,14 @@
 
 #include <bit>
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <span>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "gpulet/config/json.h"
 #include "gpulet/core/sha256.h"
+#include "gpulet/learn/files.h"
 
 namespace gpulet::learn {
 namespace {
@@ -31,20 +30,16 @@ Status invalid(const std::string& file, const std::string& what) {
                                    "it again, or train anew"};
 }
 
-std::string sha256_of(std::string_view bytes) {
-  Sha256 sum;
-  sum.update(std::as_bytes(std::span(bytes)));
-  return sum.finish();
-}
-
 // ---- writing
 
-void append(std::string& bytes, const std::vector<float>& values) {
+std::string bytes_of(const std::vector<float>& values) {
+  std::string bytes;
   for (const float value : values) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     for (unsigned byte = 0; byte < kFloatBytes; ++byte)
       bytes.push_back(static_cast<char>((bits >> (8 * byte)) & 0xffU));
   }
+  return bytes;
 }
 
 ordered_json to_json(const Device& device) {
@@ -104,9 +99,9 @@ std::vector<std::uint32_t> read_widths(const JsonCursor& root) {
   return widths;
 }
 
-std::vector<float> take_floats(std::string_view& bytes, std::size_t count) {
-  std::vector<float> values(count);
-  for (std::size_t at = 0; at < count; ++at) {
+std::vector<float> floats_of(std::string_view bytes) {
+  std::vector<float> values(bytes.size() / kFloatBytes);
+  for (std::size_t at = 0; at < values.size(); ++at) {
     std::uint32_t bits = 0;
     for (unsigned byte = 0; byte < kFloatBytes; ++byte) {
       const auto one = static_cast<unsigned char>(bytes[kFloatBytes * at + byte]);
@@ -114,7 +109,6 @@ std::vector<float> take_floats(std::string_view& bytes, std::size_t count) {
     }
     values[at] = std::bit_cast<float>(bits);
   }
-  bytes.remove_prefix(kFloatBytes * count);
   return values;
 }
 
@@ -129,16 +123,7 @@ Result<Network> read_network(const std::vector<std::uint32_t>& widths, std::stri
   }
   if (sum != sha256_of(weights))
     return invalid(file, "its weights are not those it was written with");
-  std::vector<Layer> layers;
-  for (std::size_t at = 0; at + 1 < widths.size(); ++at) {
-    Layer layer;
-    layer.inputs = widths[at];
-    layer.outputs = widths[at + 1];
-    layer.weights = take_floats(weights, layer.inputs * layer.outputs);
-    layer.biases = take_floats(weights, layer.outputs);
-    layers.push_back(std::move(layer));
-  }
-  auto network = Network::create(std::move(layers));
+  auto network = Network::create(widths, floats_of(weights));
   if (!network.ok()) return network.status().within(file);
   return network;
 }
@@ -146,20 +131,14 @@ Result<Network> read_network(const std::vector<std::uint32_t>& widths, std::stri
 }  // namespace
 
 std::string to_bytes(const LearnedPolicy& policy) {
-  std::string weights;
-  ordered_json widths = ordered_json::array({policy.network.layers().front().inputs});
-  for (const Layer& layer : policy.network.layers()) {
-    append(weights, layer.weights);
-    append(weights, layer.biases);
-    widths.push_back(layer.outputs);
-  }
+  const std::string weights = bytes_of(policy.network.parameters());
   ordered_json devices = ordered_json::array();
   for (const Device& device : policy.task.devices) devices.push_back(to_json(device));
   ordered_json models = ordered_json::array();
   for (const TaskModel& model : policy.task.models) models.push_back(to_json(model));
   const ordered_json header{{"devices", std::move(devices)},
                             {"models", std::move(models)},
-                            {"widths", std::move(widths)},
+                            {"widths", policy.network.widths()},
                             {"training", policy.training},
                             {"sha256", sha256_of(weights)}};
   return std::string(kFormat) + header.dump() + '\n' + weights;
@@ -196,28 +175,16 @@ Result<LearnedPolicy> parse_policy(std::string_view bytes, const std::string& fi
 }
 
 Status write_policy(const LearnedPolicy& policy, const std::filesystem::path& file) {
-  std::filesystem::path beside = file;
-  beside += ".new";
-  std::ofstream stream(beside, std::ios::binary | std::ios::trunc);
-  stream << to_bytes(policy);
-  stream.close();
-  std::error_code error;
-  if (stream) std::filesystem::rename(beside, file, error);
-  if (stream && !error) return {};
-  return {StatusCode::internal, file.string() +
-                                    ": cannot be written; check that its folder is there, the "
-                                    "permissions and the space left"};
+  return write_file(file, to_bytes(policy));
 }
 
 Result<LearnedPolicy> read_policy(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
+  const auto bytes = read_file(file);
+  if (!bytes.ok()) {
     return Status(StatusCode::not_found,
-                  file.string() + ": cannot be read; gpulet train writes policy files");
+                  bytes.status().message() + "; gpulet train writes policy files");
   }
-  std::ostringstream bytes;
-  bytes << stream.rdbuf();
-  return parse_policy(bytes.view(), file.string());
+  return parse_policy(bytes.value(), file.string());
 }
 
 }  // namespace gpulet::learn

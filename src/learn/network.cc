@@ -60,6 +60,47 @@ Result<Network> Network::create(std::vector<Layer> layers) {
   return Network(std::move(layers));
 }
 
+Result<Network> Network::create(std::span<const std::uint32_t> widths,
+                                std::span<const float> parameters) {
+  std::size_t needed = 0;
+  for (std::size_t at = 0; at + 1 < widths.size(); ++at)
+    needed += (std::size_t{widths[at]} + 1) * widths[at + 1];
+  if (parameters.size() != needed) {
+    return Status(StatusCode::invalid, std::to_string(parameters.size()) +
+                                           " numbers where its layers have " +
+                                           std::to_string(needed));
+  }
+  const auto take = [&](std::size_t count) {
+    const std::span<const float> taken = parameters.first(count);
+    parameters = parameters.subspan(count);
+    return std::vector<float>(taken.begin(), taken.end());
+  };
+  std::vector<Layer> layers;
+  for (std::size_t at = 0; at + 1 < widths.size(); ++at) {
+    Layer& layer = layers.emplace_back();
+    layer.inputs = widths[at];
+    layer.outputs = widths[at + 1];
+    layer.weights = take(layer.inputs * layer.outputs);
+    layer.biases = take(layer.outputs);
+  }
+  return create(std::move(layers));
+}
+
+std::vector<std::uint32_t> Network::widths() const {
+  std::vector<std::uint32_t> widths{static_cast<std::uint32_t>(inputs())};
+  for (const Layer& layer : layers_) widths.push_back(static_cast<std::uint32_t>(layer.outputs));
+  return widths;
+}
+
+std::vector<float> Network::parameters() const {
+  std::vector<float> all;
+  for (const Layer& layer : layers_) {
+    all.insert(all.end(), layer.weights.begin(), layer.weights.end());
+    all.insert(all.end(), layer.biases.begin(), layer.biases.end());
+  }
+  return all;
+}
+
 Network::Network(std::vector<Layer> layers) : layers_(std::move(layers)) {
   columns_.reserve(layers_.size());
   for (const Layer& layer : layers_) {

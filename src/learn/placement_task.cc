@@ -16,7 +16,8 @@ std::string name_of(const Device& device) {
   return "device " + device.key.node + "/" + std::to_string(device.key.device);
 }
 
-// Milliseconds that one device is busy with one request alone, where it is so the least.
+}  // namespace
+
 double least_work_ms(const PlanInput& input, const std::string& model) {
   double least = 0;
   for (const auto& device : input.cluster.devices) {
@@ -27,8 +28,6 @@ double least_work_ms(const PlanInput& input, const std::string& model) {
   }
   return least;
 }
-
-}  // namespace
 
 std::uint32_t PlacementTask::places() const {
   std::size_t sizes = 0;

@@ -1,7 +1,6 @@
 #include "gpulet/serve/served_model.h"
 
 #include <bit>
-#include <span>
 
 #include "gpulet/core/sha256.h"
 #include "gpulet/serve/messages.h"
@@ -40,10 +39,8 @@ constexpr std::size_t kShortDigits = 12;
 
 std::string version_of(const std::string& sha256, const std::vector<TensorSpec>& inputs,
                        const std::vector<TensorSpec>& outputs, const Numerics& numerics) {
-  Sha256 hash;
   const std::string text = to_text(inputs) + '\n' + to_text(outputs) + to_text(numerics);
-  hash.update(std::as_bytes(std::span(text)));
-  return sha256 + '-' + hash.finish().substr(0, kTensorDigits);
+  return sha256 + '-' + sha256_of(text).substr(0, kTensorDigits);
 }
 
 std::string version_of(const ServedModel& model) {

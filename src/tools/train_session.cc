@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpulet/core/random.h"
+#include "gpulet/learn/files.h"
 #include "gpulet/train/curve.h"
 #include "gpulet/train/run.h"
 #include "gpulet/train/training.h"
@@ -36,7 +37,7 @@ Result<train::Training> begin(const TrainFlags& flags, const TrainingTask& task)
   options.learner.discount = flags.discount;
   options.trained_for = task.trained_for;
   if (flags.resume.empty()) return train::Training::create(*task.environment, std::move(options));
-  const auto checkpoint = train::read_file(flags.resume);
+  const auto checkpoint = learn::read_file(flags.resume);
   if (!checkpoint.ok()) return checkpoint.status();
   auto resumed = train::Training::resume(*task.environment, std::move(options), checkpoint.value());
   return resumed.ok() ? std::move(resumed)
@@ -44,8 +45,8 @@ Result<train::Training> begin(const TrainFlags& flags, const TrainingTask& task)
 }
 
 Status write(const train::Training& training, const TrainingTask& task, const Files& files) {
-  Status status = train::write_file(files.picture, train::curve_svg(training.curve()));
-  if (status.ok()) status = train::write_file(files.table, train::curve_csv(training.curve()));
+  Status status = learn::write_file(files.picture, train::curve_svg(training.curve()));
+  if (status.ok()) status = learn::write_file(files.table, train::curve_csv(training.curve()));
   if (!status.ok()) return status;
   const auto policy = training.policy();
   return policy.ok() ? task.write_policy(policy.value(), training.episode_of_policy(), files.policy)

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdio>
-#include <span>
 
 #include "gpulet/core/sha256.h"
 #include "train/record.h"
@@ -12,12 +11,6 @@ namespace {
 
 constexpr std::string_view kFirstLine = "gpulet training checkpoint 2\n";
 constexpr std::size_t kHashLength = 64;
-
-std::string hash_of(std::string_view bytes) {
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(bytes)));
-  return hash.finish();
-}
 
 // The same walk over all fields writes and reads them: `each` is a RecordWriter or a RecordReader.
 template <typename Record, typename Trained>
@@ -78,7 +71,7 @@ std::string write_checkpoint(const Checkpoint& checkpoint) {
   RecordWriter writer;
   walk(writer, checkpoint);
   const std::string body = writer.take();
-  return std::string(kFirstLine) + hash_of(body) + "\n" + body;
+  return std::string(kFirstLine) + sha256_of(body) + "\n" + body;
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view bytes) {
@@ -89,7 +82,7 @@ Result<Checkpoint> read_checkpoint(std::string_view bytes) {
   }
   bytes.remove_prefix(kFirstLine.size());
   const std::string_view body = bytes.size() > kHashLength ? bytes.substr(kHashLength + 1) : "";
-  if (bytes.substr(0, kHashLength) != hash_of(body))
+  if (bytes.substr(0, kHashLength) != sha256_of(body))
     return bad("is damaged: its contents are not those of its SHA-256; take an earlier one");
   try {
     RecordReader reader(body);

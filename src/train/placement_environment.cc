@@ -45,16 +45,16 @@ class PlacementEnvironment final : public Environment {
         scene_(std::move(scene)),
         knowledge_(std::move(knowledge)),
         options_(options) {
-    for (const schedule::ModelDemand& demand : scene_.demands) {
-      highest_rate_.push_back(demand.rate);
-      alone_rate_.push_back(rate_alone(demand.name));
-    }
     waves_.resize(scene_.demands.size());
     input_.cluster = scene_.cluster;
     input_.profiles = knowledge_.profiles.get();
     input_.interference = knowledge_.believed.get();
     input_.current = &plan_;
     input_.options = scene_.options;
+    for (const schedule::ModelDemand& demand : scene_.demands) {
+      highest_rate_.push_back(demand.rate);
+      alone_rate_.push_back(1000 / learn::least_work_ms(input_, demand.name));
+    }
     begin(0);
     rules_.emplace(task_, input_);  // no rate is ever 0, so they are the same at every step
   }
@@ -78,19 +78,6 @@ class PlacementEnvironment final : public Environment {
   }
 
  private:
-  // H of equation 3: requests per second of a whole device alone, one after another.
-  [[nodiscard]] double rate_alone(const std::string& model) const {
-    double best = 0;
-    for (const schedule::Device& device : task_.devices) {
-      const profile::ModelProfile* const measured =
-          knowledge_.profiles->at(device.type).find(model);
-      if (measured == nullptr) continue;
-      const auto alone_ms = measured->latency.latency_ms(1, device.sizes.back());
-      if (alone_ms) best = std::max(best, 1000 / *alone_ms);
-    }
-    return best;
-  }
-
   void begin(std::uint64_t seed) {
     seed_ = seed;
     step_ = 0;
@@ -130,7 +117,7 @@ class PlacementEnvironment final : public Environment {
       const simulate::ModelOutcome& what = outcome.value().models[model];
       const double in_time_rate = static_cast<double>(what.served - what.late) / options_.seconds;
       step.throughput += in_time_rate;
-      if (alone_rate_[model] > 0) step.reward += in_time_rate / alone_rate_[model];
+      step.reward += in_time_rate / alone_rate_[model];
       step.reward -= options_.violation_weight * what.violation;
       scene_.demands[model].queued = static_cast<double>(what.waiting);
     }
@@ -143,7 +130,7 @@ class PlacementEnvironment final : public Environment {
   simulate::Knowledge knowledge_;
   PlacementOptions options_;
   std::vector<double> highest_rate_;  // beside the scene's demands
-  std::vector<double> alone_rate_;
+  std::vector<double> alone_rate_;    // H of equation 3: of a whole device, one after another
   std::vector<Wave> waves_;
   std::uint64_t seed_ = 0;
   std::uint32_t step_ = 0;

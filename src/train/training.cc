@@ -31,34 +31,6 @@ class Means {
   EpisodeFigures figures_;
 };
 
-// All weights and biases, layer by layer.
-std::vector<float> weights_of(const learn::Network& network) {
-  std::vector<float> weights;
-  for (const learn::Layer& layer : network.layers()) {
-    weights.insert(weights.end(), layer.weights.begin(), layer.weights.end());
-    weights.insert(weights.end(), layer.biases.begin(), layer.biases.end());
-  }
-  return weights;
-}
-
-// A network of the same layers with those weights.
-Result<learn::Network> network_with(const std::vector<float>& weights, const learn::Network& like) {
-  std::vector<learn::Layer> layers = like.layers();
-  std::size_t needed = 0;
-  for (const learn::Layer& layer : layers) needed += layer.weights.size() + layer.biases.size();
-  if (weights.size() != needed)
-    return Status(StatusCode::malformed, "has a best policy with other layers");
-  auto from = weights.begin();
-  for (learn::Layer& layer : layers) {
-    for (std::vector<float>* values : {&layer.weights, &layer.biases}) {
-      const auto end = from + static_cast<std::ptrdiff_t>(values->size());
-      values->assign(from, end);
-      from = end;
-    }
-  }
-  return learn::Network::create(std::move(layers));
-}
-
 }  // namespace
 
 Training::Training(Environment& environment, TrainingOptions options, Learner learner)
@@ -92,8 +64,8 @@ Result<Training> Training::resume(Environment& environment, TrainingOptions opti
   if (from.best_episode == 0) return made;
   const auto like = training.learner_.policy();
   if (!like.ok()) return like.status();
-  auto best = network_with(from.best_weights, like.value());
-  if (!best.ok()) return best.status();
+  auto best = learn::Network::create(like.value().widths(), from.best_weights);
+  if (!best.ok()) return Status(StatusCode::malformed, "has a best policy with other layers");
   training.best_ = Best{from.best_episode, from.best_reward, std::move(best).value()};
   return made;
 }
@@ -154,7 +126,7 @@ std::string Training::checkpoint() const {
   if (best_) {
     checkpoint.best_episode = best_->episode;
     checkpoint.best_reward = best_->reward;
-    checkpoint.best_weights = weights_of(best_->policy);
+    checkpoint.best_weights = best_->policy.parameters();
   }
   return write_checkpoint(checkpoint);
 }

@@ -34,11 +34,7 @@ constexpr std::uint32_t kDivided = 2;
 
 const std::string kModelText = "what stands in for the file of a model";
 
-std::string model_sha256() {
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(kModelText)));
-  return hash.finish();
-}
+std::string model_sha256() { return sha256_of(kModelText); }
 
 std::shared_ptr<const profile::ProfileSet> profiles() {
   profile::Profile measured;

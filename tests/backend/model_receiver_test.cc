@@ -16,11 +16,7 @@ namespace {
 
 const std::string kText = "the bytes of a model";
 
-std::string sha256() {
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(kText)));
-  return hash.finish();
-}
+std::string sha256() { return sha256_of(kText); }
 
 serve::ModelPiece piece(std::uint64_t offset, std::size_t length) {
   const auto view = std::as_bytes(std::span(kText)).subspan(offset, length);

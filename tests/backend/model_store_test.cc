@@ -17,12 +17,6 @@ Bytes bytes_of(const std::string& text) {
   return Bytes::own({view.begin(), view.end()});
 }
 
-std::string sha256_of(const std::string& text) {
-  Sha256 hash;
-  hash.update(std::as_bytes(std::span(text)));
-  return hash.finish();
-}
-
 std::string text_of(const std::filesystem::path& file) {
   std::ifstream in(file);
   std::ostringstream text;

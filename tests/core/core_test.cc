@@ -101,6 +101,7 @@ TEST(Sha256Test, KnownDigestsInAnyPieces) {
   hash.update(std::as_bytes(std::span(text.data(), 1)));
   hash.update(std::as_bytes(std::span(text.data() + 1, 2)));
   EXPECT_EQ(hash.finish(), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_of(text), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(Sha256().finish(), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "gpulet/learn/files.h"
 #include "gpulet/train/curve.h"
 #include "gpulet/train/run.h"
 #include "tests/train/small_problem.h"
@@ -147,16 +148,17 @@ TEST(Run, EndsWhereItIsToldToAndGoesOnFromItsFile) {
   ASSERT_TRUE(run(stopped, options).ok());
   EXPECT_EQ(stopped.curve().size(), 3);
 
-  Training resumed = Training::resume(problem, options_of(3), read_file(file).value()).value();
+  Training resumed =
+      Training::resume(problem, options_of(3), learn::read_file(file).value()).value();
   EXPECT_EQ(resumed.curve().size(), 3);
   options.go_on = [](const EpisodeFigures&) { return true; };
   ASSERT_TRUE(run(resumed, options).ok());
-  EXPECT_EQ(read_file(file).value(), whole.checkpoint());
+  EXPECT_EQ(learn::read_file(file).value(), whole.checkpoint());
   std::filesystem::remove(file);
 
   options.checkpoint = "/nowhere/at/all";
   EXPECT_THAT(run(resumed, options).message(), HasSubstr("/nowhere/at/all"));
-  EXPECT_EQ(read_file("/nowhere/at/all").status().code(), StatusCode::not_found);
+  EXPECT_EQ(learn::read_file("/nowhere/at/all").status().code(), StatusCode::not_found);
 }
 
 TEST(Training, TheCurveIsATableAndAPicture) {

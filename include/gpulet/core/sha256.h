@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "gpulet/core/status.h"
 
@@ -28,6 +29,8 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
+// Of bytes in memory.
+[[nodiscard]] std::string sha256_of(std::string_view bytes);
 // Blocking file I/O. Fails with not_found or internal, naming the file.
 [[nodiscard]] Result<std::string> sha256_of_file(const std::filesystem::path& file);
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,9 @@ class Network {
   // not fit a layer's sizes, a layer does not take what the one before gives, or a number is not
   // finite.
   [[nodiscard]] static Result<Network> create(std::vector<Layer> layers);
+  // From its widths() and parameters(). Fails (invalid) also where these are more or fewer.
+  [[nodiscard]] static Result<Network> create(std::span<const std::uint32_t> widths,
+                                              std::span<const float> parameters);
 
   // The same numbers for the same input on every run of one build.
   // REQUIRES: in.size() == inputs(), out.size() == outputs().
@@ -43,6 +47,10 @@ class Network {
   [[nodiscard]] std::size_t inputs() const { return layers_.front().inputs; }
   [[nodiscard]] std::size_t outputs() const { return layers_.back().outputs; }
   [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
+  // From the input to the output of the last layer.
+  [[nodiscard]] std::vector<std::uint32_t> widths() const;
+  // Of each layer the weights, then the biases.
+  [[nodiscard]] std::vector<float> parameters() const;
 
   friend bool operator==(const Network& a, const Network& b) { return a.layers_ == b.layers_; }
 

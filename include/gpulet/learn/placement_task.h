@@ -35,6 +35,10 @@ struct PlacementTask {
   friend bool operator==(const PlacementTask&, const PlacementTask&) = default;
 };
 
+// Milliseconds that a device as a whole is busy with one request of the model, on the type where
+// it is the least; 0 where no device's profile knows the model.
+[[nodiscard]] double least_work_ms(const schedule::PlanInput& input, const std::string& model);
+
 // The task of the input's cluster and demands, whose rates are the highest that it will see. Fails
 // (invalid) without devices, on a device that MIG divides, and on a model that no device's profile
 // knows or whose rate is 0.

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string>
-#include <string_view>
 
 #include "gpulet/core/status.h"
 #include "gpulet/train/training.h"
@@ -24,11 +22,5 @@ struct RunOptions {
 
 // Fails (internal) where a checkpoint cannot be written; the training stands where it was then.
 [[nodiscard]] Status run(Training& training, const RunOptions& options);
-
-// The file is the old one or all of the new one, never a part: it is written beside its place and
-// renamed. Fails (internal), naming it.
-[[nodiscard]] Status write_file(const std::filesystem::path& file, std::string_view content);
-// Fails (not_found), naming it.
-[[nodiscard]] Result<std::string> read_file(const std::filesystem::path& file);
 
 }  // namespace gpulet::train
