@@ -17,6 +17,7 @@ from pathlib import Path
 # From the bottom up: a row may use the rows before it, and the rooms of one row nothing of each other.
 TABLE = [
     ("core",),
+    ("control",),
     ("partition",),
     ("config",),
     ("profile",),
@@ -46,7 +47,7 @@ TABLE = [
 RANK = {room: rank for rank, row in enumerate(TABLE) for room in row}
 
 # Decisions: events and times in, values out.
-PURE = {"core", "config", "profile", "partition", "mig", "schedule", "learn", "batching", "serve", "simulate"}
+PURE = {"core", "control", "config", "profile", "partition", "mig", "schedule", "learn", "batching", "serve", "simulate"}
 # They read and write files, and touch nothing else of the world.
 FILE_ROOMS = {"config", "profile", "learn"}
 FILE_INCLUDE = re.compile(r"(unistd\.h|fcntl\.h|sys/stat\.h)$")

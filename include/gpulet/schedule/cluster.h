@@ -33,6 +33,7 @@ struct Device {
   // Of one model, side by side under MPS. The device's profile is then of one process beside as
   // many others as may be there.
   std::uint32_t processes_per_instance = 1;
+  double cores = 0;  // of a CPU; 0: it is none
 
   friend bool operator==(const Device&, const Device&) = default;
 };

@@ -23,6 +23,17 @@ struct Assignment {
   friend bool operator==(const Assignment&, const Assignment&) = default;
 };
 
+// How a gpulet takes requests.
+enum class Service : std::uint8_t {
+  rounds = 0,  // its models take turns as the mathematics of a plan has it; rates are promised
+  // The executable of a whole device: whenever it is free, one request of the model that needs it
+  // most (ROMA, algorithm 1). Nothing is promised, so rates and the duty cycle are 0.
+  by_need = 1,
+  // The executable of one model on a CPU, one request at a time. `size` is what it starts with;
+  // from then on a controller sets its cores. Nothing is promised either.
+  controlled = 2,
+};
+
 struct PlannedGpulet {
   DeviceKey device;
   Share size;
@@ -31,6 +42,7 @@ struct PlannedGpulet {
   // On a device that is divided by MIG: where it runs. Gpulets that share it are processes of one
   // model (Device::processes_per_instance).
   std::optional<partition::MigInstance> instance{};
+  Service service = Service::rounds;
 
   friend bool operator==(const PlannedGpulet&, const PlannedGpulet&) = default;
 };

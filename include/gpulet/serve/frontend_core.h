@@ -21,10 +21,10 @@
 #include <variant>
 #include <vector>
 
+#include "gpulet/control/options.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
-#include "gpulet/observe/bucket_histogram.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/schedule/plan.h"
@@ -34,6 +34,7 @@
 #include "gpulet/serve/demands.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/fleet.h"
+#include "gpulet/serve/frontend_status.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/model_versions.h"
 #include "gpulet/serve/rollout.h"
@@ -70,6 +71,7 @@ struct FrontendOptions {
   Duration wake_within = std::chrono::seconds(10);
   std::uint32_t trace_every = 0;  // every so manieth request is Traced; 0: none
   DemandOptions demands;
+  control::Options control;  // of executables whose cores are controlled
 };
 
 // ---- events
@@ -162,74 +164,6 @@ struct Drained {};
 using FrontendEffect = std::variant<ReplyToClient, TellBackend, SendModelFile, DropBackend,
                                     MakePlan, StepToRun, Note, Traced, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
-
-// ---- what is going on
-
-struct ModelStatus {
-  std::string name;
-  ModelState state = ModelState::loading;
-  std::string version;  // version_of what serves
-  double slo_ms = 0;
-  double rate_seen = 0;
-  double rate_planned = 0;
-  double rate_unserved = 0;
-  std::string reason;  // why unserved, or what becomes of its next version
-  std::size_t queued = 0;
-  ModelCounters counters;
-  double p50_ms = 0;
-  double p99_ms = 0;
-  ModelStatistics statistics;
-  // What serves, counted among the versions under that name since the frontend's start.
-  std::uint32_t number = 1;
-  bool application = false;
-};
-struct GpuletStatus {
-  GpuletId id;
-  FleetGpulet gpulet;
-  std::optional<schedule::PlannedGpulet> planned;  // its part of the plan in force
-  std::size_t in_flight = 0;
-  double busy = 0;  // of the last tick
-  Dispatcher::GpuletStatistics statistics;
-};
-struct DeviceStatus {
-  schedule::DeviceKey key;
-  std::string type;
-  Share used;                    // of the gpulets of the plan in force, together
-  double busy = 0;               // these gpulets' busy fractions, by their shares
-  double memory_mb = 0;          // 0: not limited
-  double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
-};
-// Since the frontend's start.
-struct ReorganisationCounters {
-  std::uint64_t plans = 0;  // that came into force
-  std::uint64_t devices_taken = 0;
-  std::uint64_t devices_given_back = 0;
-  std::uint64_t unschedulable = 0;  // plans that leave some rate without a place
-  Duration last_took{};             // from the decision to serving
-  Duration longest_took{};
-  observe::BucketHistogram took{};
-  Time last_at{};           // when the last one came into force
-  std::string last_reason;  // what it does and why, in words
-};
-// Something that happened, in words.
-struct StatusEvent {
-  Time time{};
-  std::string text;
-  bool warning = false;
-};
-struct FrontendStatus {
-  std::string state;
-  std::string policy;
-  Epoch epoch;
-  bool reorganising = false;
-  bool schedulable = true;
-  ReorganisationCounters reorganisations;
-  std::map<BackendId, FleetBackend> backends;
-  std::vector<DeviceStatus> devices;  // by key
-  std::vector<GpuletStatus> gpulets;
-  std::vector<ModelStatus> models;
-  std::deque<StatusEvent> events;  // the last ones
-};
 
 // What is asked of a model at every request, without copies of what it is.
 struct ModelView {

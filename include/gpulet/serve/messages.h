@@ -125,6 +125,7 @@ enum class GpuletState : std::uint8_t {
 struct PlanPart {
   double duty_cycle_ms = 0;
   std::vector<schedule::Assignment> assignments;
+  schedule::Service service = schedule::Service::rounds;
 
   friend bool operator==(const PlanPart&, const PlanPart&) = default;
 };

@@ -1,0 +1,40 @@
+// Gains of a PI controller from what was identified of its plant, and how far the loop is from
+// being unstable. Source: ROMA, section 4, equations 8, 11 and 12. Pure; any thread.
+#pragma once
+
+#include "gpulet/core/status.h"
+
+namespace gpulet::control {
+
+// How the response time (s) follows the cores, once a period, near one operating point:
+// -k (z - b) / (z - 1). It falls where cores rise, hence the sign; k > 0.
+struct Plant {
+  double gain_s_per_core = 0;  // k
+  double zero = 0;             // b, below 1
+
+  friend bool operator==(const Plant&, const Plant&) = default;
+};
+
+// K (z - a) / (z - 1), from response time minus set point (s) to cores.
+struct PiGains {
+  double gain_cores_per_s = 0.15;  // K
+  double zero = 0.11;              // a
+
+  friend bool operator==(const PiGains&, const PiGains&) = default;
+};
+
+// Both poles of the closed loop at `pole` (0 <= pole < 1). Fails with invalid where the plant's
+// gain is not above 0, its zero not below 1, or no positive gain puts the poles there.
+[[nodiscard]] Result<PiGains> place_poles(const Plant& plant, double pole);
+
+// Of the open loop, with so many periods of delay between asking for cores and seeing what they do.
+// An infinite margin: nothing of the kind makes it unstable.
+struct Margins {
+  bool stable = false;       // the closed loop
+  double gain = 0;           // the plant's gain may be so many times larger
+  double phase_deg = 0;      // at the frequency where the open loop's gain is 1
+  double delay_periods = 0;  // that the phase margin is worth
+};
+[[nodiscard]] Margins margins(const Plant& plant, const PiGains& gains, unsigned delay_periods);
+
+}  // namespace gpulet::control

@@ -1,0 +1,120 @@
+// What is going on in a frontend, as FrontendCore::status() tells it: what the status document, the
+// metrics and the dashboard are made of. Plain values; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpulet/control/node_control.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/core/share.h"
+#include "gpulet/core/time.h"
+#include "gpulet/observe/bucket_histogram.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/serve/dispatcher.h"
+#include "gpulet/serve/fleet.h"
+#include "gpulet/serve/messages.h"
+#include "gpulet/serve/statistics.h"
+
+namespace gpulet::serve {
+
+// How a model fares whose executables are controlled. Of the last control period, where nothing
+// else is said.
+struct ModelControlStatus {
+  double set_point_ms = 0;
+  double response_ms = 0;  // the mean, or control::Options::percentile; 0: nothing to answer
+  double gpu_part = 0;     // of what was answered, 0..1
+  double cores_asked = 0;  // by its executables on all nodes
+  double cores_given = 0;
+  // Since the start: periods with something to answer, those of them above the objective, requests.
+  std::uint64_t periods = 0;
+  std::uint64_t violated_periods = 0;
+  std::uint64_t on_gpu = 0;
+  std::uint64_t on_cpu = 0;
+  double core_seconds = 0;  // given
+
+  friend bool operator==(const ModelControlStatus&, const ModelControlStatus&) = default;
+};
+// A node whose cores are controlled.
+struct NodeControlStatus {
+  std::string node;
+  double cores = 0;
+  double asked = 0;
+  double given = 0;
+  double contention = 0;  // control::Granted::contention
+};
+struct ModelStatus {
+  std::string name;
+  ModelState state = ModelState::loading;
+  std::string version;  // version_of what serves
+  double slo_ms = 0;
+  double rate_seen = 0;
+  double rate_planned = 0;
+  double rate_unserved = 0;
+  std::string reason;  // why unserved, or what becomes of its next version
+  std::size_t queued = 0;
+  ModelCounters counters;
+  double p50_ms = 0;
+  double p99_ms = 0;
+  ModelStatistics statistics;
+  // What serves, counted among the versions under that name since the frontend's start.
+  std::uint32_t number = 1;
+  bool application = false;
+  std::optional<ModelControlStatus> control{};  // its executables are controlled
+};
+struct GpuletStatus {
+  GpuletId id;
+  FleetGpulet gpulet;
+  std::optional<schedule::PlannedGpulet> planned;  // its part of the plan in force
+  std::size_t in_flight = 0;
+  double busy = 0;  // of the last tick
+  Dispatcher::GpuletStatistics statistics;
+  std::optional<control::Cores> cores{};  // of an executable that is controlled
+};
+struct DeviceStatus {
+  schedule::DeviceKey key;
+  std::string type;
+  Share used;                    // of the gpulets of the plan in force, together
+  double busy = 0;               // these gpulets' busy fractions, by their shares
+  double memory_mb = 0;          // 0: not limited
+  double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
+};
+// Since the frontend's start.
+struct ReorganisationCounters {
+  std::uint64_t plans = 0;  // that came into force
+  std::uint64_t devices_taken = 0;
+  std::uint64_t devices_given_back = 0;
+  std::uint64_t unschedulable = 0;  // plans that leave some rate without a place
+  Duration last_took{};             // from the decision to serving
+  Duration longest_took{};
+  observe::BucketHistogram took{};
+  Time last_at{};           // when the last one came into force
+  std::string last_reason;  // what it does and why, in words
+};
+// Something that happened, in words.
+struct StatusEvent {
+  Time time{};
+  std::string text;
+  bool warning = false;
+};
+struct FrontendStatus {
+  std::string state;
+  std::string policy;
+  Epoch epoch;
+  bool reorganising = false;
+  bool schedulable = true;
+  ReorganisationCounters reorganisations;
+  std::map<BackendId, FleetBackend> backends;
+  std::vector<DeviceStatus> devices;  // by key
+  std::vector<GpuletStatus> gpulets;
+  std::vector<ModelStatus> models;
+  std::vector<NodeControlStatus> controlled_nodes;  // by name
+  std::deque<StatusEvent> events;                   // the last ones
+};
+
+}  // namespace gpulet::serve
