@@ -23,12 +23,14 @@ struct PiGains {
   friend bool operator==(const PiGains&, const PiGains&) = default;
 };
 
-// Both poles of the closed loop at `pole` (0 <= pole < 1). Fails with invalid where the plant's
-// gain is not above 0, its zero not below 1, or no positive gain puts the poles there.
+// Both poles of the closed loop at `pole` (0 <= pole < 1), as if cores did what they do in the very
+// period that asks for them. Fails with invalid where the plant's gain is not above 0, its zero not
+// below 1, or no positive gain puts the poles there.
 [[nodiscard]] Result<PiGains> place_poles(const Plant& plant, double pole);
 
 // Of the open loop, with so many periods of delay between asking for cores and seeing what they do.
-// An infinite margin: nothing of the kind makes it unstable.
+// An infinite margin: nothing of the kind makes it unstable. Without a stable closed loop all are
+// 0.
 struct Margins {
   bool stable = false;       // the closed loop
   double gain = 0;           // the plant's gain may be so many times larger
@@ -36,5 +38,14 @@ struct Margins {
   double delay_periods = 0;  // that the phase margin is worth
 };
 [[nodiscard]] Margins margins(const Plant& plant, const PiGains& gains, unsigned delay_periods);
+
+// What choose_gains() leaves for all that a plant is not.
+inline constexpr double kLeastGainMargin = 2;
+inline constexpr double kLeastPhaseMarginDeg = 45;
+
+// Gains to control with: a response is known when its period is over, so cores act a period after
+// what asked for them. The poles are at `fastest_pole`, or as little slower as gives the loop with
+// that delay the margins above. Fails with invalid as place_poles() does, or where no pole does.
+[[nodiscard]] Result<PiGains> choose_gains(const Plant& plant, double fastest_pole);
 
 }  // namespace gpulet::control
