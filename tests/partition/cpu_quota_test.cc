@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,6 +17,23 @@
 
 namespace gpulet::partition {
 namespace {
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// What is read of a cgroup's files, whichever version: CPU time per time, in cores.
+double cores_of_cgroup(const std::filesystem::path& cgroup) {
+  std::istringstream limits(text_of(cgroup / "cpu.max") + text_of(cgroup / "cpu.cfs_quota_us") +
+                            " " + text_of(cgroup / "cpu.cfs_period_us"));
+  double quota_us = 0;
+  double period_us = 0;
+  limits >> quota_us >> period_us;
+  return quota_us / period_us;
+}
 
 // A child that does nothing until it is killed.
 class IdleChild {
@@ -40,13 +58,6 @@ class IdleChild {
  private:
   pid_t pid_;
 };
-
-std::string text_of(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
 
 // Cgroups of ours that exist in this process's own one, whoever made them.
 std::vector<std::filesystem::path> cgroups_of(pid_t backend) {
@@ -92,6 +103,63 @@ TEST_P(CpuQuotaDriverTest, TellsLibrariesToUseTheWholeCoresOfTheShare) {
   for (const auto* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
     EXPECT_EQ(granted.value().environment.at(name), "1") << name;
   }
+}
+
+TEST_P(CpuQuotaDriverTest, TellsLibrariesOfAllCoresWhereTheShareWillChangeAndThatNobodySpins) {
+  const auto granted = driver_->grant({.gpulet = {1}, .share = {1}, .adjustable = true});
+  ASSERT_TRUE(granted.ok());
+  EXPECT_EQ(granted.value().environment.at("OMP_NUM_THREADS"), "1") << "the device's";
+  EXPECT_EQ(granted.value().environment.at("OMP_WAIT_POLICY"), "PASSIVE");
+  EXPECT_TRUE(granted.value().read_at_start);
+  const auto fixed = driver_->grant({{2}, {40}});
+  ASSERT_TRUE(fixed.ok());
+  EXPECT_FALSE(fixed.value().environment.contains("OMP_WAIT_POLICY"));
+  EXPECT_FALSE(fixed.value().read_at_start);
+}
+
+TEST_P(CpuQuotaDriverTest, AdjustsTheCoresOfAGpuletAgainAndAgain) {
+  const IdleChild child;
+  ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
+  ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
+  ASSERT_TRUE(driver_->adjust({1}, 0.2).ok());
+  const auto expect_cores = [this](double cores) {
+    if (GetParam() != CpuMechanism::cgroup) return;  // pacing: partition_share measures it
+    ASSERT_EQ(cgroups_of(::getpid()).size(), 1U);
+    EXPECT_NEAR(cores_of_cgroup(cgroups_of(::getpid()).front()), cores, 1e-3);
+  };
+  expect_cores(1);  // it loads
+  ASSERT_TRUE(driver_->activate({1}).ok());
+  expect_cores(0.2);
+  for (const double cores : {0.35, 0.05, 0.001, 0.1, 1.0}) {
+    const auto adjusted = driver_->adjust({1}, cores);
+    ASSERT_TRUE(adjusted.ok()) << adjusted.to_string();
+    expect_cores(cores);
+  }
+}
+
+TEST_P(CpuQuotaDriverTest, RefusesCoresThatTheDeviceDoesNotHaveAndKeepsWhatIsInForce) {
+  const IdleChild child;
+  EXPECT_EQ(driver_->adjust({1}, 0.5).code(), StatusCode::internal) << "it has no share";
+  ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
+  ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
+  ASSERT_TRUE(driver_->activate({1}).ok());
+  for (const double cores : {0.0, -1.0, 1.01, std::nan("")})
+    EXPECT_EQ(driver_->adjust({1}, cores).code(), StatusCode::invalid) << cores;
+  if (GetParam() == CpuMechanism::cgroup) {
+    EXPECT_NEAR(cores_of_cgroup(cgroups_of(::getpid()).front()), 0.4, 1e-9);
+  }
+}
+
+TEST_P(CpuQuotaDriverTest, ForgetsAdjustedCoresWithTheGrant) {
+  if (GetParam() != CpuMechanism::cgroup) GTEST_SKIP() << "only a cgroup shows it";
+  const IdleChild child;
+  ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
+  ASSERT_TRUE(driver_->adjust({1}, 0.9).ok());
+  driver_->release({1});
+  ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
+  ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
+  ASSERT_TRUE(driver_->activate({1}).ok());
+  EXPECT_NEAR(cores_of_cgroup(cgroups_of(::getpid()).front()), 0.4, 1e-9);
 }
 
 TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCoresOnceItServes) {
@@ -175,6 +243,9 @@ TEST(SimulatedDriver, HoldsTheContractAndControlsNothing) {
   EXPECT_FALSE(driver->grant({{1}, {40}}).ok());
   EXPECT_TRUE(driver->attach({1}, ::getpid()).ok());
   EXPECT_TRUE(driver->activate({1}).ok());
+  EXPECT_TRUE(driver->adjust({1}, 1.5).ok());
+  EXPECT_EQ(driver->adjust({1}, 0).code(), StatusCode::invalid);
+  EXPECT_EQ(driver->adjust({2}, 1).code(), StatusCode::internal);
   driver->release({1});
   EXPECT_TRUE(driver->grant({{1}, {40}}).ok());
 }

@@ -48,11 +48,11 @@ class BusyChild {
   pid_t pid_;
 };
 
-double measure_share(const BusyChild& child) {
+double measure_share(const BusyChild& child, std::chrono::seconds measured = kMeasured) {
   const auto begin = std::chrono::steady_clock::now();
   const double used = child.cpu_seconds();
-  std::this_thread::sleep_for(
-      kMeasured);  // the length of the measurement, not a wait for something
+  // The length of the measurement, not a wait for something.
+  std::this_thread::sleep_for(measured);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
   return (child.cpu_seconds() - used) / passed.count();
 }
@@ -75,6 +75,21 @@ TEST_P(ShareTest, ABusyLoopGetsItsTwentyPercentOfACore) {
   ASSERT_TRUE(attached.ok()) << attached.to_string();
   ASSERT_TRUE(driver.activate({1}).ok());
   EXPECT_NEAR(measure_share(child), 0.20, kTolerance) << driver.mechanism();
+}
+
+TEST_P(ShareTest, ABusyLoopFollowsItsCoresWhileItRuns) {
+  auto made = make_cpu_quota_driver({usable_cores().back()}, GetParam());
+  if (!made.ok()) GTEST_SKIP() << made.status().to_string();
+  auto& driver = *made.value();
+  const BusyChild child;
+  ASSERT_TRUE(driver.grant({.gpulet = {1}, .share = {1}, .adjustable = true}).ok());
+  ASSERT_TRUE(driver.attach({1}, child.pid()).ok());
+  ASSERT_TRUE(driver.activate({1}).ok());
+  for (const double cores : {0.4, 0.1, 0.25}) {
+    ASSERT_TRUE(driver.adjust({1}, cores).ok());
+    EXPECT_NEAR(measure_share(child, std::chrono::seconds(2)), cores, kTolerance)
+        << driver.mechanism();
+  }
 }
 
 // Both are busy and nobody else may be: so the two are compared with each other.

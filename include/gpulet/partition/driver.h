@@ -3,7 +3,8 @@
 // Life of a grant: grant() before the process exists gives the environment it must start with;
 // attach() right after it was started, while it loads its models; activate() when it is ready to
 // serve, from then on the share holds; release() when the process has ended (or never started). The
-// backend's thread alone calls a driver; no call blocks for longer than a few file writes.
+// backend's thread alone calls a driver; no call blocks for longer than a few file writes. A driver
+// that can gives a gpulet another amount of its device while it runs: adjust().
 // Failures: invalid (a share the device cannot give), unavailable (the mechanism refused; the
 // message says what to do).
 #pragma once
@@ -41,11 +42,18 @@ struct Claim {
   // Set exactly where the device is divided by MIG: then the share is what the instance is called,
   // and as many gpulets may claim one instance as the device has processes per instance.
   std::optional<MigInstance> instance{};
+  // Its cores will change while it runs (adjust). Its libraries choose their threads once, when the
+  // process starts: so they are told of as many as the whole device has cores, and that a thread
+  // which waits sleeps. Were they told of the share's, more cores would go unused; and with fewer
+  // cores than threads, those that spin would burn the time that the working ones need.
+  bool adjustable = false;
 };
 
 struct Grant {
   std::map<std::string, std::string>
       environment;  // for the gpulet's process, on top of the backend's own
+  // It must be there when the program starts: one that was started ahead of its gpulet will not do.
+  bool read_at_start = false;
 };
 
 class PartitionDriver {
@@ -63,6 +71,14 @@ class PartitionDriver {
   [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;
   // The share is in force when this returns.
   [[nodiscard]] virtual Status activate(GpuletId gpulet) = 0;
+  // From now on so many cores' worth of time instead of the share that was claimed: 0.1, 1.5, up to
+  // all that the device has. In force when this returns where the share is, else with activate();
+  // gone with release(). The process notices nothing else. Fails with invalid on other amounts and
+  // where the device cannot; then what was in force stays.
+  [[nodiscard]] virtual Status adjust(GpuletId /*gpulet*/, double /*cores*/) {
+    return {StatusCode::invalid,
+            "this device's shares are fixed while a gpulet runs; make one of another size instead"};
+  }
   // Whether what holds the shares is at work now. While it is not, a grant fails with unavailable,
   // and asking again later helps.
   [[nodiscard]] virtual bool ready() const { return true; }

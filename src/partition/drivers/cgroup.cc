@@ -238,23 +238,30 @@ std::filesystem::path CpuCgroups::directory_of(GpuletId gpulet) const {
 
 Status CpuCgroups::create(GpuletId gpulet) { return make_directory(directory_of(gpulet)); }
 
-Status CpuCgroups::set(GpuletId gpulet, CpuBandwidth bandwidth, CpuWeight weight) {
+Status CpuCgroups::limit(GpuletId gpulet, CpuBandwidth bandwidth) {
   const auto directory = directory_of(gpulet);
   const auto quota = std::to_string(bandwidth.quota.count());
   const auto period = std::to_string(bandwidth.period.count());
+  if (place_.version == CgroupVersion::v2)
+    return write_text(directory / "cpu.max", quota + " " + period);
+  const auto quota_file = directory / "cpu.cfs_quota_us";
+  const auto period_file = directory / "cpu.cfs_period_us";
+  if (first_line(period_file) == period) return write_text(quota_file, quota);
+  // Period and quota are two files and a moment between them must be legal under the parent's own
+  // limit: no quota.
+  auto limited = write_text(quota_file, "-1");
+  if (limited.ok()) limited = write_text(period_file, period);
+  return limited.ok() ? write_text(quota_file, quota) : limited;
+}
+
+Status CpuCgroups::weigh(GpuletId gpulet, CpuWeight weight) {
   // A tenth of the usual weight: with the least that there is, anything else that keeps the core
   // busy (a compiler, say) holds up a loading process for minutes.
   const bool low = weight == CpuWeight::low;
-  if (place_.version == CgroupVersion::v2) {
-    auto limited = write_text(directory / "cpu.max", quota + " " + period);
-    return limited.ok() ? write_text(directory / "cpu.weight", low ? "10" : "100") : limited;
-  }
-  // Period and quota are two files and a moment between them must be legal under the parent's own
-  // limit: no quota.
-  auto limited = write_text(directory / "cpu.cfs_quota_us", "-1");
-  if (limited.ok()) limited = write_text(directory / "cpu.cfs_period_us", period);
-  if (limited.ok()) limited = write_text(directory / "cpu.cfs_quota_us", quota);
-  return limited.ok() ? write_text(directory / "cpu.shares", low ? "102" : "1024") : limited;
+  const auto directory = directory_of(gpulet);
+  return place_.version == CgroupVersion::v2
+             ? write_text(directory / "cpu.weight", low ? "10" : "100")
+             : write_text(directory / "cpu.shares", low ? "102" : "1024");
 }
 
 Status CpuCgroups::add(GpuletId gpulet, pid_t process) {

@@ -60,7 +60,8 @@ class CpuCgroups {
   [[nodiscard]] CgroupVersion version() const { return place_.version; }
 
   [[nodiscard]] Status create(GpuletId gpulet);
-  [[nodiscard]] Status set(GpuletId gpulet, CpuBandwidth bandwidth, CpuWeight weight);
+  [[nodiscard]] Status limit(GpuletId gpulet, CpuBandwidth bandwidth);
+  [[nodiscard]] Status weigh(GpuletId gpulet, CpuWeight weight);
   [[nodiscard]] Status add(GpuletId gpulet, pid_t process);
   // False where the kernel still sees a process in it: try again later.
   [[nodiscard]] bool remove(GpuletId gpulet);

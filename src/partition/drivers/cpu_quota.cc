@@ -32,8 +32,8 @@ class CpuQuotaDriver : public PartitionDriver {
     }
     auto reserved = reserve(claim.gpulet);
     if (!reserved.ok()) return reserved;
-    granted_.emplace(claim.gpulet, Held{.share = claim.share});
-    return Grant{environment_of(claim.share)};
+    granted_.emplace(claim.gpulet, Held{.cores = cores_of(claim.share)});
+    return Grant{environment_of(claim), claim.adjustable};
   }
 
   [[nodiscard]] Status attach(GpuletId gpulet, pid_t process) final {
@@ -47,9 +47,22 @@ class CpuQuotaDriver : public PartitionDriver {
     const auto found = granted_.find(gpulet);
     if (found == granted_.end()) return unknown(gpulet);
     auto held = bind_to_cores(found->second.process, cores_);
-    if (held.ok()) held = hold_firmly(gpulet, cores_of(found->second.share));
+    if (held.ok()) held = hold_firmly(gpulet, found->second.cores);
     if (held.ok()) found->second.active = true;
     return held;
+  }
+
+  [[nodiscard]] Status adjust(GpuletId gpulet, double cores) final {
+    const auto found = granted_.find(gpulet);
+    if (found == granted_.end()) return unknown(gpulet);
+    if (!(cores > 0 && cores <= all_cores())) {  // NaN is neither
+      return {StatusCode::invalid,
+              name_of(gpulet) + " can have above 0 and up to " + std::to_string(cores_.size()) +
+                  " cores, all that its device has; was " + std::to_string(cores)};
+    }
+    auto changed = found->second.active ? change(gpulet, cores) : Status();
+    if (changed.ok()) found->second.cores = cores;
+    return changed;
   }
 
   void release(GpuletId gpulet) final {
@@ -58,7 +71,7 @@ class CpuQuotaDriver : public PartitionDriver {
 
  protected:
   struct Held {
-    Share share;
+    double cores = 0;
     pid_t process = 0;  // once attached
     bool active = false;
   };
@@ -66,11 +79,11 @@ class CpuQuotaDriver : public PartitionDriver {
   [[nodiscard]] virtual Status reserve(GpuletId gpulet) = 0;
   [[nodiscard]] virtual Status hold_loosely(GpuletId gpulet, pid_t process) = 0;
   [[nodiscard]] virtual Status hold_firmly(GpuletId gpulet, double cores) = 0;
+  // Of a gpulet that is held firmly.
+  [[nodiscard]] virtual Status change(GpuletId gpulet, double cores) = 0;
   virtual void let_go(GpuletId gpulet) = 0;
 
-  [[nodiscard]] double cores_of(Share share) const {
-    return share.fraction() * static_cast<double>(cores_.size());
-  }
+  [[nodiscard]] double all_cores() const { return static_cast<double>(cores_.size()); }
   [[nodiscard]] const std::map<GpuletId, Held>& granted() const { return granted_; }
 
  private:
@@ -78,12 +91,23 @@ class CpuQuotaDriver : public PartitionDriver {
     return {StatusCode::internal, name_of(gpulet) + " has no share on this device"};
   }
 
-  [[nodiscard]] std::map<std::string, std::string> environment_of(Share share) const {
-    const auto whole_cores = std::max(1, static_cast<int>(cores_of(share) + 1e-9));
-    const auto threads = std::to_string(whole_cores);
-    return {{"OMP_NUM_THREADS", threads},
-            {"OPENBLAS_NUM_THREADS", threads},
-            {"MKL_NUM_THREADS", threads}};
+  [[nodiscard]] double cores_of(Share share) const { return share.fraction() * all_cores(); }
+
+  [[nodiscard]] std::map<std::string, std::string> environment_of(const Claim& claim) const {
+    const double cores = claim.adjustable ? all_cores() : cores_of(claim.share);
+    const auto threads = std::to_string(std::max(1, static_cast<int>(cores + 1e-9)));
+    std::map<std::string, std::string> environment{{"OMP_NUM_THREADS", threads},
+                                                   {"OPENBLAS_NUM_THREADS", threads},
+                                                   {"MKL_NUM_THREADS", threads}};
+    if (claim.adjustable) {
+      // To any OpenMP library, in GCC's and LLVM's own words, and to OpenBLAS's threads, which
+      // otherwise wait awake for tens of milliseconds (2^4 ticks are the least).
+      environment.insert({{"OMP_WAIT_POLICY", "PASSIVE"},
+                          {"GOMP_SPINCOUNT", "0"},
+                          {"KMP_BLOCKTIME", "0"},
+                          {"OPENBLAS_THREAD_TIMEOUT", "4"}});
+    }
+    return environment;
   }
 
   const std::vector<std::uint32_t> cores_;
@@ -111,11 +135,16 @@ class CgroupDriver final : public CpuQuotaDriver {
     return cgroups_.create(gpulet);
   }
   [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
-    auto set = cgroups_.set(gpulet, bandwidth_of(cores_of(kWholeDevice)), CpuWeight::low);
-    return set.ok() ? cgroups_.add(gpulet, process) : set;
+    auto held = cgroups_.limit(gpulet, bandwidth_of(all_cores()));
+    if (held.ok()) held = cgroups_.weigh(gpulet, CpuWeight::low);
+    return held.ok() ? cgroups_.add(gpulet, process) : held;
   }
   [[nodiscard]] Status hold_firmly(GpuletId gpulet, double cores) override {
-    return cgroups_.set(gpulet, bandwidth_of(cores), CpuWeight::normal);
+    auto held = cgroups_.limit(gpulet, bandwidth_of(cores));
+    return held.ok() ? cgroups_.weigh(gpulet, CpuWeight::normal) : held;
+  }
+  [[nodiscard]] Status change(GpuletId gpulet, double cores) override {
+    return cgroups_.limit(gpulet, bandwidth_of(cores));
   }
   void let_go(GpuletId gpulet) override {
     removing_.insert(gpulet);
@@ -142,12 +171,14 @@ class PacingDriver final : public CpuQuotaDriver {
   // Without privileges a priority cannot be raised again once lowered, so loading is bounded by
   // what serving leaves.
   [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
-    int serving = 0;
-    for (const auto& [id, held] : granted()) serving += held.active ? held.share.percent : 0;
-    const Share left{std::max(granted().at(gpulet).share.percent, 100 - serving)};
-    return pacer_.add(gpulet, process, cores_of(left));
+    double left = all_cores();
+    for (const auto& [id, held] : granted()) left -= held.active ? held.cores : 0;
+    return pacer_.add(gpulet, process, std::max(granted().at(gpulet).cores, left));
   }
   [[nodiscard]] Status hold_firmly(GpuletId gpulet, double cores) override {
+    return change(gpulet, cores);
+  }
+  [[nodiscard]] Status change(GpuletId gpulet, double cores) override {
     pacer_.set(gpulet, cores);
     return {};
   }

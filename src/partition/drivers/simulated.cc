@@ -45,6 +45,13 @@ class SimulatedDriver : public PartitionDriver {
   }
   [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
   [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
+  [[nodiscard]] Status adjust(GpuletId gpulet, double cores) override {
+    const std::string name = "gpulet " + std::to_string(gpulet.value);
+    if (!granted_.contains(gpulet))
+      return {StatusCode::internal, name + " has no share on this device"};
+    if (cores > 0) return {};
+    return {StatusCode::invalid, name + " can have above 0 cores; was " + std::to_string(cores)};
+  }
   void release(GpuletId gpulet) override { granted_.erase(gpulet); }
 
  private:

@@ -15,7 +15,14 @@
 //
 // Once it serves, a process is bound to the device's cores; its numeric libraries are told, by
 // environment, to use as many threads as the share has whole cores (at least one): a second thread
-// that spins would burn the quota. Threads: as PartitionDriver. The destructor releases everything.
+// that spins would burn the quota. One that is claimed as adjustable has as many threads as the
+// device has cores, none of which spins.
+//
+// adjust() takes any amount above 0 up to the device's cores. Below 0.1 cores the cgroup's period
+// is longer than 10 ms, as the kernel takes no quota below 1 ms: 20 ms for 0.05 cores, and 1 s for
+// 0.001, the least that is held.
+//
+// Threads: as PartitionDriver. The destructor releases everything.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // A driver that controls nothing: the proxies of a simulated device take as long as they are told,
-// whatever their share. It only holds the contract: a share is 1..100 %, an id is granted once.
+// whatever their share. It only holds the contract: a share is 1..100 %, an id is granted once, and
+// who was granted one may have it adjusted (how many cores the device has, it does not know).
 //
 // Where the device is as if divided by MIG, an instance is there from its first gpulet to its last.
 // Refused: gpulets without an instance, in one that the geometry does not have or whose share it is
