@@ -52,6 +52,12 @@ void add_histograms(Families& families, const char* name, const char* help,
   families.push_back(std::move(family));
 }
 
+// Of all our own families of a model or an application.
+[[nodiscard]] Labels model_labels(const serve::ModelStatus& one);
+
+// The families of what is controlled (control_metrics.cc).
+void add_control_families(Families& families, const serve::FrontendStatus& status);
+
 // The families that are named as Triton names them (triton_metrics.cc).
 void add_triton_families(Families& families, const serve::FrontendStatus& status);
 

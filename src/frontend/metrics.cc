@@ -174,10 +174,6 @@ constexpr std::array kOfDevices = {
 
 // ---- what no table holds
 
-Labels labels_of(const ModelStatus& one) {
-  return {{"model", one.name}, {"kind", one.application ? "application" : "model"}};
-}
-
 Labels labels_of(const schedule::DeviceKey& key) {
   return {{"node", key.node}, {"device", std::to_string(key.device)}};
 }
@@ -212,7 +208,7 @@ void add_frontend(Families& families, const FrontendStatus& status, const Metric
 
 prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
   prometheus::ClientMetric metric;
-  metric.label = labels_of(one);
+  metric.label = model_labels(one);
   std::uint64_t requests = 0;
   std::uint64_t batches = 0;
   const auto& of_sizes = one.statistics.batches;
@@ -231,18 +227,17 @@ prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
 }
 
 void add_models(Families& families, const FrontendStatus& status, const MetricsMoment& moment) {
-  const auto labels = [](const ModelStatus& one) { return labels_of(one); };
-  add_measures(families, kOfModels, status.models, labels);
+  add_measures(families, kOfModels, status.models, model_labels);
   add_histograms(
       families, "gpulet_request_latency_seconds", "From arrival to the answer, of successes.", 1,
-      status.models, [](const ModelStatus& one) { return one.statistics.latency; }, labels);
+      status.models, [](const ModelStatus& one) { return one.statistics.latency; }, model_labels);
   add_histograms(
       families, "gpulet_request_queue_seconds", "Before execution, of successes.", 1, status.models,
-      [](const ModelStatus& one) { return one.statistics.queued; }, labels);
+      [](const ModelStatus& one) { return one.statistics.queued; }, model_labels);
   add_histograms(
       families, "gpulet_request_execution_seconds",
       "Execution of the batch that it was in, of successes.", 1, status.models,
-      [](const ModelStatus& one) { return one.statistics.executed; }, labels);
+      [](const ModelStatus& one) { return one.statistics.executed; }, model_labels);
 
   prometheus::MetricFamily failed{"gpulet_requests_failed_total",
                                   "Requests without a result, by what they were told.",
@@ -262,15 +257,16 @@ void add_models(Families& families, const FrontendStatus& status, const MetricsM
     for (std::size_t code = 1; code < serve::kStatusCodes; ++code) {
       const auto reason = to_string(static_cast<StatusCode>(code));
       failed.metric.push_back(metric_of(MetricType::Counter, number(one.statistics.failures[code]),
-                                        with(labels_of(one), "reason", std::string(reason))));
+                                        with(model_labels(one), "reason", std::string(reason))));
     }
     if (!one.application) sizes.metric.push_back(batch_sizes(one));
-    Labels about = with(labels_of(one), "version", serve::short_version(one.version));
+    Labels about = with(model_labels(one), "version", serve::short_version(one.version));
     about = with(std::move(about), "state", std::string(serve::to_string(one.state)));
     info.metric.push_back(metric_of(MetricType::Gauge, 1, std::move(about)));
     if (one.statistics.last_success == Time()) continue;
     const double ago = to_seconds(moment.now - one.statistics.last_success);
-    last.metric.push_back(metric_of(MetricType::Gauge, moment.unix_seconds - ago, labels_of(one)));
+    last.metric.push_back(
+        metric_of(MetricType::Gauge, moment.unix_seconds - ago, model_labels(one)));
   }
   for (auto* family : {&failed, &sizes, &info, &last}) families.push_back(std::move(*family));
 }
@@ -302,6 +298,10 @@ void add_gpulets(Families& families, const FrontendStatus& status) {
 
 }  // namespace
 
+Labels model_labels(const ModelStatus& one) {
+  return {{"model", one.name}, {"kind", one.application ? "application" : "model"}};
+}
+
 prometheus::ClientMetric metric_of(MetricType type, double value, Labels labels) {
   prometheus::ClientMetric metric;
   metric.label = std::move(labels);
@@ -328,6 +328,7 @@ std::string metrics_text(const FrontendStatus& status, const MetricsMoment& mome
   add_frontend(families, status, moment);
   add_models(families, status, moment);
   add_gpulets(families, status);
+  add_control_families(families, status);
   add_triton_families(families, status);
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

@@ -36,19 +36,24 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
   const double mean_batch = statistics.batches == 0 ? 0
                                                     : static_cast<double>(statistics.requests) /
                                                           static_cast<double>(statistics.batches);
-  return {{"id", gpulet.id.value},
-          {"size", gpulet.gpulet.size.percent},
-          {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
-          {"sms", gpulet.gpulet.found.sms},
-          {"state", gpulet.gpulet.retiring ? "retiring" : serve::to_string(gpulet.gpulet.state)},
-          {"status", gpulet.gpulet.status.message()},
-          {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
-          {"in_flight", gpulet.in_flight},
-          {"batches", statistics.batches},
-          {"mean_batch", mean_batch},
-          {"batch_fill", statistics.batch_fill()},
-          {"busy", gpulet.busy},
-          {"models", models_of(status, gpulet)}};
+  Json told{{"id", gpulet.id.value},
+            {"size", gpulet.gpulet.size.percent},
+            {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
+            {"sms", gpulet.gpulet.found.sms},
+            {"state", gpulet.gpulet.retiring ? "retiring" : serve::to_string(gpulet.gpulet.state)},
+            {"status", gpulet.gpulet.status.message()},
+            {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
+            {"in_flight", gpulet.in_flight},
+            {"batches", statistics.batches},
+            {"mean_batch", mean_batch},
+            {"batch_fill", statistics.batch_fill()},
+            {"busy", gpulet.busy},
+            {"models", models_of(status, gpulet)}};
+  if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
+    told["service"] = schedule::to_string(gpulet.planned->service);
+  if (gpulet.cores)
+    told["cores"] = {{"asked", gpulet.cores->asked}, {"given", gpulet.cores->given}};
+  return told;
 }
 
 Json traits_of(const partition::Traits& traits) {
@@ -87,27 +92,50 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
   return {{"name", backend.node}, {"devices", std::move(devices)}};
 }
 
+Json control_of(const serve::ModelControlStatus& control) {
+  return {{"set_point_ms", control.set_point_ms},
+          {"response_ms", control.response_ms},
+          {"gpu_part", control.gpu_part},
+          {"cores_asked", control.cores_asked},
+          {"cores_given", control.cores_given},
+          {"periods", control.periods},
+          {"violated_periods", control.violated_periods},
+          {"on_gpu", control.on_gpu},
+          {"on_cpu", control.on_cpu},
+          {"core_seconds", control.core_seconds}};
+}
+
+Json controlled_node_of(const serve::NodeControlStatus& node) {
+  return {{"node", node.node},
+          {"cores", node.cores},
+          {"asked", node.asked},
+          {"given", node.given},
+          {"contention", node.contention}};
+}
+
 Json model_of(const serve::ModelStatus& model) {
   const serve::ModelCounters& counters = model.counters;
-  return {{"name", model.name},
-          {"kind", model.application ? "application" : "model"},
-          {"state", serve::to_string(model.state)},
-          {"version", serve::short_version(model.version)},
-          {"slo_ms", model.slo_ms},
-          {"rate_seen", model.rate_seen},
-          {"rate_planned", model.rate_planned},
-          {"rate_unserved", model.rate_unserved},
-          {"reason", model.reason},
-          {"queued", model.queued},
-          {"offered", counters.offered},
-          {"served", counters.served},
-          {"late", counters.late},
-          {"dropped", counters.dropped},
-          {"failed", counters.failed},
-          {"violations", counters.violations()},
-          {"executions", model.statistics.executions},
-          {"p50_ms", model.p50_ms},
-          {"p99_ms", model.p99_ms}};
+  Json told{{"name", model.name},
+            {"kind", model.application ? "application" : "model"},
+            {"state", serve::to_string(model.state)},
+            {"version", serve::short_version(model.version)},
+            {"slo_ms", model.slo_ms},
+            {"rate_seen", model.rate_seen},
+            {"rate_planned", model.rate_planned},
+            {"rate_unserved", model.rate_unserved},
+            {"reason", model.reason},
+            {"queued", model.queued},
+            {"offered", counters.offered},
+            {"served", counters.served},
+            {"late", counters.late},
+            {"dropped", counters.dropped},
+            {"failed", counters.failed},
+            {"violations", counters.violations()},
+            {"executions", model.statistics.executions},
+            {"p50_ms", model.p50_ms},
+            {"p99_ms", model.p99_ms}};
+  if (model.control) told["control"] = control_of(*model.control);
+  return told;
 }
 
 }  // namespace
@@ -138,6 +166,8 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
   document["models"] = Json::array();
   for (const serve::ModelStatus& model : status.models)
     document["models"].push_back(model_of(model));
+  for (const serve::NodeControlStatus& node : status.controlled_nodes)
+    document["controlled_nodes"].push_back(controlled_node_of(node));
   document["events"] = Json::array();
   for (const serve::StatusEvent& event : status.events) {
     document["events"].push_back(

@@ -21,6 +21,7 @@ namespace {
 using serve::testing::at_s;
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr MetricsMoment kMoment{at_s(0), at_s(12), 1'700'000'012, 3};
 
@@ -182,6 +183,33 @@ TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="1"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="2"} 1)"));
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_sum{model="lenet",kind="model"} 2)"));
+}
+
+TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {
+  serve::FrontendStatus status;
+  status.models.resize(2);
+  status.models[0].name = "free";
+  EXPECT_THAT(metrics_text(status, kMoment), Not(HasSubstr("gpulet_control_")));
+  status.models[1].name = "held";
+  status.models[1].control = serve::ModelControlStatus{40, 38, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
+  status.controlled_nodes = {{"n0", 8, 4, 3.5, 0.875}};
+  const std::string text = metrics_text(status, kMoment);
+  EXPECT_THAT(text, Not(HasSubstr(R"(set_point_seconds{model="free")")));
+  for (const char* const line :
+       {"set_point_seconds@ 0.04\n", "response_seconds@ 0.038\n", "cores_asked@ 2.5\n",
+        "cores_given@ 2\n", "core_seconds_total@ 95\n", "periods_total@ 60\n",
+        "violated_periods_total@ 3\n"}) {
+    std::string expected = "gpulet_control_" + std::string(line);
+    expected.replace(expected.find('@'), 1, R"({model="held",kind="model"})");
+    EXPECT_THAT(text, HasSubstr(expected));
+  }
+  const std::string requests = R"(control_requests_total{model="held",kind="model",device_kind=)";
+  EXPECT_THAT(text, HasSubstr(requests + "\"gpu\"} 900\n"));
+  EXPECT_THAT(text, HasSubstr(requests + "\"cpu\"} 300\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores{node=\"n0\"} 8\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_asked{node=\"n0\"} 4\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_given{node=\"n0\"} 3.5\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_contention_ratio{node=\"n0\"} 0.875\n"));
 }
 
 TEST(MetricsTest, AFrontendWithNothingTellsOfItselfAlone) {

@@ -82,6 +82,31 @@ TEST(StatusJsonTest, GpuletOutsideThePlanStillShowsItsModels) {
   EXPECT_EQ(gpulet["models"][0]["name"], "lenet");
 }
 
+TEST(StatusJsonTest, TellsWhatIsControlledAndOfNothingElse) {
+  serve::FrontendStatus status = serving_status();
+  EXPECT_FALSE(document(status).contains("controlled_nodes"));
+  EXPECT_FALSE(document(status)["models"][0].contains("control"));
+  EXPECT_FALSE(document(status)["nodes"][0]["devices"][0]["gpulets"][0].contains("service"));
+  status.gpulets[0].planned->service = schedule::Service::controlled;
+  status.gpulets[0].cores = control::Cores{1.5, 1.25};
+  status.models[0].control = serve::ModelControlStatus{40, 38.5, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
+  status.controlled_nodes = {{"n0", 8, 4, 3.5, 0.875}};
+  const json told = document(status);
+  const json& gpulet = told["nodes"][0]["devices"][0]["gpulets"][0];
+  EXPECT_EQ(gpulet["service"], "controlled");
+  EXPECT_EQ(gpulet["cores"], json::parse(R"({"asked": 1.5, "given": 1.25})"));
+  EXPECT_EQ(told["models"][0]["control"],
+            json::parse(R"({"set_point_ms": 40.0, "response_ms": 38.5, "gpu_part": 0.75,
+                            "cores_asked": 2.5, "cores_given": 2.0, "periods": 60,
+                            "violated_periods": 3, "on_gpu": 900, "on_cpu": 300,
+                            "core_seconds": 95.0})"));
+  EXPECT_EQ(told["controlled_nodes"],
+            json::parse(R"([{"node": "n0", "cores": 8.0, "asked": 4.0, "given": 3.5,
+                             "contention": 0.875}])"));
+  status.gpulets[0].planned->service = schedule::Service::by_need;
+  EXPECT_EQ(document(status)["nodes"][0]["devices"][0]["gpulets"][0]["service"], "by_need");
+}
+
 TEST(StatusJsonTest, BackendThatHasNotSaidHelloIsNotShown) {
   serve::FrontendStatus status = serving_status();
   status.backends[BackendId{2}] = {};

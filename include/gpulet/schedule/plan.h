@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/share.h"
@@ -33,6 +34,11 @@ enum class Service : std::uint8_t {
   // from then on a controller sets its cores. Nothing is promised either.
   controlled = 2,
 };
+// As written above.
+[[nodiscard]] constexpr std::string_view to_string(Service service) {
+  if (service == Service::rounds) return "rounds";
+  return service == Service::by_need ? "by_need" : "controlled";
+}
 
 struct PlannedGpulet {
   DeviceKey device;
