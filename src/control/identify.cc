@@ -37,6 +37,12 @@ std::vector<Equation> centred(std::span<const Sample> run) {
   return equations;
 }
 
+double mean_cores(std::span<const Sample> run) {
+  double sum = 0;
+  for (const Sample& sample : run) sum += sample.cores;
+  return sum / static_cast<double>(run.size());
+}
+
 struct Sums {
   double now_now = 0;
   double now_before = 0;
@@ -78,7 +84,7 @@ Result<Identified> identify(std::span<const Sample> run) {
       (of.now_change * of.before_before - of.before_change * of.now_before) / determinant;
   const double of_before =
       (of.before_change * of.now_now - of.now_change * of.now_before) / determinant;
-  const Plant plant{-of_now, of_now == 0 ? 0 : -of_before / of_now};
+  const Plant plant{-of_now, of_now == 0 ? 0 : -of_before / of_now, mean_cores(run)};
   if (!(plant.gain_s_per_core > 0) || !(plant.zero < 1)) {
     return invalid("the response time must fall where cores rise; found a gain of " +
                    std::to_string(plant.gain_s_per_core) + " s per core and a zero at " +
@@ -87,5 +93,7 @@ Result<Identified> identify(std::span<const Sample> run) {
   const double accounted = of_now * of.now_change + of_before * of.before_change;
   return Identified{plant, accounted / of.change_change};
 }
+
+Plant plant_of_queue(double period_s) { return {period_s / 2, -1, 1}; }
 
 }  // namespace gpulet::control

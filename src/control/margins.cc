@@ -57,15 +57,15 @@ bool inside_unit_circle(std::vector<double> polynomial) {
 
 bool stable(const OpenLoop& loop) { return inside_unit_circle(characteristic(loop)); }
 
-constexpr int kHalvings = 50;
+constexpr int kHalvings = 40;
 
 // The smallest factor above 1 that makes it unstable. REQUIRES: it is stable.
 double gain_margin(const OpenLoop& loop) {
   const auto stable_with = [&](double factor) {
     return stable({loop.gain * factor, loop.a, loop.b, loop.delay_periods});
   };
-  constexpr double kStep = 1.1;
-  constexpr double kMost = 1e4;
+  constexpr double kStep = 1.2;
+  constexpr double kMost = 1e3;
   double low = 1;
   while (low < kMost && stable_with(low * kStep)) low *= kStep;
   if (low >= kMost) return kInfinite;
@@ -89,8 +89,8 @@ double crossing(const OpenLoop& loop, double low, double high) {
 
 // The least phase and delay margins of all frequencies at which the loop's gain is 1.
 void add_phase_margins(const OpenLoop& loop, Margins& found) {
-  constexpr int kFrequencies = 400;
-  constexpr double kLowest = 1e-4;
+  constexpr int kFrequencies = 150;
+  constexpr double kLowest = 1e-3;
   const double step = std::pow(std::numbers::pi / kLowest, 1.0 / kFrequencies);
   double low = kLowest;
   for (int index = 0; index < kFrequencies; ++index, low *= step) {

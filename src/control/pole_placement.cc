@@ -1,6 +1,7 @@
 #include "gpulet/control/pole_placement.h"
 
 #include <cmath>
+#include <optional>
 #include <string>
 
 namespace gpulet::control {
@@ -24,7 +25,28 @@ Status valid(const Plant& plant, double pole) {
 }
 
 bool holds(const Margins& found) {
-  return found.stable && found.gain >= kLeastGainMargin && found.phase_deg >= kLeastPhaseMarginDeg;
+  constexpr double kRounding = 1e-6;
+  return found.stable && found.gain >= kLeastGainMargin - kRounding &&
+         found.phase_deg >= kLeastPhaseMarginDeg;
+}
+
+constexpr unsigned kDelayPeriods = 1;
+
+double per_lasting_error(const PiGains& gains) { return gains.gain_cores_per_s * (1 - gains.zero); }
+
+// Of all controllers with so large a gain margin where cores that alternate are what makes the loop
+// unstable (z = -1), the one with the lowest zero that has a phase margin too: the lower the zero,
+// the faster it corrects a lasting error, and the less is its phase margin.
+std::optional<PiGains> fastest(const Plant& plant, double gain_margin, double faster_than) {
+  constexpr int kZeros = 20;
+  for (int at = 0; at < kZeros; ++at) {
+    const double zero = static_cast<double>(at) / kZeros;
+    const double of_both = 4 / (gain_margin * (1 + zero) * (1 + std::abs(plant.zero)));
+    const PiGains gains{of_both / plant.gain_s_per_core, zero, plant.at_cores};
+    if (per_lasting_error(gains) <= faster_than) return std::nullopt;
+    if (holds(margins(plant, gains, kDelayPeriods))) return gains;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -45,18 +67,22 @@ Result<PiGains> place_poles(const Plant& plant, double pole) {
                    pole);
   }
   const double gain = 4 * (a - 1) * (b - 1) / (plant.gain_s_per_core * (b - a) * (b - a));
-  return PiGains{gain, a};
+  return PiGains{gain, a, plant.at_cores};
 }
 
-Result<PiGains> choose_gains(const Plant& plant, double fastest_pole) {
-  if (const Status status = valid(plant, fastest_pole); !status.ok()) return status;
-  constexpr double kSlower = 0.95;
-  constexpr double kSlowest = 1e-4;
-  for (double speed = 1 - fastest_pole; speed > kSlowest; speed *= kSlower) {
-    const Result<PiGains> gains = place_poles(plant, 1 - speed);
-    if (gains.ok() && holds(margins(plant, gains.value(), 1))) return gains;
+Result<PiGains> choose_gains(const Plant& plant, double pole) {
+  if (const Status status = valid(plant, pole); !status.ok()) return status;
+  const Result<PiGains> placed = place_poles(plant, pole);
+  if (placed.ok() && holds(margins(plant, placed.value(), kDelayPeriods))) return placed;
+  constexpr double kMargins = 1.25;  // each so many times the one before
+  constexpr double kMostMargin = 100;
+  std::optional<PiGains> best;
+  for (double margin = kLeastGainMargin; margin < kMostMargin; margin *= kMargins) {
+    const auto gains = fastest(plant, margin, best ? per_lasting_error(*best) : 0);
+    if (gains) best = gains;
   }
-  return invalid("no pole has margins for a plant with that zero", plant.zero);
+  if (best) return *best;
+  return invalid("no gains have the margins wanted for a plant with that zero", plant.zero);
 }
 
 }  // namespace gpulet::control

@@ -27,6 +27,8 @@ class PiController {
   [[nodiscard]] double cores() const { return cores_; }
 
  private:
+  [[nodiscard]] double gain_cores_per_s() const;
+
   PiGains gains_;
   CoreBounds bounds_;
   double cores_;

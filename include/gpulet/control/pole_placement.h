@@ -11,6 +11,9 @@ namespace gpulet::control {
 struct Plant {
   double gain_s_per_core = 0;  // k
   double zero = 0;             // b, below 1
+  // Where the gain was found; it is inversely proportional to the cores (plant_of_queue()). 0: it
+  // is taken to be the same everywhere.
+  double at_cores = 0;
 
   friend bool operator==(const Plant&, const Plant&) = default;
 };
@@ -19,6 +22,7 @@ struct Plant {
 struct PiGains {
   double gain_cores_per_s = 0.15;  // K
   double zero = 0.11;              // a
+  double at_cores = 0;             // Plant::at_cores: the gain grows with the cores from there
 
   friend bool operator==(const PiGains&, const PiGains&) = default;
 };
@@ -41,11 +45,13 @@ struct Margins {
 
 // What choose_gains() leaves for all that a plant is not.
 inline constexpr double kLeastGainMargin = 2;
-inline constexpr double kLeastPhaseMarginDeg = 45;
+inline constexpr double kLeastPhaseMarginDeg = 35;
 
-// Gains to control with: a response is known when its period is over, so cores act a period after
-// what asked for them. The poles are at `fastest_pole`, or as little slower as gives the loop with
-// that delay the margins above. Fails with invalid as place_poles() does, or where no pole does.
-[[nodiscard]] Result<PiGains> choose_gains(const Plant& plant, double fastest_pole);
+// Gains to control with. A response is known when its period is over, so cores act a period after
+// what asked for them, and gains that are right without that delay may not be stable with it. Those
+// placed at `pole` are taken where the loop with the delay has the margins above; otherwise the
+// ones that have them and correct a lasting error the fastest. Fails with invalid as place_poles()
+// does for what is no plant and no pole, or where there are none.
+[[nodiscard]] Result<PiGains> choose_gains(const Plant& plant, double pole);
 
 }  // namespace gpulet::control

@@ -1,0 +1,295 @@
+// A node's controllers in the loop with queues in virtual time.
+#include "gpulet/control/node_control.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <vector>
+
+#include "gpulet/control/identify.h"
+#include "tests/control/queue.h"
+
+namespace gpulet::control {
+namespace {
+
+constexpr GpuletId kFirst{1};
+constexpr GpuletId kSecond{2};
+
+class Loop {
+ public:
+  explicit Loop(double node_cores, const Options& options = {}) : control_(options, node_cores) {}
+
+  void serve(GpuletId id, const Load& load) {
+    queues_.emplace(id, Queue(load));
+    executables_.push_back({id, plant_of_queue(1)});
+    control_.control(executables_);
+  }
+
+  // Returns the response times (s) of `watched`.
+  std::vector<double> run(int periods, GpuletId watched = kFirst) {
+    std::vector<double> responses;
+    for (int period = 0; period < periods; ++period) {
+      std::map<GpuletId, Reading> readings;
+      for (auto& [id, queue] : queues_) {
+        readings[id] = queue.run(control_.cores().at(id).given);
+        readings[id].alive = dead_ != id;
+      }
+      now_ += std::chrono::seconds(1);
+      control_.step(readings, now_);
+      responses.push_back(readings.at(watched).response_s);
+    }
+    return responses;
+  }
+
+  Queue& queue(GpuletId id = kFirst) { return queues_.at(id); }
+  void dies(std::optional<GpuletId> id) { dead_ = id; }
+  [[nodiscard]] const NodeControl& control() const { return control_; }
+  [[nodiscard]] Cores cores(GpuletId id = kFirst) const { return control_.cores().at(id); }
+  [[nodiscard]] double all_given() const {
+    double sum = 0;
+    for (const auto& [id, cores] : control_.cores()) sum += cores.given;
+    return sum;
+  }
+
+ private:
+  NodeControl control_;
+  std::map<GpuletId, Queue> queues_;
+  std::vector<Executable> executables_;
+  std::optional<GpuletId> dead_;
+  Time now_{};
+};
+
+// How often the response goes from one side of its set point to the other by more than a
+// hundredth of it.
+int crossings(const std::vector<double>& responses, double set_point_s) {
+  int found = 0;
+  int side = 0;
+  for (const double response_s : responses) {
+    const double of_set_point = response_s / set_point_s - 1;
+    if (std::abs(of_set_point) < 0.01) continue;
+    const int now = of_set_point > 0 ? 1 : -1;
+    if (side != 0 && now != side) ++found;
+    side = now;
+  }
+  return found;
+}
+
+// Periods until it stays within a fifth of its set point.
+std::size_t settled_after(const std::vector<double>& responses, double set_point_s) {
+  std::size_t after = responses.size();
+  while (after > 0 && std::abs(responses[after - 1] / set_point_s - 1) <= 0.2) --after;
+  return after;
+}
+
+struct Step {
+  double from_rps;
+  double to_rps;
+};
+
+class StepResponse : public ::testing::TestWithParam<Step> {};
+
+TEST_P(StepResponse, SettlesWithoutOscillation) {
+  Loop loop(12);
+  loop.serve(kFirst, {.rate_rps = GetParam().from_rps});
+  loop.run(80);
+  const double set_point_s = loop.queue().set_point_s();
+  EXPECT_NEAR(loop.cores().given, loop.queue().needed_cores(), 0.05 * loop.cores().given);
+
+  loop.queue().change(GetParam().to_rps);
+  std::vector<double> responses;
+  double most_cores = 0;
+  double least_cores = 12;
+  for (int period = 0; period < 60; ++period) {
+    responses.push_back(loop.run(1).front());
+    most_cores = std::max(most_cores, loop.cores().given);
+    least_cores = std::min(least_cores, loop.cores().given);
+  }
+  const double needed = loop.queue().needed_cores();
+  const double highest_s = *std::max_element(responses.begin(), responses.end());
+  const std::size_t settled = settled_after(responses, set_point_s);
+  std::printf(
+      "%g -> %g rps: response at most %.2f of the set point, cores %.2f to %.2f of those needed, "
+      "within a fifth of the set point after %zu s, %d crossings\n",
+      GetParam().from_rps, GetParam().to_rps, highest_s / set_point_s, least_cores / needed,
+      most_cores / needed, settled, crossings(responses, set_point_s));
+  const double at_first = GetParam().from_rps / GetParam().to_rps;
+  EXPECT_LE(settled, 20U);
+  EXPECT_LE(crossings(responses, set_point_s), 2);
+  EXPECT_LE(most_cores / needed, std::max(1.6, 1.05 * at_first));
+  EXPECT_GE(least_cores / needed, std::min(0.8, 0.95 * at_first));
+}
+
+INSTANTIATE_TEST_SUITE_P(Loads, StepResponse,
+                         ::testing::Values(Step{20, 40}, Step{40, 20}, Step{20, 80}, Step{30, 20},
+                                           Step{20, 30}));
+
+TEST(NodeControl, HoldsPoissonArrivalsAroundTheSetPoint) {
+  Loop loop(12);
+  loop.serve(kFirst, {.chance = Random(7)});
+  loop.run(60);
+  const std::vector<double> responses = loop.run(600);
+  double mean_s = 0;
+  for (const double response_s : responses) mean_s += response_s / 600;
+  std::printf("Poisson arrivals: mean %.3f s, set point %.3f s, %.2f cores, needed %.2f\n", mean_s,
+              loop.queue().set_point_s(), loop.cores().given, loop.queue().needed_cores());
+  EXPECT_NEAR(mean_s, loop.queue().set_point_s(), 0.15 * loop.queue().set_point_s());
+}
+
+TEST(NodeControl, GivesCoresBackAtOnceAfterALongOverload) {
+  Loop loop(4);
+  loop.serve(kFirst, {});
+  loop.run(60);
+  loop.queue().change(100);
+  loop.run(60);
+  EXPECT_EQ(loop.cores(), (Cores{4, 4})) << "no more than there are";
+  loop.queue().change(1);
+  // The queue that has grown is worked off with all cores; then they fall.
+  int overloaded = 0;
+  while (loop.run(1).front() > loop.queue().set_point_s()) ++overloaded;
+  EXPECT_GT(overloaded, 10);
+  EXPECT_LT(loop.cores().given, 4);
+  loop.run(40);
+  EXPECT_LT(loop.cores().given, 0.5);
+}
+
+TEST(NodeControl, SharesANodeThatIsTooSmall) {
+  Loop loop(4);
+  loop.serve(kFirst, {.rate_rps = 20});
+  loop.serve(kSecond, {.rate_rps = 60});
+  for (int period = 0; period < 100; ++period) {
+    loop.run(1);
+    EXPECT_LE(loop.all_given(), 4 + 1e-9);
+  }
+  const double asked = loop.cores(kFirst).asked + loop.cores(kSecond).asked;
+  EXPECT_LT(loop.control().contention(), 1);
+  EXPECT_NEAR(loop.control().contention(), 4 / asked, 1e-9);
+  EXPECT_NEAR(loop.all_given(), 4, 1e-9);
+}
+
+TEST(NodeControl, KeepsCoresForGpus) {
+  Loop loop(6, {.gpu_cores = 2});
+  loop.serve(kFirst, {.rate_rps = 200});
+  EXPECT_EQ(loop.cores(), (Cores{4, 4}));
+  loop.run(30);
+  EXPECT_EQ(loop.cores().given, 4);
+  EXPECT_EQ(loop.control().node_cores(), 6);
+}
+
+TEST(NodeControl, GivesBackWhatAGpuTakesOver) {
+  Loop loop(12);
+  loop.serve(kFirst, {});
+  loop.run(80);
+  const double before = loop.cores().given;
+  loop.queue().change(20, 0.02);
+  const std::vector<double> responses = loop.run(60);
+  const double set_point_s = loop.queue().set_point_s();
+  std::printf("a GPU takes half: %.2f cores, then %.2f; response at most %.2f of the set point\n",
+              before, loop.cores().given,
+              *std::max_element(responses.begin(), responses.end()) / set_point_s);
+  EXPECT_NEAR(loop.cores().given, before / 2, 0.15 * before);
+  EXPECT_LE(*std::max_element(responses.begin(), responses.end()), 2 * set_point_s);
+}
+
+TEST(NodeControl, ADeadExecutableKeepsItsStateAndLeavesItsCoresToOthers) {
+  Loop loop(4);
+  loop.serve(kFirst, {.rate_rps = 25});
+  loop.serve(kSecond, {.rate_rps = 25});
+  loop.run(60);
+  const Cores before = loop.cores(kFirst);
+  const double others_before = loop.cores(kSecond).given;
+  EXPECT_LT(loop.control().contention(), 1);
+  loop.dies(kFirst);
+  loop.run(1);
+  EXPECT_EQ(loop.cores(kFirst), Cores{});
+  EXPECT_GT(loop.cores(kSecond).given, others_before);
+  loop.run(20);
+  loop.dies(std::nullopt);
+  loop.run(1);
+  EXPECT_GE(loop.cores(kFirst).asked, before.given) << "its queue has grown meanwhile";
+  EXPECT_GT(loop.cores(kFirst).given, 0);
+}
+
+TEST(NodeControl, WhoeverStaysKeepsItsStateWhenOthersCome) {
+  Loop loop(6);
+  loop.serve(kFirst, {});
+  loop.run(60);
+  const Cores before = loop.cores(kFirst);
+  loop.serve(kSecond, {});
+  EXPECT_EQ(loop.cores(kFirst), before);
+  EXPECT_EQ(loop.cores(kSecond), (Cores{3, 3})) << "half of the node";
+}
+
+TEST(NodeControl, StepsFollowTheMeanOfTheirPeriod) {
+  NodeControl control({.cores = CoreRule::steps}, 8);
+  control.control({{kFirst, {}}, {kSecond, {}}});
+  EXPECT_EQ(control.cores().at(kFirst).given, 4);
+  const auto second = [](int at) { return Time(std::chrono::seconds(at)); };
+  for (int at = 1; at < 15; ++at) {
+    control.step({{kFirst, {0.4, 0.5}}, {kSecond, {0.05, 0.5}}}, second(at));
+    EXPECT_EQ(control.cores().at(kFirst).given, 4);
+  }
+  control.step({{kFirst, {0.4, 0.5}}, {kSecond, {0.05, 0.5}}}, second(15));
+  EXPECT_EQ(control.cores().at(kFirst), (Cores{5, 5}));
+  EXPECT_EQ(control.cores().at(kSecond), (Cores{3, 3}));
+  for (int at = 16; at <= 30; ++at) {
+    control.step({{kFirst, {0.3, 0.5}}, {kSecond, {0, 0.5}}}, second(at));
+  }
+  EXPECT_EQ(control.cores().at(kFirst).given, 5) << "between the two";
+  EXPECT_EQ(control.cores().at(kSecond).given, 2) << "nothing to answer";
+}
+
+TEST(NodeControl, FixedRulesGiveEqualParts) {
+  const std::vector<Executable> two{{kFirst, {}}, {kSecond, {}}};
+  const std::map<GpuletId, Reading> late{{kFirst, {9, 0.5}}, {kSecond, {0, 0.5}}};
+  NodeControl all({.cores = CoreRule::all}, 6);
+  all.control(two);
+  all.step(late, Time{});
+  EXPECT_EQ(all.cores().at(kFirst), (Cores{3, 3}));
+  EXPECT_EQ(all.cores().at(kSecond), (Cores{3, 3}));
+  NodeControl least({.cores = CoreRule::least}, 6);
+  least.control(two);
+  least.step(late, Time{});
+  EXPECT_EQ(least.cores().at(kFirst), (Cores{0.5, 0.5}));
+}
+
+RC_GTEST_PROP(NodeControl, NeverGivesMoreThanThereIsNorAsksForLessThanTheLeast,
+              (std::uint64_t seed)) {
+  Random random(seed);
+  Options options;
+  options.cores = static_cast<CoreRule>(random.below(4));
+  options.surplus = random.below(2) == 0 ? 0 : random.uniform();
+  options.gpu_cores = random.below(2) == 0 ? 0 : random.uniform();
+  const double node_cores = 1.5 + 10 * random.uniform();
+  NodeControl control(options, node_cores);
+  std::vector<Executable> executables(1 + random.below(12));
+  for (std::size_t at = 0; at < executables.size(); ++at) {
+    executables[at].id = GpuletId{at};
+    if (random.below(2) == 0) executables[at].plant = Plant{random.uniform(), random.uniform(), 1};
+  }
+  control.control(executables);
+  for (int period = 1; period < 40; ++period) {
+    std::map<GpuletId, Reading> readings;
+    for (const Executable& executable : executables) {
+      if (random.below(10) == 0) continue;
+      readings[executable.id] = {2 * random.uniform(), 0.5, random.below(10) != 0};
+    }
+    control.step(readings, Time(std::chrono::seconds(period)));
+    double given = 0;
+    for (const auto& [id, cores] : control.cores()) {
+      const auto reading = readings.find(id);
+      const bool alive = reading != readings.end() && reading->second.alive;
+      RC_ASSERT((alive ? cores.asked >= options.least_cores - 1e-9 : cores == Cores{}));
+      RC_ASSERT(cores.asked <= node_cores + 1e-9);
+      given += cores.given;
+    }
+    RC_ASSERT(given <= node_cores - options.gpu_cores + 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::control
