@@ -57,13 +57,21 @@ void NodeControl::control(const std::vector<Executable>& executables) {
   cores_ = std::move(cores);
 }
 
-// The mean over all periods since it looked last.
-double NodeControl::ask_in_steps(Controlled& executable, double objective_s) const {
+// By the mean over all periods since it looked last.
+double NodeControl::step_of(Controlled& executable, double objective_s) {
   const double of_objective =
       executable.responses == 0 ? 0 : executable.response_s / executable.responses / objective_s;
   executable.response_s = 0;
   executable.responses = 0;
-  const double step = of_objective >= kStepUpAt ? 1 : of_objective <= kStepDownAt ? -1 : 0;
+  return of_objective >= kStepUpAt ? 1 : of_objective <= kStepDownAt ? -1 : 0;
+}
+
+double NodeControl::ask_in_steps(Controlled& executable, const Reading& reading, bool due) const {
+  if (reading.response_s > 0) {
+    executable.response_s += reading.response_s;
+    ++executable.responses;
+  }
+  const double step = due ? step_of(executable, reading.objective_s) : 0;
   const CoreBounds within = bounds();
   return std::clamp(executable.controller.cores() + step, within.least, within.most);
 }
@@ -74,12 +82,7 @@ double NodeControl::ask(Controlled& executable, const Reading& reading, bool ste
       return executable.controller.ask(reading.response_s -
                                        options_.set_point * reading.objective_s);
     case CoreRule::steps:
-      if (reading.response_s > 0) {
-        executable.response_s += reading.response_s;
-        ++executable.responses;
-      }
-      return steps_due ? ask_in_steps(executable, reading.objective_s)
-                       : executable.controller.cores();
+      return ask_in_steps(executable, reading, steps_due);
     case CoreRule::all:
     case CoreRule::least:
       break;

@@ -70,7 +70,8 @@ class NodeControl {
   [[nodiscard]] CoreBounds bounds() const;
   [[nodiscard]] double equal_part(std::size_t executables) const;
   [[nodiscard]] double ask(Controlled& executable, const Reading& reading, bool steps_due) const;
-  [[nodiscard]] double ask_in_steps(Controlled& executable, double objective_s) const;
+  [[nodiscard]] double ask_in_steps(Controlled& executable, const Reading& reading, bool due) const;
+  [[nodiscard]] static double step_of(Controlled& executable, double objective_s);
   [[nodiscard]] bool steps_due(Time now);
 
   Options options_;
