@@ -104,6 +104,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   void obey(serve::Welcome& command) { happen(command); }
   void obey(serve::Heartbeat& command) { happen(command); }
   void obey(serve::RetireGpulet& command) { happen(command); }
+  void obey(serve::SetCores& command) { happen(command); }
   void obey(serve::AssignGpulet& command) { happen(std::move(command)); }
   void obey(serve::CreateGpulet& command);
   void obey(Batch& command);
@@ -119,6 +120,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   void carry_out(serve::DropFrontend& effect);
   void carry_out(serve::StartGpulet& effect) { processes_.start(std::move(effect)); }
   void carry_out(serve::ActivateShare& effect) { processes_.activate(effect.gpulet); }
+  void carry_out(serve::AdjustCores& effect) { processes_.adjust(effect.gpulet, effect.cores); }
   void carry_out(serve::RunOnProxy& effect) { processes_.run(std::move(effect)); }
   void carry_out(serve::FinishProxy& effect) { processes_.finish(effect.gpulet); }
   void carry_out(serve::KillProxy& effect) { processes_.kill(effect.gpulet, effect.reason); }

@@ -91,7 +91,15 @@ void GpuletProcesses::device_ended(std::uint32_t device, const Status& how) {
 }
 
 Result<GpuletProcesses::Taken> GpuletProcesses::take(std::uint32_t device,
+                                                     const partition::Grant& grant,
                                                      ProxyCallbacks callbacks) {
+  if (grant.read_at_start) {
+    auto started = ProxyProcess::start(
+        executor_, {devices_[device].proxy_program, false, proxy_user_, grant.environment},
+        std::move(callbacks));
+    if (!started.ok()) return started.status();
+    return Taken{std::move(started).value(), "its own"};
+  }
   if (!changes_in_place(device)) {
     auto taken = pool_.take(devices_[device].proxy_program, std::move(callbacks));
     if (!taken.ok()) return taken.status();
@@ -134,9 +142,10 @@ Status GpuletProcesses::start_process(serve::StartGpulet& order) {
       {.gpulet = order.gpulet,
        .share = order.size,
        .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte),
-       .instance = order.instance});
+       .instance = order.instance,
+       .adjustable = order.adjustable});
   if (!granted.ok()) return granted.status();
-  auto taken = take(order.device, callbacks_for(order.gpulet, order.device));
+  auto taken = take(order.device, granted.value(), callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return taken.status();
   const auto pid = taken.value().proxy->pid();
   spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,
@@ -197,6 +206,12 @@ void GpuletProcesses::activate(GpuletId gpulet) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   tell_later(serve::ShareActive{gpulet, devices_[found->second.device].driver->activate(gpulet)});
+}
+
+void GpuletProcesses::adjust(GpuletId gpulet, double cores) {
+  const auto found = running_.find(gpulet);
+  if (found == running_.end()) return;
+  tell_later(serve::CoresSet{gpulet, devices_[found->second.device].driver->adjust(gpulet, cores)});
 }
 
 void GpuletProcesses::run(serve::RunOnProxy order) {

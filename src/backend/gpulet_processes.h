@@ -43,6 +43,7 @@ class GpuletProcesses {
 
   void start(serve::StartGpulet order);
   void activate(GpuletId gpulet);
+  void adjust(GpuletId gpulet, double cores);
   void run(serve::RunOnProxy order);
   void finish(GpuletId gpulet);
   void kill(GpuletId gpulet, const Status& reason);
@@ -72,7 +73,9 @@ class GpuletProcesses {
   [[nodiscard]] bool changes_in_place(std::uint32_t device) const;
   [[nodiscard]] Status start_device(std::uint32_t device, bool in_background);
   void device_ended(std::uint32_t device, const Status& how);
-  [[nodiscard]] Result<Taken> take(std::uint32_t device, ProxyCallbacks callbacks);
+  // Where the environment counts from the program's start, a process that was started for it.
+  [[nodiscard]] Result<Taken> take(std::uint32_t device, const partition::Grant& grant,
+                                   ProxyCallbacks callbacks);
   // Whether a gpulet that cannot be started now could be later, for all that its device says.
   [[nodiscard]] partition::DeviceHealth health_of(std::uint32_t device) const;
   // Fails where there is no process; then nothing is left of the attempt but the grant.

@@ -109,9 +109,11 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
   auto made = ProxyLink::make_ends();
   if (!made.ok()) return made.status();
   auto& [ours, theirs] = made.value();
+  auto environment = options.environment;
+  environment.insert(environment_of_nobody().begin(), environment_of_nobody().end());
   const auto process = spawn({options.program,
                               {"--control-fd", "3", "--memory-fd", "4", "--files-fd", "5"},
-                              environment_of_nobody(),
+                              std::move(environment),
                               {theirs.control.get(), theirs.memory.get(), theirs.files.get()},
                               options.in_background,
                               options.user});

@@ -43,7 +43,9 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
         partition::SimulatedInstances{*device.mig, device.processes_per_instance});
   }
   if (described.partitioning == "cpu_quota") {
-    return partition::make_cpu_quota_driver(cores_of(described, number));
+    auto cores = cores_of(described, number);
+    device.cores = static_cast<double>(cores.size());
+    return partition::make_cpu_quota_driver(std::move(cores));
   }
   if (is_gpu(described)) {
     auto made = described.partitioning == kGreen ? gpus.make_green(described, number)

@@ -70,23 +70,38 @@ std::optional<double> LatencyTable::within_row(const Row& row, std::uint32_t bat
   return std::lerp(row.latencies_ms[index - 1], row.latencies_ms[index], part);
 }
 
-std::optional<double> LatencyTable::latency_ms(std::uint32_t batch, Share share) const {
+std::optional<double> LatencyTable::interpolated(std::uint32_t batch, double percent) const {
   if (batch == 0) return std::nullopt;
   const auto larger =
-      std::lower_bound(rows_.begin(), rows_.end(), share,
-                       [](const Row& row, Share wanted) { return row.share < wanted; });
+      std::lower_bound(rows_.begin(), rows_.end(), percent,
+                       [](const Row& row, double wanted) { return row.share.percent < wanted; });
   if (larger == rows_.end()) return std::nullopt;
-  if (larger->share == share) return within_row(*larger, batch);
+  if (larger->share.percent == percent) return within_row(*larger, batch);
   if (larger == rows_.begin()) return std::nullopt;
   const auto smaller = larger - 1;
   const std::optional<double> at_larger = within_row(*larger, batch);
   const std::optional<double> at_smaller = within_row(*smaller, batch);
   if (!at_larger || !at_smaller) return std::nullopt;
-  const double inverse = 1.0 / share.percent;
+  const double inverse = 1.0 / percent;
   const double inverse_larger = 1.0 / larger->share.percent;
   const double inverse_smaller = 1.0 / smaller->share.percent;
   const double part = (inverse - inverse_larger) / (inverse_smaller - inverse_larger);
   return std::lerp(*at_larger, *at_smaller, part);
+}
+
+std::optional<double> LatencyTable::latency_ms(std::uint32_t batch, Share share) const {
+  return interpolated(batch, share.percent);
+}
+
+std::optional<double> LatencyTable::latency_under_quota_ms(std::uint32_t batch,
+                                                           double percent) const {
+  const double smallest = rows_.front().share.percent;
+  const double largest = rows_.back().share.percent;
+  const std::optional<double> most = interpolated(batch, largest);
+  const std::optional<double> measured =
+      interpolated(batch, std::clamp(percent, smallest, largest));
+  if (!most || !measured) return std::nullopt;
+  return std::max(*most, *measured * std::max(1.0, smallest / percent));
 }
 
 std::uint32_t LatencyTable::largest_batch(Share share) const {

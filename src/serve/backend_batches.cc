@@ -76,9 +76,10 @@ Status BackendCore::refusal(const BatchArrived& event, Time now) const {
 // What runs beside it right now: the head of every other gpulet of the device.
 Result<Duration> BackendCore::simulated_latency(const HostedGpulet& gpulet, const Batch& batch) {
   if (!is_simulated(gpulet.device())) return Duration{};
+  if (gpulet.controlled()) return latency_on(gpulet, cores_of(gpulet), batch.model, batch.count);
   std::vector<SimulatedBatch> beside;
   for (const HostedGpulet* other : on_device_[gpulet.device()]) {
-    if (other == &gpulet || other->held.empty()) continue;
+    if (other == &gpulet || other->held.empty() || other->controlled()) continue;
     beside.push_back({other->held.front().model, other->held.front().count, other->size()});
   }
   return simulated_[gpulet.device()].latency({batch.model, batch.count, gpulet.size()}, beside);

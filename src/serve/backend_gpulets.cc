@@ -120,6 +120,7 @@ Status BackendCore::check_device(const CreateGpulet& asked) const {
                                 : "' is divided by MIG; asked for a gpulet in no instance")};
   }
   if (const auto& fault = device_faults_[asked.device]; !fault.ok()) return fault;
+  if (asked.part.service == schedule::Service::controlled) return check_controlled(asked);
   if (is_simulated(asked.device)) {
     for (const auto& model : asked.models) {
       auto possible = simulated_[asked.device].can_run(model.name, 1, asked.size);
@@ -208,7 +209,7 @@ void BackendCore::start(HostedGpulet& gpulet, Now now) {
   plan_look(gpulet);
   now.effects.push_back(StartGpulet{
       gpulet.id(), gpulet.device(), gpulet.size(), loading_order(gpulet), gpulet.input_capacity(),
-      gpulet.output_capacity(), gpulet.memory_mb(), gpulet.instance()});
+      gpulet.output_capacity(), gpulet.memory_mb(), gpulet.instance(), gpulet.controlled()});
 }
 
 void BackendCore::on_event(ProxyStarted& event, Now now) {
@@ -245,6 +246,8 @@ void BackendCore::on_event(ShareActive& event, Now now) {
   gpulet->load_failures = 0;
   gpulet->status = {};
   tell(gpulet->report(), now);
+  if (gpulet->controlled() && gpulet->cores)
+    now.effects.push_back(AdjustCores{event.gpulet, *gpulet->cores});
 }
 
 void BackendCore::kill(HostedGpulet& gpulet, Status why, Now now) {

@@ -23,16 +23,21 @@ SimulatedDevice::SimulatedDevice(std::string type,
   if (pairs != measured_set_->end()) measured_ = &pairs->second;
 }
 
-Status SimulatedDevice::can_run(const std::string& model, std::uint32_t count, Share size) const {
+Result<const profile::ModelProfile*> SimulatedDevice::profile_of(const std::string& model) const {
   if (profile_ == nullptr) {
-    return {StatusCode::invalid,
-            "a simulated device of type '" + type_ +
-                "' needs the profile of that name; name its directory in \"profiles\""};
+    return Status(StatusCode::invalid,
+                  "a simulated device of type '" + type_ +
+                      "' needs the profile of that name; name its directory in \"profiles\"");
   }
   const auto* of_model = profile_->find(model);
-  if (of_model == nullptr) {
-    return {StatusCode::invalid, "profile '" + type_ + "' lacks the model '" + model + "'"};
-  }
+  if (of_model != nullptr) return of_model;
+  return Status(StatusCode::invalid, "profile '" + type_ + "' lacks the model '" + model + "'");
+}
+
+Status SimulatedDevice::can_run(const std::string& model, std::uint32_t count, Share size) const {
+  const auto found = profile_of(model);
+  if (!found.ok()) return found.status();
+  const profile::ModelProfile* of_model = found.value();
   if (!of_model->latency.latency_ms(count, size)) {
     return {StatusCode::invalid, "profile '" + type_ + "' has no latency of '" + model +
                                      "' for a batch of " + std::to_string(count) + " at " +
@@ -65,6 +70,18 @@ Result<Duration> SimulatedDevice::latency(const SimulatedBatch& batch,
     factor = profile::add_neighbour(factor, measured_->slowdown(self->traits, neighbour->traits));
   }
   return from_ms(self->alone_ms * factor);
+}
+
+Result<Duration> SimulatedDevice::latency_under_quota(const std::string& model, std::uint32_t count,
+                                                      double percent) const {
+  const auto found = profile_of(model);
+  if (!found.ok()) return found.status();
+  const auto latency_ms = found.value()->latency.latency_under_quota_ms(count, percent);
+  if (latency_ms) return from_ms(*latency_ms);
+  return Status(StatusCode::invalid, "profile '" + type_ + "' has no latency of '" + model +
+                                         "' for a batch of " + std::to_string(count) + " around " +
+                                         std::to_string(percent) +
+                                         " %; measure it at the smallest and the largest size");
 }
 
 }  // namespace gpulet::serve

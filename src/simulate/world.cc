@@ -257,6 +257,8 @@ void World::arrive(NodeIndex index, BackendCommand& command) {
     feed_node(index, GpuletAsked{std::move(*create), {}});
   } else if (auto* assign = std::get_if<AssignGpulet>(&command)) {
     feed_node(index, std::move(*assign));
+  } else if (const auto* set = std::get_if<SetCores>(&command)) {
+    feed_node(index, *set);
   } else if (auto* retire = std::get_if<RetireGpulet>(&command)) {
     feed_node(index, *retire);
   } else if (auto* welcome = std::get_if<Welcome>(&command)) {
@@ -310,6 +312,11 @@ void World::carry_out(NodeIndex index, BackendEffect& effect) {
   } else if (const auto* activate = std::get_if<ActivateShare>(&effect)) {
     const GpuletId gpulet = activate->gpulet;
     tell_node_at(now_, index, gpulet, node.proxies.at(gpulet).life, ShareActive{gpulet, {}});
+  } else if (const auto* adjust = std::get_if<AdjustCores>(&effect)) {
+    const GpuletId gpulet = adjust->gpulet;
+    Proxy& proxy = node.proxies.at(gpulet);
+    stretch(index, gpulet, proxy, adjust->stretch);
+    tell_node_at(now_, index, gpulet, proxy.life, CoresSet{gpulet, {}});
   } else if (const auto* finish = std::get_if<FinishProxy>(&effect)) {
     Proxy& proxy = node.proxies.at(finish->gpulet);
     proxy.finishing = true;
@@ -342,20 +349,37 @@ void World::start_process(NodeIndex index, const StartGpulet& start) {
 
 void World::run_next(NodeIndex index, GpuletId gpulet, Proxy& proxy) {
   proxy.running = true;
+  proxy.began = now_;
+  end_batch_at(now_ + proxy.batches.front().batch.simulated_latency, index, gpulet, proxy);
+}
+
+void World::end_batch_at(Time time, NodeIndex index, GpuletId gpulet, Proxy& proxy) {
   Timer timer;
-  timer.time = now_ + proxy.batches.front().batch.simulated_latency;
+  timer.time = time;
   timer.order = next_order_++;
   timer.kind = Timer::Kind::batch_done;
   timer.node = index;
   timer.gpulet = gpulet;
-  timer.life = proxy.life;
   timers_.push(timer);
+  proxy.ends = time;
+  proxy.end_order = timer.order;
+}
+
+void World::stretch(NodeIndex index, GpuletId gpulet, Proxy& proxy, double factor) {
+  const auto stretched = [factor](Duration duration) {
+    return from_seconds(to_seconds(duration) * factor);
+  };
+  for (RunOnProxy& waiting : proxy.batches)
+    waiting.batch.simulated_latency = stretched(waiting.batch.simulated_latency);
+  if (!proxy.running || factor == 1) return;
+  end_batch_at(now_ + stretched(proxy.ends - now_), index, gpulet, proxy);
+  proxy.batches.front().batch.simulated_latency = proxy.ends - proxy.began;
 }
 
 void World::batch_done(const Timer& timer) {
   Node& node = nodes_[timer.node];
   const auto found = node.proxies.find(timer.gpulet);
-  if (found == node.proxies.end() || found->second.life != timer.life) return;
+  if (found == node.proxies.end() || found->second.end_order != timer.order) return;
   Proxy& proxy = found->second;
   RunOnProxy done = std::move(proxy.batches.front());
   proxy.batches.pop_front();

@@ -173,6 +173,14 @@ TEST(CodecLimits, numbers_and_lengths_beyond_them_are_malformed_and_named) {
   request.inputs[0].shape.assign(kMaxDimensions + 1, 1);
   expect_malformed(decode_client(encode(serve::ClientMessage(request))), "inputs");
 
+  for (const double cores : {-0.1, std::nan(""), HUGE_VAL}) {
+    expect_malformed(decode_command(encode(serve::BackendCommand(serve::SetCores{{1}, cores}))),
+                     "cores");
+  }
+  serve::AssignGpulet assign;
+  assign.part.service = static_cast<schedule::Service>(3);
+  expect_malformed(decode_command(encode(serve::BackendCommand(assign))), "service");
+
   Batch batch{{1}, {2}, "lenet", 0, 5ms, 3ms, {}};
   expect_malformed(decode_command(encode(serve::BackendCommand(batch))), "count");
   batch.count = kMaxBatch + 1;

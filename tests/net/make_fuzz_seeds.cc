@@ -61,7 +61,13 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   DeviceOffer divided = offer;
   divided.device.mig = partition::MigGeometry::of("a100-80").value().without_3g_beside_4g();
   divided.device.processes_per_instance = 2;
-  seeds.add(net::encode(BackendMessage(Hello{"n0", {offer, divided}, {report, in_instance}})));
+  DeviceOffer cores = offer;
+  cores.device.cores = 6;
+  PlanPart controlled{0, {{"lenet", 0, 1, 12, 1, 50}}, schedule::Service::controlled};
+  GpuletReport on_cores = report;
+  on_cores.part = controlled;
+  seeds.add(net::encode(
+      BackendMessage(Hello{"n0", {offer, divided, cores}, {report, in_instance, on_cores}})));
   seeds.add(net::encode(BackendMessage(report)));
   seeds.add(net::encode(BackendMessage(BatchResult{{9}, {}, payload, 1ms, 2ms})));
   seeds.add(net::encode(BackendMessage(ModelWanted{digest})));
@@ -73,6 +79,8 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   in_one.instance = partition::MigInstance{3, 4};
   seeds.add(net::encode(BackendCommand(in_one)));
   seeds.add(net::encode(BackendCommand(RetireGpulet{{3}})));
+  seeds.add(net::encode(BackendCommand(AssignGpulet{{3}, controlled})));
+  seeds.add(net::encode(BackendCommand(SetCores{{3}, 1.5})));
   seeds.add(net::encode(BackendCommand(Batch{{9}, {3}, "lenet", 2, 5ms, 3ms, {payload, payload}})));
   seeds.add(net::encode(BackendCommand(ModelPiece{digest, 0, 100, payload})));
 }

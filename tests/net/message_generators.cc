@@ -43,7 +43,8 @@ PlanPart any_part() {
   return {any_amount(), some([] {
             return schedule::Assignment{any_name(),   any_amount(), any_batch(),
                                         any_amount(), any_amount(), any_amount()};
-          })};
+          }),
+          static_cast<schedule::Service>(*rc::gen::inRange(0, 3))};
 }
 
 partition::FoundShare any_found() {
@@ -95,6 +96,7 @@ DeviceOffer any_device(const std::string& node) {
   offer.device.memory_mb = any_amount();
   offer.device.mig = any_geometry();
   offer.device.processes_per_instance = *rc::gen::inRange(1U, 9U);
+  offer.device.cores = any_amount();
   offer.mechanism = any_name();
   offer.traits = {1 + any_amount(), static_cast<partition::ChangeOfSize>(*rc::gen::inRange(0, 2)),
                   static_cast<partition::FaultReach>(*rc::gen::inRange(0, 2)),
@@ -207,6 +209,7 @@ bool equal(const CreateGpulet& a, const CreateGpulet& b) {
 bool equal(const AssignGpulet& a, const AssignGpulet& b) {
   return a.id == b.id && a.part == b.part;
 }
+bool equal(const SetCores& a, const SetCores& b) { return a.id == b.id && a.cores == b.cores; }
 bool equal(const RetireGpulet& a, const RetireGpulet& b) { return a.id == b.id; }
 bool equal(const Batch& a, const Batch& b) {
   return a.id == b.id && a.gpulet == b.gpulet && a.model == b.model && a.count == b.count &&
@@ -329,7 +332,7 @@ BackendMessage any_backend_message() {
 }
 
 BackendCommand any_backend_command() {
-  switch (*rc::gen::inRange(0, 7)) {
+  switch (*rc::gen::inRange(0, 8)) {
     case 0:
       return Welcome{any_duration()};
     case 1:
@@ -345,6 +348,8 @@ BackendCommand any_backend_command() {
                           any_instance()};
     case 6:
       return AssignGpulet{{any_number()}, any_part()};
+    case 7:
+      return SetCores{{any_number()}, any_amount()};
     case 2:
       return RetireGpulet{{any_number()}};
     case 3:

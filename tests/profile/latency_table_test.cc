@@ -65,6 +65,24 @@ TEST(LatencyTable, InventsNothing) {
       << "above the largest size";
 }
 
+TEST(LatencyTable, UnderAQuotaAnswersForPartsOfADeviceThatNobodyMeasured) {
+  const LatencyTable measured = small_table();
+  const auto under = [&measured](double percent) {
+    return measured.latency_under_quota_ms(1, percent).value();
+  };
+  EXPECT_DOUBLE_EQ(under(20), 50);
+  EXPECT_DOUBLE_EQ(under(30), 30 + (50 - 30) / 3.0) << "between sizes as without";
+  EXPECT_DOUBLE_EQ(under(37.5), 30 + (50 - 30) / 15.0);
+  EXPECT_DOUBLE_EQ(under(10), 100) << "half the time of 20 %: the work takes twice as long";
+  EXPECT_DOUBLE_EQ(under(0.5), 2000);
+  EXPECT_EQ(table({{1, Share{50}, 8}}).latency_under_quota_ms(1, 75), 8.0)
+      << "more than the largest measured";
+  EXPECT_EQ(table({{1, Share{50}, 8}, {1, Share{100}, 9}}).latency_under_quota_ms(1, 50), 9.0)
+      << "never faster than on all of it";
+  EXPECT_EQ(measured.latency_under_quota_ms(0, 20), std::nullopt);
+  EXPECT_EQ(measured.latency_under_quota_ms(5, 20), std::nullopt);
+}
+
 TEST(LatencyTable, LargestBatchIsTheLastThatAnswers) {
   const LatencyTable measured = small_table();
   EXPECT_EQ(measured.largest_batch(Share{20}), 4U);

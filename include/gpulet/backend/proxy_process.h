@@ -12,8 +12,10 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "gpulet/backend/proxy.h"
 #include "gpulet/backend/proxy_user.h"
@@ -24,7 +26,8 @@ namespace gpulet::backend {
 struct ProxyOptions {
   std::filesystem::path program;
   bool in_background = false;  // below this process's priority until it loads, where that can be
-  std::optional<ProxyUser> user{};  // nothing: whom this process is
+  std::optional<ProxyUser> user{};                   // nothing: whom this process is
+  std::map<std::string, std::string> environment{};  // from its start, on top of every proxy's
 };
 
 class ProxyProcess final : public Proxy {

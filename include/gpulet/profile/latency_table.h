@@ -37,6 +37,13 @@ class LatencyTable {
   // Milliseconds; empty where nothing measured answers. `batch` 0 is a bug and has no answer.
   [[nodiscard]] std::optional<double> latency_ms(std::uint32_t batch, Share share) const;
 
+  // The same under a quota of so many percent of the device's time, which need not be a whole
+  // number or lie within the measured sizes. Below the smallest one it is that one's times
+  // smallest/percent: the work is the same, and so much less is done of it in a second. Above the
+  // largest one, as there; nowhere less than there. REQUIRES: percent > 0.
+  [[nodiscard]] std::optional<double> latency_under_quota_ms(std::uint32_t batch,
+                                                             double percent) const;
+
   // The largest batch with an answer at that size; 0 where the size has none.
   [[nodiscard]] std::uint32_t largest_batch(Share share) const;
 
@@ -52,6 +59,8 @@ class LatencyTable {
     std::vector<double> latencies_ms;    // beside batches
   };
   [[nodiscard]] static std::optional<double> within_row(const Row& row, std::uint32_t batch);
+  // Within the measured sizes.
+  [[nodiscard]] std::optional<double> interpolated(std::uint32_t batch, double percent) const;
 
   std::vector<LatencySample> samples_;
   std::vector<Row> rows_;  // by ascending share

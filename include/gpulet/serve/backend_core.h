@@ -4,6 +4,10 @@
 // came by, unless that is gone: then none. Losing the frontend changes nothing for the gpulets; the
 // next one is told of them.
 //
+// A gpulet whose cores are controlled (schedule::Service) has those that it was last told to have,
+// from when its share is in force, in every process that it gets. A driver that refuses is told to
+// the frontend, with what was in force still in force.
+//
 // A device that cannot be used any more (DeviceSeen) takes its gpulets' processes with it; they are
 // started again once it is back, and new ones are refused until then.
 //
@@ -130,6 +134,19 @@ class BackendCore {
   void plan_look(HostedGpulet& gpulet);
   void settle_looks();
   [[nodiscard]] HostedGpulet* find(GpuletId gpulet);
+
+  // Controlled cores (backend_cores.cc).
+  void on_event(SetCores& event, Now now);
+  void on_event(CoresSet& event, Now now);
+  [[nodiscard]] Status check_controlled(const CreateGpulet& asked) const;
+  [[nodiscard]] double device_cores(std::uint32_t device) const;
+  void report_cores_refused(const HostedGpulet& gpulet, Status why, Now now);
+  // Of a batch on so many cores of a simulated device.
+  [[nodiscard]] Result<Duration> latency_on(const HostedGpulet& gpulet, double cores,
+                                            const std::string& model, std::uint32_t count) const;
+  // Its own, or what its size is worth.
+  [[nodiscard]] double cores_of(const HostedGpulet& gpulet) const;
+  [[nodiscard]] double stretch(const HostedGpulet& gpulet, double cores_before) const;
 
   // Batches (backend_batches.cc).
   void on_event(BatchArrived& event, Now now);

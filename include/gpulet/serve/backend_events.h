@@ -71,6 +71,10 @@ struct ShareActive {
   GpuletId gpulet;
   Status status;
 };
+struct CoresSet {  // the answer to AdjustCores
+  GpuletId gpulet;
+  Status status;
+};
 struct ProxyRan {
   GpuletId gpulet;
   BatchRan ran;
@@ -94,8 +98,9 @@ struct ShutDown {};    // take nothing more, finish, end
 
 using BackendEvent =
     std::variant<FrontendConnected, FrontendLost, Welcome, Heartbeat, GpuletAsked, AssignGpulet,
-                 RetireGpulet, BatchArrived, ModelStored, ModelProgress, ModelFailed, ProxyStarted,
-                 ProxyLoaded, ShareActive, ProxyRan, ProxyEnded, DeviceSeen, TimePassed, ShutDown>;
+                 SetCores, RetireGpulet, BatchArrived, ModelStored, ModelProgress, ModelFailed,
+                 ProxyStarted, ProxyLoaded, ShareActive, CoresSet, ProxyRan, ProxyEnded, DeviceSeen,
+                 TimePassed, ShutDown>;
 
 // ---- effects
 
@@ -116,9 +121,17 @@ struct StartGpulet {
   std::size_t output_capacity = 0;
   double memory_mb = 0;  // as CreateGpulet
   std::optional<partition::MigInstance> instance{};
+  bool adjustable = false;  // partition::Claim::adjustable
 };
 struct ActivateShare {
   GpuletId gpulet;
+};
+struct AdjustCores {  // of a gpulet whose share is in force
+  GpuletId gpulet;
+  double cores = 0;
+  // On a simulated device: what the batch that it runs takes now, against before. Where processes
+  // are told beforehand how long a batch takes, only the next one follows.
+  double stretch = 1;
 };
 struct RunOnProxy {
   GpuletId gpulet;
@@ -134,7 +147,7 @@ struct KillProxy {
 };
 
 using BackendEffect = std::variant<TellFrontend, DropFrontend, StartGpulet, ActivateShare,
-                                   RunOnProxy, FinishProxy, KillProxy>;
+                                   AdjustCores, RunOnProxy, FinishProxy, KillProxy>;
 using BackendEffects = std::vector<BackendEffect>;
 
 }  // namespace gpulet::serve

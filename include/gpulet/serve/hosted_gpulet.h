@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ class HostedGpulet {
     return asked_.instance;
   }
   [[nodiscard]] const std::vector<ModelToServe>& models() const { return asked_.models; }
+  [[nodiscard]] bool controlled() const {
+    return asked_.part.service == schedule::Service::controlled;
+  }
   [[nodiscard]] double memory_mb() const { return asked_.memory_mb; }
   [[nodiscard]] GpuletReport report() const;
   void assign(PlanPart part) { asked_.part = std::move(part); }
@@ -64,6 +68,7 @@ class HostedGpulet {
   bool blameless = false;             // its process ends for the device's sake, not for its own
   bool told_restarting = false;       // before the process has ended
   partition::FoundShare found_share;  // by its last process that loaded
+  std::optional<double> cores;        // that it was last told to have, whichever its process
   std::deque<HeldBatch> held;         // in the order they were sent
   Time last_progress{};               // of the process, while it holds batches
   std::uint32_t load_failures = 0;    // in a row

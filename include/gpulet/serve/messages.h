@@ -136,7 +136,7 @@ struct GpuletReport {
   Share size;
   std::vector<schedule::LoadedModel> models;
   GpuletState state = GpuletState::preparing;
-  Status status;    // why failed or restarting
+  Status status;  // why failed or restarting, or why it was not given the cores that it was to have
   PlanPart part{};  // as it was last told
   // What its process was given; empty where the device does not tell, or it has not loaded.
   partition::FoundShare found{};
@@ -212,6 +212,12 @@ struct AssignGpulet {  // it serves on, for another part of a plan
   PlanPart part;
 };
 
+// So many cores of its device from now on, while it runs (PlanPart::service: controlled).
+struct SetCores {
+  GpuletId id;
+  double cores = 0;
+};
+
 struct RetireGpulet {  // finish what it holds, then end it
   GpuletId id;
 };
@@ -227,8 +233,8 @@ struct ModelPiece {
   Bytes data;
 };
 
-using BackendCommand =
-    std::variant<Welcome, CreateGpulet, AssignGpulet, RetireGpulet, Batch, ModelPiece, Heartbeat>;
+using BackendCommand = std::variant<Welcome, CreateGpulet, AssignGpulet, SetCores, RetireGpulet,
+                                    Batch, ModelPiece, Heartbeat>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

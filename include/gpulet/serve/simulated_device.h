@@ -1,5 +1,7 @@
 // SimulatedDevice: how long a batch takes on a device that is not there. L(b, p) of the device
-// type's profile times the slowdown by what runs in the device's other gpulets at that moment.
+// type's profile times the slowdown by what runs in the device's other gpulets at that moment. A
+// gpulet whose cores are controlled takes what its quota makes of L, whatever runs beside it: what
+// shares a CPU under quotas was not measured in pairs.
 // Pure; one thread at a time.
 #pragma once
 
@@ -40,12 +42,17 @@ class SimulatedDevice {
   // can_run.
   [[nodiscard]] Result<Duration> latency(const SimulatedBatch& batch,
                                          const std::vector<SimulatedBatch>& beside);
+  // Under a quota of so many percent of the device's time, above 0: LatencyTable. Fails as can_run.
+  [[nodiscard]] Result<Duration> latency_under_quota(const std::string& model, std::uint32_t count,
+                                                     double percent) const;
 
  private:
   struct Known {
     double alone_ms = 0;
     profile::BatchTraits traits;  // where pairs were measured
   };
+  // Fails with invalid where there is no such profile, or the model is not in it.
+  [[nodiscard]] Result<const profile::ModelProfile*> profile_of(const std::string& model) const;
   // What the profile says of it, looked up once; null where can_run fails.
   [[nodiscard]] const Known* know(const SimulatedBatch& batch);
 

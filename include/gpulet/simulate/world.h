@@ -3,7 +3,8 @@
 //
 // Messages take a fixed time on the way. A gpulet's process takes its time to start and to load,
 // then runs its batches one after another, each for the latency that BackendCore says (the
-// profile's, slowed down by what runs beside it), and gives every request its own input back.
+// profile's, slowed down by what runs beside it), and gives every request its own input back. Where
+// its cores change under a batch, the rest of the batch takes as long as it does on the new ones.
 // Things happen in the order of their time, ties in the order in which they were caused, requests
 // last; so a run is the same every time. Pure; one thread at a time.
 #pragma once
@@ -109,6 +110,10 @@ class World {
     bool running = false;
     bool finishing = false;
     std::uint64_t life = 0;  // what was caused by an earlier process is void
+    // The batch that runs. Only the timer of that order ends it: it may be put off.
+    Time began{};
+    Time ends{};
+    std::uint64_t end_order = UINT64_MAX;
   };
   struct Node {
     std::string name;
@@ -133,7 +138,6 @@ class World {
     Kind kind = Kind::call;
     NodeIndex node = 0;
     GpuletId gpulet;
-    std::uint64_t life = 0;
 
     friend bool operator>(const Timer& a, const Timer& b) {
       return a.time != b.time ? a.time > b.time : a.order > b.order;
@@ -157,6 +161,9 @@ class World {
   void carry_out(NodeIndex index, serve::BackendEffect& effect);
   void start_process(NodeIndex index, const serve::StartGpulet& start);
   void run_next(NodeIndex index, GpuletId gpulet, Proxy& proxy);
+  void end_batch_at(Time time, NodeIndex index, GpuletId gpulet, Proxy& proxy);
+  // Its cores change: what is left to do takes so much longer.
+  void stretch(NodeIndex index, GpuletId gpulet, Proxy& proxy, double factor);
   void batch_done(const Timer& timer);
   [[nodiscard]] NodeIndex index_of(const std::string& name) const;
 

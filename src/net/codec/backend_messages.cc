@@ -13,6 +13,7 @@ using serve::BackendMessage;
 
 void to_wire(const serve::PlanPart& part, wire::PlanPart* to) {
   to->set_duty_cycle_ms(part.duty_cycle_ms);
+  to->set_service(static_cast<std::uint32_t>(part.service));
   for (const schedule::Assignment& assignment : part.assignments) {
     wire::Assignment* const one = to->add_assignments();
     one->set_model(assignment.model);
@@ -54,6 +55,7 @@ void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
     to->set_without_3g_beside_4g(!device.mig->allows_3g_beside_4g());
   }
   to->set_processes_per_instance(device.processes_per_instance);
+  to->set_cores(device.cores);
   to->set_mechanism(offer.mechanism);
   to->set_step_percent(offer.traits.step_percent);
   to->set_change(static_cast<std::uint32_t>(offer.traits.change));
@@ -139,6 +141,13 @@ OutgoingFrame encode_one(const serve::AssignGpulet& assign) {
   return make_frame(MessageType::assign_gpulet, message, {});
 }
 
+OutgoingFrame encode_one(const serve::SetCores& set) {
+  wire::SetCores message;
+  message.set_id(set.id.value);
+  message.set_cores(set.cores);
+  return make_frame(MessageType::set_cores, message, {});
+}
+
 OutgoingFrame encode_one(const serve::RetireGpulet& retire) {
   wire::RetireGpulet message;
   message.set_id(retire.id.value);
@@ -167,6 +176,7 @@ OutgoingFrame encode_one(const serve::ModelPiece& piece) {
 serve::PlanPart read_part(const wire::PlanPart& message, FieldReader& fields) {
   serve::PlanPart part;
   part.duty_cycle_ms = fields.amount(message.duty_cycle_ms(), "part.duty_cycle_ms");
+  part.service = fields.one_of(message.service(), schedule::Service::controlled, "part.service");
   const auto count = static_cast<std::size_t>(message.assignments_size());
   if (!fields.count(count, kMaxModels, "part.assignments")) return part;
   for (const wire::Assignment& one : message.assignments()) {
@@ -236,6 +246,7 @@ serve::DeviceOffer read_device(const wire::Device& message, const std::string& n
   const std::uint32_t processes = message.processes_per_instance();  // 0: a peer that has no MIG
   if (fields.count(processes, kMaxProcessesPerInstance, "devices.processes_per_instance"))
     offer.device.processes_per_instance = std::max(processes, 1U);
+  offer.device.cores = fields.amount(message.cores(), "devices.cores");
   offer.mechanism = fields.name(message.mechanism(), "devices.mechanism");
   offer.traits = read_traits(message, fields);
   offer.fault = fields.status(message.fault());
@@ -396,6 +407,13 @@ Result<BackendCommand> decode_backend_command(const FrameHeader& header,
           [&](const wire::AssignGpulet& assign, FieldReader& fields) -> BackendCommand {
             fields.no_payload(payload);
             return serve::AssignGpulet{{assign.id()}, read_part(assign.part(), fields)};
+          });
+    case MessageType::set_cores:
+      return decode_as<BackendCommand, wire::SetCores>(
+          header.type, message,
+          [&](const wire::SetCores& set, FieldReader& fields) -> BackendCommand {
+            fields.no_payload(payload);
+            return serve::SetCores{{set.id()}, fields.amount(set.cores(), "cores")};
           });
     case MessageType::retire_gpulet:
       return decode_as<BackendCommand, wire::RetireGpulet>(

@@ -84,6 +84,8 @@ std::string_view to_string(MessageType type) {
       return "model_piece";
     case MessageType::assign_gpulet:
       return "assign_gpulet";
+    case MessageType::set_cores:
+      return "set_cores";
     case MessageType::load_models:
       return "load_models";
     case MessageType::run_batch:

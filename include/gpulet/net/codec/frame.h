@@ -43,6 +43,7 @@ enum class MessageType : std::uint8_t {
   batch = 35,
   model_piece = 36,
   assign_gpulet = 37,
+  set_cores = 38,
   load_models = 48,
   run_batch = 49,
   stop_proxy = 50,
