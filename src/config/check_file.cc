@@ -5,6 +5,7 @@
 #include "config/loading.h"
 #include "config/wording.h"
 #include "gpulet/config/cluster_config.h"
+#include "gpulet/config/control_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/workload_config.h"
@@ -32,6 +33,10 @@ const std::vector<Kind>& kinds() {
         "drain_timeout_s", "limits"},
        {}},
       {"backend", {"node", "frontend", "model_store", "profiles", "proxy", "devices"}, {}},
+      {"control",
+       {"gpu", "cores", "set_point", "queued_weight", "surplus", "gpu_cores", "least_cores", "pole",
+        "period_s", "steps_period_s", "percentile", "patience_s", "seed", "spill"},
+       {}},
   };
   return all;
 }
@@ -163,6 +168,7 @@ Status check_kind(std::string_view kind, const std::filesystem::path& file) {
   if (kind == "demand") return load_demand(file).status();
   if (kind == "cluster") return load_cluster(file).status();
   if (kind == "workload") return check_workload(file);
+  if (kind == "control") return load_control(file).status();
   if (kind == "models") return check_models(file);
   if (kind == "frontend") return check_frontend(file);
   return check_backend(file);

@@ -59,6 +59,18 @@ std::vector<std::uint32_t> read_cores(const JsonCursor& cursor, const DeviceConf
   return cores;
 }
 
+double read_core_count(const JsonCursor& cursor, const DeviceConfig& device) {
+  if (device.partitioning != "simulated") {
+    cursor.fail("core_count belongs to simulated devices; this one says " + device.partitioning,
+                device.partitioning == "cpu_quota" ? "write its cores, for example \"cores\":[0,1]"
+                                                   : "take the core_count out");
+  } else if (device.geometry) {
+    cursor.fail("a device that MIG divides has no CPU cores",
+                "take the core_count or the geometry out");
+  }
+  return cursor.number({.least = 0, .most = kHighestCore + 1, .above_least = true});
+}
+
 bool names_gpu(const std::string& text) {
   constexpr std::string_view kUuidStart = "GPU-";
   const bool digits =
@@ -129,7 +141,8 @@ DeviceConfig read_device(const JsonCursor& cursor) {
   static const std::vector<std::string_view> partitionings = {"mps", "mig", "green", "cpu_quota",
                                                               "simulated"};
   cursor.allow_keys({"type", "count", "partitioning", "sizes", "max_partitions", "memory_mb",
-                     "cores", "gpu", "geometry", "allow_3g_beside_4g", "processes_per_instance"});
+                     "cores", "core_count", "gpu", "geometry", "allow_3g_beside_4g",
+                     "processes_per_instance"});
   DeviceConfig device;
   device.type = cursor.required("type").name();
   device.partitioning = partitionings[cursor.required("partitioning").choice(partitionings)];
@@ -143,6 +156,8 @@ DeviceConfig read_device(const JsonCursor& cursor) {
     device.max_partitions = most->count(1, kMostPartitions);
   if (const auto memory = cursor.find("memory_mb")) device.memory_mb = memory->number(at_least(0));
   if (const auto cores = cursor.find("cores")) device.cores = read_cores(*cores, device);
+  if (const auto cores = cursor.find("core_count"))
+    device.core_count = read_core_count(*cores, device);
   if (const auto gpu = cursor.find("gpu")) device.gpu = read_gpu(*gpu, device);
   return device;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <optional>
 
+#include "config/control_reading.h"
 #include "config/devices.h"
 #include "config/loading.h"
 #include "config/security_reading.h"
@@ -115,7 +116,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
                    "margin",        "interference",    "headroom",
                    "period_s",      "drain_timeout_s", "idle_after_s",
                    "wake_within_s", "trace_every",     "tls",
-                   "backend_tls",   "tokens",          "limits"});
+                   "backend_tls",   "tokens",          "control",
+                   "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -146,6 +148,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto idle = root.find("idle_after_s"))
     config.idle_after = from_seconds(idle->number(between(0, kLongestSeconds)));
   if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
+  if (const auto control = root.find("control")) config.control = read_control(*control);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);
   check_endpoints(root, config);
   return config;

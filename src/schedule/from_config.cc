@@ -4,6 +4,16 @@
 
 namespace gpulet::schedule {
 
+namespace {
+
+// Of each of the devices described.
+double cores_of(const config::DeviceConfig& described) {
+  if (described.core_count > 0) return described.core_count;
+  return static_cast<double>(described.cores.size()) / described.count;
+}
+
+}  // namespace
+
 std::vector<Device> devices_from(const config::NodeConfig& node) {
   std::vector<Device> devices;
   std::uint32_t number = 0;
@@ -18,6 +28,7 @@ std::vector<Device> devices_from(const config::NodeConfig& node) {
       device.memory_mb = described.memory_mb;
       device.mig = described.geometry;
       device.processes_per_instance = described.processes_per_instance;
+      device.cores = cores_of(described);
     }
   }
   return devices;

@@ -34,10 +34,10 @@ int check(const CheckOptions& options) {
 void add_config_command(CLI::App& app, Run& chosen) {
   CLI::App* const config = app.add_subcommand("config", "configuration files");
   config->require_subcommand(1);
-  CLI::App* const command =
-      config->add_subcommand("check",
-                             "load a models, cluster, demand, workload, frontend or backend file "
-                             "and what it names; tell what is wrong");
+  CLI::App* const command = config->add_subcommand(
+      "check",
+      "load a models, cluster, demand, workload, frontend, backend or control file "
+      "and what it names; tell what is wrong");
   const auto options = std::make_shared<CheckOptions>();
   command->add_option("file", options->file, "the file")->required();
   command->add_flag("--json", options->json, "print one JSON document");

@@ -51,6 +51,7 @@ TEST_F(CheckFile, RecognisesEveryKind) {
   EXPECT_EQ(kind_of(R"({"nodes":[{"name":"n","devices":[{"type":"t","partitioning":"mps"}]}]})"),
             "cluster");
   EXPECT_EQ(kind_of(R"({"models":"m.json","profiles":"profiles"})"), "frontend");
+  EXPECT_EQ(kind_of(R"({"cores":"steps","set_point":0.7})"), "control");
   EXPECT_EQ(
       kind_of(R"({"node":"n","model_store":"s","devices":[{"type":"t","partitioning":"mps"}]})"),
       "backend");
@@ -66,7 +67,7 @@ TEST_F(CheckFile, ASlipInOneKeyIsReportedForTheKindThatWasMeant) {
 
 TEST_F(CheckFile, AStrangeFileIsToldTheKinds) {
   EXPECT_THAT(kind_of(R"({"colour":"red"})"),
-              HasSubstr("demand, workload, models, cluster, frontend, backend"));
+              HasSubstr("demand, workload, models, cluster, frontend, backend, control"));
   EXPECT_THAT(kind_of("[]"), HasSubstr("(top level)"));
 }
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "gpulet/config/control_config.h"
 #include "tests/config/error_case.h"
 
 namespace gpulet::config {
@@ -139,6 +140,51 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
            "of all; raise max_buffered_mb, or lower max_payload_bytes"},
       },
       parse_frontend);
+}
+
+TEST(ControlConfig, ReadsEveryMember) {
+  const auto read = parse_control(
+      R"({"gpu":"round-robin","cores":"steps","set_point":0.7,"queued_weight":0.25,"surplus":1,
+          "gpu_cores":1.5,"least_cores":0.2,"pole":0.9,"period_s":0.5,"steps_period_s":10,
+          "percentile":0.95,"patience_s":5,"seed":9,"spill":true})",
+      "f.json");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  const control::Options expected{.gpu = control::GpuRule::round_robin,
+                                  .cores = control::CoreRule::steps,
+                                  .set_point = 0.7,
+                                  .queued_weight = 0.25,
+                                  .surplus = 1,
+                                  .gpu_cores = 1.5,
+                                  .least_cores = 0.2,
+                                  .pole = 0.9,
+                                  .period = std::chrono::milliseconds(500),
+                                  .steps_period = std::chrono::seconds(10),
+                                  .percentile = 0.95,
+                                  .patience = std::chrono::seconds(5),
+                                  .seed = 9,
+                                  .spill = true};
+  EXPECT_EQ(read.value(), expected);
+  EXPECT_EQ(parse_control("{}", "f.json").value(), control::Options{});
+  const auto frontends = parse_frontend(frontend(R"(,"control":{"cores":"all"})"), "f.json");
+  ASSERT_TRUE(frontends.ok()) << frontends.status().to_string();
+  EXPECT_EQ(frontends.value().control, control::Options{.cores = control::CoreRule::all});
+}
+
+TEST(ControlConfig, ErrorsNamePlaceValueAndMend) {
+  expect_errors(
+      {
+          {R"({"gpu":"needs"})",
+           R"(/gpu: "needs" is not known here; write "need" (known here: need, round-robin))"},
+          {R"({"set_point":0})",
+           "/set_point: 0 is not allowed here; write a number above 0 and up to 1"},
+          {R"({"pole":1})", "/pole: 1 is not allowed here; write a number from 0 to 0.999"},
+          {R"({"least_cores":0})",
+           "/least_cores: 0 is not allowed here; write a number above 0 and up to 4096"},
+      },
+      parse_control);
+  expect_errors({{frontend(R"(,"control":{"surplus":2})"),
+                  "/control/surplus: 2 is not allowed here; write a number from 0 to 1"}},
+                parse_frontend);
 }
 
 TEST(BackendConfig, ReadsEveryMember) {

@@ -44,6 +44,27 @@ TEST(ClusterConfig, FillsInTheDefaults) {
   EXPECT_EQ(read.memory_mb, 0);
 }
 
+TEST(ClusterConfig, ASimulatedDeviceWithCoresIsACpu) {
+  const auto nodes =
+      parse_cluster(device(R"("partitioning":"simulated","core_count":6)"), "f.json");
+  ASSERT_TRUE(nodes.ok()) << nodes.status().to_string();
+  EXPECT_EQ(nodes.value()[0].devices[0].core_count, 6);
+  const std::string at = "/nodes/0/devices/0/core_count: ";
+  expect_errors(
+      {
+          {device(R"("partitioning":"simulated","core_count":0)"),
+           at + "0 is not allowed here; write a number above 0 and up to 4096"},
+          {device(R"("partitioning":"cpu_quota","core_count":2)"),
+           at +
+               "core_count belongs to simulated devices; this one says cpu_quota; write its cores, "
+               "for example \"cores\":[0,1]"},
+          {device(R"("partitioning":"simulated","geometry":"a30","core_count":2)"),
+           at + "a device that MIG divides has no CPU cores; take the core_count or the geometry "
+                "out"},
+      },
+      parse_cluster);
+}
+
 TEST(ClusterConfig, AGpuIsNamedByNumberOrUuid) {
   const auto gpu_of = [](const std::string& members) {
     const auto nodes = parse_cluster(device(members), "f.json");

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "gpulet/config/cluster_config.h"
+#include "gpulet/config/control_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/config/workload_config.h"
@@ -25,6 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   expect_reason(gpulet::config::parse_cluster(text, "fuzz.json"));
   expect_reason(gpulet::config::parse_demand(text, "fuzz.json"));
   expect_reason(gpulet::config::parse_scenarios(text, "fuzz.json"));
+  expect_reason(gpulet::config::parse_control(text, "fuzz.json"));
   expect_reason(gpulet::config::parse_frontend(text, "fuzz.json"));
   expect_reason(gpulet::config::parse_backend(text, "fuzz.json"));
   expect_reason(gpulet::config::parse_workload(text, "fuzz.json"));

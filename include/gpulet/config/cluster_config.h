@@ -3,7 +3,8 @@
 //
 // cluster: {"nodes":[{"name":"n0","devices":[{"type":"v100","count":4,"partitioning":"mps",
 //            "sizes":[20,40,50,60,80,100],"max_partitions":2,"memory_mb":16384},
-//           {"type":"a100-80","count":8,"partitioning":"mig","processes_per_instance":2}]}]}
+//           {"type":"a100-80","count":8,"partitioning":"mig","processes_per_instance":2},
+//           {"type":"cpu","partitioning":"simulated","core_count":6}]}]}
 // demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]}
 // scenarios: a CSV whose header is model names and whose rows are rates.
 //
@@ -36,6 +37,9 @@ struct DeviceConfig {
   double memory_mb = 0;  // 0: not limited
   std::vector<std::uint32_t>
       cores;  // cpu_quota only: the cores of each device; `count` devices take them in equal runs
+  // simulated only: it is a CPU with so many cores, which executables whose cores are controlled
+  // share (docs/control.md). 0: it is none.
+  double core_count = 0;
   // mps, green and mig only: which GPU of its machine the one device is, by number or by UUID or
   // the start of one ("0", "GPU-5c3d"). Empty: `count` devices take the machine's GPUs in order.
   std::string gpu{};

@@ -5,7 +5,7 @@
 //            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
 //            "idle_after_s":300,"wake_within_s":10,"shared_memory":"off",
-//            "trace_every":0,
+//            "trace_every":0,"control":{ as in control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
 //            "tokens":{"admin":"admin.tokens","inference":"inference.tokens"},
@@ -25,7 +25,8 @@
 // are relative to the JSON file. `http`, `grpc` (the Open Inference Protocol) and `metrics` may be
 // "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
 // is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";
-// without it, learned where the profiles hold a fit. `headroom` is "poisson" (room for what chance
+// without it, learned where the profiles hold a fit. `control` says how executables are controlled
+// where GPUs and CPU cores serve together. `headroom` is "poisson" (room for what chance
 // adds to the mean rates) or "none". `tls` secures whatever clients speak to; `backend_tls` and a
 // backend's `tls` belong together. docs/security.md tells of these and of `tokens`. Errors as in
 // model_config.h. Plain values; blocking file I/O.
@@ -40,6 +41,7 @@
 
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/security_config.h"
+#include "gpulet/control/options.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 
@@ -80,9 +82,10 @@ struct FrontendConfig {
   // A model without a request for so long gives up its gpulet; 0: never.
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
-  std::uint32_t max_queue = 4096;                   // requests waiting per model
-  std::uint32_t max_requests = 65536;               // under way at once, over all clients
-  std::uint32_t max_buffered_mb = 2048;             // of requests, being received or under way
+  control::Options control;
+  std::uint32_t max_queue = 4096;        // requests waiting per model
+  std::uint32_t max_requests = 65536;    // under way at once, over all clients
+  std::uint32_t max_buffered_mb = 2048;  // of requests, being received or under way
   std::uint32_t max_connections = 4096;
   std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
 };
@@ -113,11 +116,11 @@ struct BackendConfig {
 [[nodiscard]] Result<BackendConfig> parse_backend(std::string_view text,
                                                   const std::filesystem::path& file);
 
-// What `gpulet config check F` calls: finds out from its keys which of the six kinds of file F is
-// (models, cluster, demand, frontend, backend, workload), loads it and, for a daemon's file, the
-// files that it names, and looks whether the other files and folders that they name are there.
-// Returns the kind. A file whose models have only names, rates and SLOs is a demand, though a
-// workload may look the same.
+// What `gpulet config check F` calls: finds out from its keys which of the seven kinds of file F is
+// (models, cluster, demand, frontend, backend, workload, control), loads it and, for a daemon's
+// file, the files that it names, and looks whether the other files and folders that they name are
+// there. Returns the kind. A file whose models have only names, rates and SLOs is a demand, though
+// a workload may look the same.
 [[nodiscard]] Result<std::string> check_file(const std::filesystem::path& file);
 
 }  // namespace gpulet::config

@@ -8,7 +8,8 @@
 
 namespace gpulet::schedule {
 
-// The devices of one node, numbered from 0 in the order of its list, each `count` in a row.
+// The devices of one node, numbered from 0 in the order of its list, each `count` in a row. One of
+// cpu_quota that names no cores has 0 of them: only its backend knows how many there are.
 [[nodiscard]] std::vector<Device> devices_from(const config::NodeConfig& node);
 
 // All nodes' devices, sorted by key.
