@@ -1,10 +1,13 @@
 #include "tools/plan_json.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gpulet/config/json.h"
 
@@ -33,6 +36,8 @@ Json gpulet_json(const schedule::PlannedGpulet& gpulet) {
     json["profile"] = partition::mig_profile_name(gpulet.instance->slices);
     json["start"] = gpulet.instance->start;
   }
+  if (gpulet.service != schedule::Service::rounds)
+    json["service"] = schedule::to_string(gpulet.service);
   json["duty_cycle_ms"] = gpulet.duty_cycle_ms;
   json["assignments"] = std::move(assignments);
   return json;
@@ -62,12 +67,23 @@ std::optional<partition::MigInstance> read_instance(const JsonCursor& cursor) {
   return partition::MigInstance{*slices, cursor.required("start").count(0, kMost)};
 }
 
+schedule::Service read_service(const JsonCursor& cursor) {
+  constexpr std::array kServices = {schedule::Service::rounds, schedule::Service::by_need,
+                                    schedule::Service::controlled};
+  const auto service = cursor.find("service");
+  if (!service) return schedule::Service::rounds;
+  std::vector<std::string_view> names;
+  for (const schedule::Service one : kServices) names.push_back(to_string(one));
+  return kServices.at(service->choice(names));
+}
+
 schedule::PlannedGpulet read_gpulet(const JsonCursor& cursor) {
   schedule::PlannedGpulet gpulet;
   gpulet.device = {cursor.required("node").text("a node's name"),
                    cursor.required("device").count(0, kMost)};
   gpulet.size = Share{static_cast<int>(cursor.required("size").count(1, 100))};
   gpulet.instance = read_instance(cursor);
+  gpulet.service = read_service(cursor);
   gpulet.duty_cycle_ms = read_amount(cursor.required("duty_cycle_ms"));
   for (const JsonCursor& one : cursor.required("assignments").elements("a list of assignments"))
     gpulet.assignments.push_back(read_assignment(one));

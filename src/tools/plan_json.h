@@ -10,7 +10,8 @@
 
 namespace gpulet::tools {
 
-// `plan_time_us`: how long it took to make. A gpulet in a MIG instance has "profile" and "start".
+// `plan_time_us`: how long it took to make. A gpulet in a MIG instance has "profile" and "start",
+// an executable "service" (schedule::Service).
 [[nodiscard]] nlohmann::ordered_json to_json(const schedule::Plan& plan, double plan_time_us);
 
 // Such a document from a file. What a plan does not need (times, the schedulable flag) is not

@@ -23,10 +23,38 @@ void print_unserved(const schedule::Plan& plan, std::ostream& out) {
   }
 }
 
+std::string device_of(const schedule::PlannedGpulet& gpulet) {
+  return gpulet.device.node + "/" + std::to_string(gpulet.device.device);
+}
+
 // "40", or "42 3g@4" for a MIG instance.
 std::string size_of(const schedule::PlannedGpulet& gpulet) {
   const std::string percent = std::to_string(gpulet.size.percent);
   return gpulet.instance ? percent + " " + to_string(*gpulet.instance) : percent;
+}
+
+// "a+b" of models that take turns.
+std::string models_of(const schedule::PlannedGpulet& gpulet) {
+  if (gpulet.service == schedule::Service::by_need && gpulet.assignments.size() > 1)
+    return std::to_string(gpulet.assignments.size()) + " models, whoever needs it most";
+  std::string models;
+  for (const schedule::Assignment& one : gpulet.assignments)
+    models += (models.empty() ? "" : "+") + one.model;
+  return models;
+}
+
+// An executable promises nothing, so it has one row, without rates and times.
+std::vector<std::string> executable_row(const schedule::PlannedGpulet& gpulet) {
+  const bool controlled = gpulet.service == schedule::Service::controlled;
+  const bool of_one = gpulet.assignments.size() == 1;
+  return {device_of(gpulet),
+          controlled ? "controlled" : size_of(gpulet),
+          "-",
+          models_of(gpulet),
+          "-",
+          of_one ? std::to_string(gpulet.assignments.front().batch) : "-",
+          "-",
+          of_one ? shortest(gpulet.assignments.front().slo_ms, 2) : "-"};
 }
 
 void print_gpulets(const schedule::Plan& plan) {
@@ -40,12 +68,15 @@ void print_gpulets(const schedule::Plan& plan) {
                {"LATENCY ms"},
                {"SLO ms"}});
   for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+    if (gpulet.service != schedule::Service::rounds) {
+      table.add_row(executable_row(gpulet));
+      continue;
+    }
     bool first = true;
     for (const schedule::Assignment& one : gpulet.assignments) {
-      table.add_row({first ? gpulet.device.node + "/" + std::to_string(gpulet.device.device) : "",
-                     first ? size_of(gpulet) : "", first ? fixed(gpulet.duty_cycle_ms, 2) : "",
-                     one.model, shortest(one.rate, 2), std::to_string(one.batch),
-                     fixed(one.latency_ms, 2), shortest(one.slo_ms, 2)});
+      table.add_row({first ? device_of(gpulet) : "", first ? size_of(gpulet) : "",
+                     first ? fixed(gpulet.duty_cycle_ms, 2) : "", one.model, shortest(one.rate, 2),
+                     std::to_string(one.batch), fixed(one.latency_ms, 2), shortest(one.slo_ms, 2)});
       first = false;
     }
   }
@@ -57,14 +88,13 @@ std::string filling_of(const std::vector<const schedule::PlannedGpulet*>& gpulet
   std::map<partition::MigInstance, std::string> instances;
   std::vector<std::pair<int, std::string>> parts;
   for (const schedule::PlannedGpulet* gpulet : gpulets) {
-    std::string models;
-    for (const schedule::Assignment& one : gpulet->assignments)
-      models += (models.empty() ? "" : "+") + one.model;
+    const std::string models = models_of(*gpulet);
     std::string size = std::to_string(gpulet->size.percent) + " %";
     if (gpulet->instance) {
       if (!instances.emplace(*gpulet->instance, models).second) continue;
       size = partition::mig_profile_name(gpulet->instance->slices);
     }
+    if (gpulet->service == schedule::Service::controlled) size = "controlled";
     parts.emplace_back(-gpulet->size.percent, size + " " + models);
   }
   std::sort(parts.begin(), parts.end());

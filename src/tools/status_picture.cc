@@ -57,7 +57,23 @@ std::string frontend_line(const json& frontend) {
   return line + "\n\n";
 }
 
-DeviceShare share_of(const json& gpulet) {
+// An empty object where there is none.
+const json& object(const json& parent, const char* key) {
+  static const json none = json::object();
+  const auto found = parent.find(key);
+  return found != parent.end() && found->is_object() ? *found : none;
+}
+
+// Of an executable whose cores are controlled: what it is given now, in place of its nominal size.
+void show_cores(const json& gpulet, double node_cores, DeviceShare& share) {
+  const double given = number(object(gpulet, "cores"), "given");
+  if (!std::isfinite(given)) return;
+  if (node_cores > 0)
+    share.percent = static_cast<int>(std::lround(std::clamp(given / node_cores, 0.0, 1.0) * 100));
+  for (DeviceShare::Model& model : share.models) model.details = fixed(given, 2) + " cores";
+}
+
+DeviceShare share_of(const json& gpulet, double node_cores) {
   DeviceShare share;
   const double size = number(gpulet, "size");
   share.percent = std::isfinite(size) ? static_cast<int>(std::clamp(size, 0.0, 100.0)) : 0;
@@ -72,10 +88,16 @@ DeviceShare share_of(const json& gpulet) {
     }
     share.models.push_back(std::move(shown));
   }
+  const std::string service = text(gpulet, "service");
+  if (service == "controlled") show_cores(gpulet, node_cores, share);
+  if (service == "by_need" && share.models.size() > 1) {
+    share.models = {{std::to_string(share.models.size()) + " models, whoever needs it most", {}}};
+  }
   return share;
 }
 
-std::string device_text(const json& node, const json& device, const PictureStyle& style) {
+std::string device_text(const json& node, const json& device, double node_cores,
+                        const PictureStyle& style) {
   std::string title = text(node, "name") + '/' + whole(device, "device") + ' ' +
                       text(device, "type") + ' ' + text(device, "mechanism");
   if (number(device, "memory_mb") > 0) title += ", " + whole(device, "memory_mb") + " MB";
@@ -84,7 +106,7 @@ std::string device_text(const json& node, const json& device, const PictureStyle
     title += ", steps of " + shortest(number(*traits, "step_percent"), 1) + " %";
   if (const std::string fault = text(device, "fault"); !fault.empty()) title += ", LOST: " + fault;
   std::vector<DeviceShare> shares;
-  for (const json& gpulet : list(device, "gpulets")) shares.push_back(share_of(gpulet));
+  for (const json& gpulet : list(device, "gpulets")) shares.push_back(share_of(gpulet, node_cores));
   return title + '\n' + draw_device(shares, style);
 }
 
@@ -114,6 +136,54 @@ std::string models_table(const json& models) {
                    fixed(100 * violations / number(model, "offered"), 2)});
   }
   return table.to_string();
+}
+
+// Models whose executables are controlled, of the last control period; empty where none is.
+std::string control_table(const json& models) {
+  Table table({{"controlled", Table::Align::left},
+               {"set point ms"},
+               {"response ms"},
+               {"cores given"},
+               {"asked"},
+               {"on GPU %"},
+               {"violated periods"},
+               {"core-seconds"}});
+  bool any = false;
+  for (const json& model : models) {
+    const json& control = object(model, "control");
+    if (control.empty()) continue;
+    any = true;
+    const bool answered = number(control, "response_ms") > 0;
+    table.add_row({text(model, "name"), fixed(number(control, "set_point_ms"), 1),
+                   answered ? fixed(number(control, "response_ms"), 1) : "-",
+                   fixed(number(control, "cores_given"), 2),
+                   fixed(number(control, "cores_asked"), 2),
+                   answered ? fixed(100 * number(control, "gpu_part"), 1) : "-",
+                   whole(control, "violated_periods") + " of " + whole(control, "periods"),
+                   fixed(number(control, "core_seconds"), 1)});
+  }
+  return any ? table.to_string() : std::string();
+}
+
+std::string controlled_node_lines(const json& nodes) {
+  std::string lines;
+  for (const json& node : nodes) {
+    const double contention = number(node, "contention");
+    lines += text(node, "node") + ": " + fixed(number(node, "given"), 2) + " of " +
+             shortest(number(node, "cores"), 2) + " cores given, " +
+             fixed(number(node, "asked"), 2) + " asked for";
+    if (contention > 0) lines += ", contention " + fixed(contention, 2);
+    if (contention > 0 && contention < 1) lines += ": too few";
+    lines += '\n';
+  }
+  return lines;
+}
+
+double cores_of(const json& document, const std::string& node_name) {
+  for (const json& node : list(document, "controlled_nodes")) {
+    if (text(node, "node") == node_name) return number(node, "cores");
+  }
+  return 0;
 }
 
 std::string unserved_lines(const json& models) {
@@ -150,11 +220,15 @@ std::string event_lines(const json& events) {
 std::string render(const json& document, const PictureStyle& style) {
   std::string picture = frontend_line(document.at("frontend"));
   for (const json& node : list(document, "nodes")) {
-    for (const json& device : list(node, "devices")) picture += device_text(node, device, style);
+    const double node_cores = cores_of(document, text(node, "name"));
+    for (const json& device : list(node, "devices"))
+      picture += device_text(node, device, node_cores, style);
   }
   if (list(document, "nodes").empty()) picture += "no backend is connected\n";
   const json& models = list(document, "models");
   picture += '\n' + models_table(models);
+  if (const std::string table = control_table(models); !table.empty())
+    picture += '\n' + table + controlled_node_lines(list(document, "controlled_nodes"));
   if (const std::string lines = unserved_lines(models); !lines.empty()) picture += '\n' + lines;
   if (const std::string lines = event_lines(list(document, "events")); !lines.empty())
     picture += "\nevents\n" + lines;

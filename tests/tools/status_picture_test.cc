@@ -100,6 +100,41 @@ TEST(DeviceBar, KeepsItsWidthWhateverTheShares) {
   }
 }
 
+TEST(StatusPicture, ShowsWhatIsControlled) {
+  const Result<std::string> picture = render_status(R"json(
+{"frontend":{"state":"serving","uptime_s":9,"policy":"roma","epoch":1,"clients":1,"schedulable":true},
+ "nodes":[{"name":"n0","devices":[
+   {"device":0,"type":"card","mechanism":"simulated","gpulets":[
+     {"size":100,"state":"ready","service":"by_need","models":[{"name":"lenet","rate":0,"batch":1},{"name":"bert","rate":0,"batch":1}]}]},
+   {"device":1,"type":"cpu-core","mechanism":"cgroup v2","gpulets":[
+     {"size":1,"state":"ready","service":"controlled","cores":{"asked":5,"given":4},"models":[{"name":"lenet","rate":0,"batch":1}]},
+     {"size":1,"state":"ready","service":"controlled","cores":{"asked":2.5,"given":2},"models":[{"name":"bert","rate":0,"batch":1}]}]}]}],
+ "models":[
+   {"name":"lenet","offered":9,"served":9,"control":{"set_point_ms":40,"response_ms":41.25,"gpu_part":0.625,"cores_asked":5,
+    "cores_given":4,"periods":60,"violated_periods":3,"on_gpu":700,"on_cpu":200,"core_seconds":95.2}},
+   {"name":"bert","control":{"set_point_ms":160,"response_ms":0,"gpu_part":0,"cores_asked":2.5,"cores_given":2,
+    "periods":0,"violated_periods":0,"on_gpu":0,"on_cpu":0,"core_seconds":18}},
+   {"name":"other"}],
+ "controlled_nodes":[{"node":"n0","cores":8,"asked":7.5,"given":6,"contention":0.8},
+                     {"node":"n1","cores":8,"asked":0,"given":0,"contention":0}]})json",
+                                                    {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(), HasSubstr(" 100% 2 models, whoever needs it most "));
+  EXPECT_THAT(picture.value(), HasSubstr(R"(
+  [####### 50% lenet 4.00 cores #######|### 25% bert ####|... 25% free ....]
+    25% bert 2.00 cores
+)"));
+  EXPECT_THAT(picture.value(), HasSubstr(
+                                   R"(
+controlled  set point ms  response ms  cores given  asked  on GPU %  violated periods  core-seconds
+----------  ------------  -----------  -----------  -----  --------  ----------------  ------------
+lenet               40.0         41.2         4.00   5.00      62.5           3 of 60          95.2
+bert               160.0            -         2.00   2.50         -            0 of 0          18.0
+n0: 6.00 of 8 cores given, 7.50 asked for, contention 0.80: too few
+n1: 0.00 of 8 cores given, 0.00 asked for
+)"));
+}
+
 TEST(StatusPicture, NamesTheModelsOfAGpuletWithoutAPartOfThePlan) {
   const Result<std::string> picture = render_status(
       R"({"frontend":{},"nodes":[{"name":"n0","devices":[{"device":0,"gpulets":[{"id":1,"size":60,"state":"preparing",
