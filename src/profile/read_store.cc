@@ -28,6 +28,22 @@ std::optional<double> positive(const JsonCursor& parent, const char* key) {
   return number->number(config::above(0));
 }
 
+std::optional<control::Plant> read_controller(const JsonCursor& model) {
+  const auto cursor = model.find("controller");
+  if (!cursor) return std::nullopt;
+  cursor->allow_keys({"gain_s_per_core", "zero", "at_cores"});
+  control::Plant plant;
+  plant.gain_s_per_core = cursor->required("gain_s_per_core").number(config::above(0));
+  const JsonCursor zero = cursor->required("zero");
+  plant.zero = zero.number({});
+  if (plant.zero >= 1) {
+    zero.fail(config::to_text(plant.zero) + " is not below 1",
+              "identify it again with `gpulet profile run --controller`");
+  }
+  if (const auto cores = cursor->find("at_cores")) plant.at_cores = cores->number(config::above(0));
+  return plant;
+}
+
 // Fills in what profile.json says about the profile whose tables were read.
 void read_metadata(const JsonCursor& root, const std::string& directory_name, Profile& profile) {
   root.allow_keys({"format", "name", "provenance", "pcie_gbps", "models"});
@@ -53,7 +69,7 @@ void read_metadata(const JsonCursor& root, const std::string& directory_name, Pr
   const auto models = root.find("models");
   if (!models) return;
   for (const auto& [model, cursor] : models->members()) {
-    cursor.allow_keys({"memory_mb", "kernels", "input_bytes", "output_bytes"});
+    cursor.allow_keys({"memory_mb", "kernels", "input_bytes", "output_bytes", "controller"});
     const auto found = profile.models.find(model);
     if (found == profile.models.end()) {
       cursor.fail("the model has no row in latency.csv", "measure it, or take it out here");
@@ -63,6 +79,7 @@ void read_metadata(const JsonCursor& root, const std::string& directory_name, Pr
     found->second.kernels = positive(cursor, "kernels");
     found->second.input_bytes = positive(cursor, "input_bytes");
     found->second.output_bytes = positive(cursor, "output_bytes");
+    found->second.controller = read_controller(cursor);
   }
 }
 

@@ -73,6 +73,11 @@ std::string metadata_text(const Profile& profile) {
     if (model.kernels) entry["kernels"] = *model.kernels;
     if (model.input_bytes) entry["input_bytes"] = *model.input_bytes;
     if (model.output_bytes) entry["output_bytes"] = *model.output_bytes;
+    if (const auto& plant = model.controller) {
+      entry["controller"]["gain_s_per_core"] = plant->gain_s_per_core;
+      entry["controller"]["zero"] = plant->zero;
+      if (plant->at_cores > 0) entry["controller"]["at_cores"] = plant->at_cores;
+    }
   }
   constexpr int kIndent = 2;
   // Provenance is free text: bytes that are not UTF-8 must not make a profile unwritable.

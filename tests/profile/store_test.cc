@@ -34,7 +34,8 @@ bool same(const Profile& a, const Profile& b) {
            x.second.utilization == y.second.utilization &&
            x.second.memory_mb == y.second.memory_mb && x.second.kernels == y.second.kernels &&
            x.second.input_bytes == y.second.input_bytes &&
-           x.second.output_bytes == y.second.output_bytes;
+           x.second.output_bytes == y.second.output_bytes &&
+           x.second.controller == y.second.controller;
   };
   return a.name == b.name && a.provenance == b.provenance && a.pairs == b.pairs &&
          a.pcie_gbps == b.pcie_gbps &&
@@ -82,6 +83,9 @@ Profile any_profile() {
     ModelProfile model{LatencyTable::create(samples).value(), utilization, std::nullopt};
     if (*rc::gen::arbitrary<bool>()) model.memory_mb = *any_positive();
     if (*rc::gen::arbitrary<bool>()) model.kernels = *any_positive();
+    if (*rc::gen::arbitrary<bool>()) {
+      model.controller = control::Plant{*any_positive(), -*any_positive(), *any_positive()};
+    }
     if (*rc::gen::arbitrary<bool>()) model.input_bytes = *any_positive();
     if (*rc::gen::arbitrary<bool>()) model.output_bytes = *any_positive();
     profile.models.emplace(name, model);
@@ -170,6 +174,9 @@ TEST(ProfileStore, MetadataErrorsNamePlaceAndMend) {
               HasSubstr("/models/vgg: the model has no row in latency.csv"));
   EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"lenet":{"memory_mb":0}}})"),
               HasSubstr("/models/lenet/memory_mb: 0 is not allowed here; write a number above 0"));
+  EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"lenet":
+                         {"controller":{"gain_s_per_core":1,"zero":1}}}})"),
+              HasSubstr("/models/lenet/controller/zero: 1 is not below 1; identify it again"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpulet/control/pole_placement.h"
 #include "gpulet/profile/interference_fit.h"
 #include "gpulet/profile/latency_table.h"
 
@@ -45,6 +46,8 @@ struct ModelProfile {
   std::optional<double> kernels{};       // of a batch
   std::optional<double> input_bytes{};   // of one request
   std::optional<double> output_bytes{};  // of one request
+  // How its response time follows the cores that it has (gpulet profile run --controller).
+  std::optional<control::Plant> controller{};
 };
 
 // Where and how it was measured: free text by key ("machine", "date", "libtorch", "partitioning",
