@@ -30,6 +30,19 @@ std::size_t RequestQueue::count_due_from(Time time) const {
 
 Time RequestQueue::first_deadline_from(Time time) const { return due_from(time)->deadline; }
 
+Duration RequestQueue::mean_waited(Time now) const {
+  const Time since = requests_.front().trace.arrived;
+  Duration later{};  // than that one, added up
+  for (const Request& request : requests_) later += request.trace.arrived - since;
+  return now - since - later / static_cast<std::int64_t>(requests_.size());
+}
+
+Request RequestQueue::take_last() {
+  Request last = std::move(requests_.back());
+  requests_.pop_back();
+  return last;
+}
+
 bool RequestQueue::remove(ClientId client, std::uint64_t tag) {
   const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const Request& request) {
     return request.client == client && request.tag == tag;

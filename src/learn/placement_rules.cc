@@ -131,15 +131,49 @@ PlacementRules::Room PlacementRules::room_after(std::span<const std::uint32_t> c
                                                   : std::numeric_limits<double>::infinity());
   }
   for (std::size_t model = 0; model < chosen.size(); ++model) {
-    if (chosen[model] == 0) continue;
-    const Place& place = places_[chosen[model] - 1];
-    const std::size_t at = place.device;
-    if (room.percent[at] == kWholeDevice.percent) ++room.devices;
-    room.percent[at] -= place.size.percent;
-    --room.partitions[at];
-    room.memory_mb[at] -= memory_mb_[at][model];
+    if (chosen[model] > 0) take(room, model, chosen[model] - 1);
   }
   return room;
+}
+
+void PlacementRules::take(Room& room, std::size_t model, std::size_t place) const {
+  const auto& [device, size] = places_[place];
+  if (room.percent[device] == kWholeDevice.percent) ++room.devices;
+  room.percent[device] -= size.percent;
+  --room.partitions[device];
+  room.memory_mb[device] -= memory_mb_[device][model];
+}
+
+bool PlacementRules::has_room(const Room& room, std::size_t model, std::size_t place) const {
+  const auto& [device, size] = places_[place];
+  const bool open = room.percent[device] < kWholeDevice.percent ||
+                    room.devices < input_.options.max_devices.value_or(
+                                       static_cast<std::uint32_t>(task_.devices.size()));
+  return open && capacity(model, place) > 0 && size.percent <= room.percent[device] &&
+         room.partitions[device] > 0 && memory_mb_[device][model] <= room.memory_mb[device];
+}
+
+// Each of them takes its smallest place where most is left.
+bool PlacementRules::leaves_room(Room room, std::span<const float> observation,
+                                 std::size_t head) const {
+  for (std::size_t model = head + 1; model < task_.models.size(); ++model) {
+    if (observation[task_.devices.size() + 2 * model] <= 0) continue;
+    std::optional<std::size_t> least;
+    const auto better = [&](std::size_t place) {
+      const auto& [device, size] = places_[place];
+      const auto& [known, smallest] = places_[*least];
+      return size < smallest || (size == smallest && room.percent[device] > room.percent[known]);
+    };
+    bool servable = false;
+    for (std::size_t place = 0; place < places_.size(); ++place) {
+      servable = servable || capacity(model, place) > 0;
+      if (has_room(room, model, place) && (!least || better(place))) least = place;
+    }
+    if (!servable) continue;  // nowhere, whatever is left
+    if (!least) return false;
+    take(room, model, *least);
+  }
+  return true;
 }
 
 void PlacementRules::allow(std::span<const float> observation, std::size_t head,
@@ -149,25 +183,24 @@ void PlacementRules::allow(std::span<const float> observation, std::size_t head,
   const double rate = observation[task_.devices.size() + 2 * head] *
                       task_.models[head].highest_rate * (1 - kRounding);
   const Room room = room_after(chosen_before);
-  const bool may_open = room.devices < input_.options.max_devices.value_or(
-                                           static_cast<std::uint32_t>(task_.devices.size()));
-  double most = 0;
-  for (std::size_t at = 0; at < places_.size() && rate > 0; ++at) {
-    const auto& [device, size] = places_[at];
-    const bool open = room.percent[device] < kWholeDevice.percent || may_open;
-    const bool free = open && capacity(head, at) > 0 && size.percent <= room.percent[device] &&
-                      room.partitions[device] > 0 &&
-                      memory_mb_[device][head] <= room.memory_mb[device];
-    if (!free) continue;
-    allowed[at + 1] = 1;
-    most = std::max(most, capacity(head, at));
+  std::vector<std::size_t> free;
+  std::vector<std::size_t> considerate;  // of them, those that leave room
+  for (std::size_t place = 0; place < places_.size() && rate > 0; ++place) {
+    if (!has_room(room, head, place)) continue;
+    free.push_back(place);
+    Room left = room;
+    take(left, head, place);
+    if (leaves_room(std::move(left), observation, head)) considerate.push_back(place);
   }
-  if (most == 0) {
+  if (free.empty()) {
     allowed[0] = 1;
     return;
   }
-  for (std::size_t at = 0; at < places_.size(); ++at) {
-    if (capacity(head, at) < std::min(rate, most)) allowed[at + 1] = 0;
+  const std::vector<std::size_t>& open = considerate.empty() ? free : considerate;
+  double most = 0;
+  for (const std::size_t place : open) most = std::max(most, capacity(head, place));
+  for (const std::size_t place : open) {
+    if (capacity(head, place) >= std::min(rate, most)) allowed[place + 1] = 1;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "schedule/check_executables.h"
 #include "schedule/check_mig.h"
 #include "schedule/late_by_chance.h"
 
@@ -55,9 +56,14 @@ class Checker {
     return found == devices_.end() ? nullptr : found->second;
   }
 
-  const profile::ModelProfile* profile_of(const Device& device, const std::string& model) const {
+  const profile::Profile* profile_of(const Device& device) const {
     const auto found = input_.profiles->find(device.type);
-    return found == input_.profiles->end() ? nullptr : found->second.find(model);
+    return found == input_.profiles->end() ? nullptr : &found->second;
+  }
+
+  const profile::ModelProfile* profile_of(const Device& device, const std::string& model) const {
+    const profile::Profile* const profile = profile_of(device);
+    return profile == nullptr ? nullptr : profile->find(model);
   }
 
   void check_gpulet(const PlannedGpulet& gpulet) {
@@ -67,21 +73,36 @@ class Checker {
       wrong("gpulet " + name + ": the cluster has no such device");
       return;
     }
-    if (std::find(device->sizes.begin(), device->sizes.end(), gpulet.size) == device->sizes.end()) {
-      wrong("gpulet " + name + ": the device does not list that size");
-    }
     if (gpulet.assignments.empty()) wrong("gpulet " + name + ": holds no model");
-    if (!(gpulet.duty_cycle_ms > 0) || !std::isfinite(gpulet.duty_cycle_ms)) {
-      wrong("gpulet " + name + ": a duty cycle of " + number(gpulet.duty_cycle_ms) + " ms is none");
+    if (gpulet.service == Service::rounds) {
+      check_rounds(gpulet, *device);
+    } else {
+      for (const std::string& what :
+           check_executable(*device, gpulet, profile_of(*device), input_.options.margin)) {
+        wrong("gpulet " + name + ": " + what);
+      }
     }
-    double busy_ms = 0;
     std::set<std::string> seen;
     for (const Assignment& assignment : gpulet.assignments) {
       if (!seen.insert(assignment.model).second) {
         wrong("gpulet " + name + ": holds '" + assignment.model + "' twice");
       }
       check_demanded(gpulet, assignment);
-      check_latency(gpulet, assignment, *device);
+    }
+  }
+
+  void check_rounds(const PlannedGpulet& gpulet, const Device& device) {
+    const std::string name = name_of(gpulet);
+    if (std::find(device.sizes.begin(), device.sizes.end(), gpulet.size) == device.sizes.end()) {
+      wrong("gpulet " + name + ": the device does not list that size");
+    }
+    if (!(gpulet.duty_cycle_ms > 0) || !std::isfinite(gpulet.duty_cycle_ms)) {
+      wrong("gpulet " + name + ": a duty cycle of " + number(gpulet.duty_cycle_ms) + " ms is none");
+    }
+    double busy_ms = 0;
+    for (const Assignment& assignment : gpulet.assignments) {
+      check_rate(gpulet, assignment);
+      check_latency(gpulet, assignment, device);
       check_round(gpulet, assignment);
       busy_ms += assignment.latency_ms;
     }
@@ -91,11 +112,14 @@ class Checker {
     }
   }
 
+  void check_rate(const PlannedGpulet& gpulet, const Assignment& assignment) {
+    if (assignment.rate > 0 && std::isfinite(assignment.rate)) return;
+    wrong("gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': a rate of " +
+          number(assignment.rate) + " requests/s is none");
+  }
+
   void check_demanded(const PlannedGpulet& gpulet, const Assignment& assignment) {
     const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
-    if (!(assignment.rate > 0) || !std::isfinite(assignment.rate)) {
-      wrong(where + "a rate of " + number(assignment.rate) + " requests/s is none");
-    }
     const auto demand = demands_.find(assignment.model);
     if (demand == demands_.end()) {
       wrong(where + "nobody demands it");
@@ -195,16 +219,19 @@ class Checker {
     if (percent > kWholeDevice.percent) {
       wrong(where + "its gpulets add up to " + std::to_string(percent) + " %, more than 100");
     }
-    if (gpulets.size() > device.max_partitions) {
+    const bool has_rounds = std::any_of(gpulets.begin(), gpulets.end(), [](const auto* gpulet) {
+      return gpulet->service == Service::rounds;
+    });
+    if (has_rounds && gpulets.size() > device.max_partitions) {
       wrong(where + "holds " + std::to_string(gpulets.size()) + " gpulets, at most " +
             std::to_string(device.max_partitions) + " are possible");
     }
-    const auto profile = input_.profiles->find(device.type);
-    for (const std::string& what : check_mig(
-             device, gpulets, profile == input_.profiles->end() ? nullptr : &profile->second)) {
+    for (const std::string& what : check_executables_together(gpulets)) wrong(where + what);
+    for (const std::string& what : check_mig(device, gpulets, profile_of(device)))
       wrong(where + what);
+    if (has_rounds) {
+      for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     }
-    for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb)) {
       wrong(where + "its models need " + number(memory_mb) + " MB, it has " +
             number(device.memory_mb) + " MB");
@@ -249,9 +276,12 @@ class Checker {
 
   void check_coverage() {
     std::map<std::string, double> accounted;
+    std::set<std::string> as_well_as_may_be;  // by executables
     for (const PlannedGpulet& gpulet : plan_.gpulets) {
-      for (const Assignment& assignment : gpulet.assignments)
+      for (const Assignment& assignment : gpulet.assignments) {
         accounted[assignment.model] += assignment.rate;
+        if (gpulet.service != Service::rounds) as_well_as_may_be.insert(assignment.model);
+      }
     }
     std::set<std::string> seen;
     for (const Unserved& unserved : plan_.unserved) {
@@ -268,6 +298,7 @@ class Checker {
     }
     for (const ModelDemand& demand : input_.demands) {
       const double rate = accounted[demand.name];
+      if (rate == 0 && as_well_as_may_be.contains(demand.name)) continue;
       if (!equal(rate, demand.rate)) {
         wrong("'" + demand.name + "': " + number(demand.rate) +
               " requests/s are demanded, the plan assigns or reports " + number(rate));

@@ -12,6 +12,7 @@
 #include "schedule/ideal.h"
 #include "schedule/igniter.h"
 #include "schedule/mig/mig_policy.h"
+#include "schedule/roma.h"
 #include "schedule/sbp.h"
 #include "schedule/sbp_split.h"
 
@@ -42,6 +43,7 @@ constexpr std::array kMakers{Maker{"cover", make<CoverPolicy>},
                              Maker{"mig-mix", make<MigMix>},
                              Maker{"mig-two-phase", make<MigTwoPhase>},
                              Maker{"mig-whole", make<MigWhole>},
+                             Maker{"roma", make<Roma>},
                              Maker{"sbp", make<SquishyBinPacking>},
                              Maker{"sbp-split", make<SplitSquishyBinPacking>}};
 

@@ -46,14 +46,15 @@ struct Pair {
 
 // Every pair that could be kept, nearest first; ties by the plan's order, then by id.
 std::vector<Pair> pairs_by_distance(const std::vector<RunningGpulet>& running, const Plan& plan) {
-  using Place = std::tuple<DeviceKey, Share, std::optional<partition::MigInstance>>;
+  using Place = std::tuple<DeviceKey, Share, std::optional<partition::MigInstance>, bool>;
   std::map<Place, std::vector<const RunningGpulet*>> by_place;
   for (const RunningGpulet& gpulet : running)
-    by_place[{gpulet.device, gpulet.size, gpulet.instance}].push_back(&gpulet);
+    by_place[{gpulet.device, gpulet.size, gpulet.instance, gpulet.controlled}].push_back(&gpulet);
   std::vector<Pair> pairs;
   for (std::size_t index = 0; index < plan.gpulets.size(); ++index) {
     const PlannedGpulet& planned = plan.gpulets[index];
-    const auto here = by_place.find({planned.device, planned.size, planned.instance});
+    const auto here = by_place.find(
+        {planned.device, planned.size, planned.instance, planned.service == Service::controlled});
     if (here == by_place.end()) continue;
     const std::vector<LoadedModel> wanted = models_of(planned);
     for (const RunningGpulet* candidate : here->second) {

@@ -8,12 +8,14 @@
 namespace gpulet::serve {
 
 Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
-                       BatchId first_batch)
+                       BatchId first_batch, const control::Options& control)
     : models_(std::move(models)),
       max_queue_(max_queue_per_model),
       queues_(models_.size()),
       scheduled_wake_(models_.size(), kNever),
-      next_batch_(first_batch) {
+      next_batch_(first_batch),
+      control_(control),
+      chance_(control.seed) {
   for (ModelIndex model = 0; model < models_.size(); ++model) queues_[model].counted_as = model;
 }
 
@@ -52,6 +54,7 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
   next.counters = std::exchange(old.counters, {});
   next.statistics = std::exchange(old.statistics, {});
   next.latency = std::exchange(old.latency, observe::RecentHistogram(kLatencyWindow));
+  next.responses = std::exchange(old.responses, std::nullopt);
   for (ModelIndex index = 0; index < queues_.size(); ++index) {
     ModelQueue& queue = queues_[index];
     if (queue.counted_as == model) queue.counted_as = heir;
@@ -105,6 +108,7 @@ void Dispatcher::forget(ModelIndex model) {
 // ---- gpulets
 
 void Dispatcher::touch(ModelIndex model) {
+  executables_due_ = true;
   if (queues_[model].touched) return;
   queues_[model].touched = true;
   touched_.push_back(model);
@@ -117,6 +121,7 @@ void Dispatcher::touch(const Gpulet& gpulet) {
 void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
   if (gpulet.ready == ready) return;
   gpulet.ready = ready;
+  if (gpulet.service != schedule::Service::rounds) return;
   for (const Lane& lane : gpulet.lanes) {
     std::size_t& room = queues_[lane.model].room;
     room = ready ? room + lane.execution.size() : room - lane.execution.size();
@@ -129,13 +134,21 @@ void Dispatcher::set_routes(const std::vector<Route>& routes, Time now) {
     state.places.clear();
     state.room = 0;
   }
+  by_need_.clear();
+  controlled_.clear();
   for (const Route& route : routes) {
     Gpulet& gpulet = gpulets_[route.gpulet];
     gpulet.backend = route.backend;
     gpulet.duty_cycle = route.duty_cycle;
+    gpulet.service = route.service;
+    if (route.service == schedule::Service::by_need) by_need_.push_back(route.gpulet);
+    if (route.service == schedule::Service::controlled) controlled_.push_back(route.gpulet);
     for (const LaneSpec& spec : route.lanes) {
       gpulet.lanes.push_back({spec.model, spec.execution, now});
-      if (gpulet.ready) queues_[spec.model].room += spec.execution.size();
+      if (gpulet.ready && route.service == schedule::Service::rounds)
+        queues_[spec.model].room += spec.execution.size();
+      if (route.service != schedule::Service::rounds && !queues_[spec.model].responses)
+        queues_[spec.model].responses.emplace(control_.period);
     }
     for (Lane& lane : gpulet.lanes) {
       queues_[lane.model].places.push_back({route.gpulet, &gpulet, &lane});
@@ -168,6 +181,8 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
     std::erase_if(queues_[lane.model].places, [id](const Place& place) { return place.id == id; });
   }
   gpulets_.erase(found);
+  std::erase(by_need_, id);
+  std::erase(controlled_, id);
   std::vector<BatchId> lost;
   for (const auto& [batch, held] : in_flight_) {
     if (held.gpulet == id) lost.push_back(batch);
@@ -249,6 +264,7 @@ void Dispatcher::answer(ModelIndex model, Request request, Status status,
                         std::vector<Bytes> outputs, Time now, DispatchOutput& out) {
   ModelQueue& state = queues_[queues_[model].counted_as];
   request.trace.answered = now;
+  record_response(queues_[model].counted_as, request, status, now);
   const Duration latency = now - request.trace.arrived;
   if (status.ok()) {
     ++state.counters.served;

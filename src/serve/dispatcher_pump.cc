@@ -15,6 +15,7 @@ bool Dispatcher::backlogged(ModelIndex model) const {
 // otherwise the queue's head, always close to its deadline, would keep all batches small and the
 // goodput would collapse.
 Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time now) const {
+  if (gpulet.service != schedule::Service::rounds) return now;  // it may yet come to be idle
   const Time start = std::max(now, gpulet.busy_until);
   const Duration execution =
       backlogged(lane.model) ? lane.execution.back() : lane.execution.front();
@@ -44,11 +45,18 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
 
 void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                           DispatchOutput& out) {
+  send(id, gpulet, lane,
+       queues_[lane.model].requests.take_due_from(reachable_deadline(gpulet, lane, now), count),
+       now, out);
+}
+
+void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests,
+                      Time now, DispatchOutput& out) {
   ModelQueue& state = queues_[lane.model];
   InFlight held;
   held.gpulet = id;
   held.model = lane.model;
-  held.requests = state.requests.take_due_from(reachable_deadline(gpulet, lane, now), count);
+  held.requests = std::move(requests);
   held.expected = lane.execution[held.requests.size() - 1];
   held.planned = lane.execution.size();
   for (Request& request : held.requests) {
@@ -84,7 +92,8 @@ void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t
 void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
   for (const Place& place : queues_[model].places) {
     Gpulet& gpulet = *place.gpulet;
-    while (gpulet.ready && gpulet.in_flight < kBatchesInFlight) {
+    const bool rounds = gpulet.service == schedule::Service::rounds;
+    while (gpulet.ready && gpulet.in_flight < (rounds ? kBatchesInFlight : 1)) {
       const auto view = view_of(gpulet, *place.lane, now);
       if (!view) break;
       const std::size_t count = std::min(view->waiting, place.lane->execution.size());
@@ -112,6 +121,7 @@ std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, cons
 
 bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out) {
   Gpulet& gpulet = *place.gpulet;
+  if (gpulet.service != schedule::Service::rounds) return false;
   if (!gpulet.ready || gpulet.in_flight >= kBatchesInFlight) return false;
   if (gpulet.lanes.size() > 1) return pump_in_turn(place, now, wake, out);
   Lane& lane = gpulet.lanes.front();
@@ -195,6 +205,7 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
     queues_[model].touched = false;
     pump_model(model, now, out);
   }
+  if (executables_due_) pump_executables(now, out);
 }
 
 Time Dispatcher::next_wake() const { return wakes_.empty() ? kNever : wakes_.top().first; }

@@ -144,7 +144,8 @@ std::vector<schedule::RunningGpulet> Fleet::running() const {
   for (const auto& [id, gpulet] : gpulets_) {
     const bool serves = gpulet.state != GpuletState::failed && gpulet.state != GpuletState::gone;
     if (serves && !gpulet.retiring)
-      running.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance});
+      running.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance,
+                         gpulet.part.service == schedule::Service::controlled});
   }
   return running;
 }

@@ -99,6 +99,10 @@ void FrontendCore::admit(const std::string& name, NamedModel& known, Request req
     return;
   }
   request.place = std::move(entered).value();
+  if (!request.own_deadline && dispatcher_.by_executables(index)) {
+    request.late_after = request.deadline;
+    request.deadline = std::max(request.deadline, now + options_.control.patience);
+  }
   place(name, known, std::move(request), slept, now, output);
 }
 
@@ -133,7 +137,7 @@ void FrontendCore::place(const std::string& name, NamedModel& known, Request req
   }
   known.waking = known.waking || slept;
   if (known.waking && !request.own_deadline) {
-    request.late_after = request.deadline;
+    request.late_after = request.due();
     request.deadline = std::max(request.deadline, now + options_.wake_within);
   }
   dispatcher_.enqueue(index, std::move(request), now, output);

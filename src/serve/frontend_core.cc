@@ -27,8 +27,10 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
                                               : std::make_shared<const profile::ProfileSet>()),
       interference_(std::move(catalogue.interference)),
       under_way_(options_.under_way),
-      dispatcher_({}, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1}),
+      dispatcher_({}, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1},
+                  options_.control),
       demands_({}, demand_options(options_)),
+      control_(options_.control),
       applications_(options_.max_queue_per_model),
       trace_choice_(options_.trace_every),
       plan_reasons_{"the frontend started"},
@@ -47,7 +49,7 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 }
 
 Time FrontendCore::next_wake() const {
-  Time wake = std::min(next_tick_, dispatcher_.next_wake());
+  Time wake = std::min({next_tick_, dispatcher_.next_wake(), control_.next_step()});
   if (rollout_) wake = std::min(wake, rollout_->deadline());
   if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
@@ -107,6 +109,8 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
       dispatcher_.set_ready(message.id, true, now);
       if (rollout_) rollout_->ready(message.id);
       proven(models);
+      if (!message.status.ok())
+        note(true, "a gpulet on " + where + ": " + message.status.message(), now, effects);
       if (before == GpuletState::restarting)
         note(false, "a gpulet on " + where + " serves again", now, effects);
       break;
@@ -214,6 +218,7 @@ void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects&
 void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   settled_at_ = now;
   if (now >= next_tick_) tick(now, effects);
+  if (now >= control_.next_step()) control_cores(now, effects);
   advance_rollout(now, effects);
   plan_if_wanted(now, effects);
   DispatchOutput output;

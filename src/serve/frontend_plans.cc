@@ -70,6 +70,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   request.options.headroom = options_.headroom;
   request.options.max_devices = options_.max_devices;
   request.scale = !options_.keep_plan;
+  request.spill = options_.control.spill;
   effects.emplace_back(std::move(request));
 }
 

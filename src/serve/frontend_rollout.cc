@@ -15,8 +15,13 @@ std::string where(const schedule::DeviceKey& device) {
   return device.node + "/" + std::to_string(device.device);
 }
 
+// Whose latency says what it can serve.
+Share measured_size(const FleetGpulet& gpulet) {
+  return gpulet.part.service == schedule::Service::controlled ? kWholeDevice : gpulet.size;
+}
+
 PlanPart part_for(const schedule::PlannedGpulet& planned) {
-  return {planned.duty_cycle_ms, planned.assignments};
+  return {planned.duty_cycle_ms, planned.assignments, planned.service};
 }
 
 }  // namespace
@@ -26,7 +31,8 @@ void FrontendCore::begin_rollout(schedule::Plan plan, schedule::Steps steps, Tim
   gpulets_changed_ = true;
   std::vector<schedule::RunningGpulet> there;
   for (const auto& [id, gpulet] : fleet_.gpulets())
-    there.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance});
+    there.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance,
+                     gpulet.part.service == schedule::Service::controlled});
   std::set<schedule::DeviceKey> in_place =
       schedule::devices_without_shadow_room(there, plan, steps, fleet_.cluster(), *profiles_);
   for (const schedule::DeviceKey& device : in_place) {
@@ -129,8 +135,8 @@ void FrontendCore::adopt_gpulets(BackendId backend, Time now, FrontendEffects& e
   std::size_t adopted = 0;
   for (const auto& [id, gpulet] : fleet_.gpulets()) {
     if (gpulet.backend != backend || !adoptable(gpulet)) continue;
-    serving_[id] = {gpulet.device, gpulet.size, gpulet.part.duty_cycle_ms, gpulet.part.assignments,
-                    gpulet.instance};
+    serving_[id] = {gpulet.device,           gpulet.size,     gpulet.part.duty_cycle_ms,
+                    gpulet.part.assignments, gpulet.instance, gpulet.part.service};
     ++adopted;
   }
   if (adopted == 0) return;
@@ -144,7 +150,9 @@ void FrontendCore::adopt_gpulets(BackendId backend, Time now, FrontendEffects& e
   std::sort(plan_.gpulets.begin(), plan_.gpulets.end(), [](const auto& a, const auto& b) {
     return std::tie(a.device, b.size) < std::tie(b.device, a.size);
   });
-  for (const auto& [model, rate] : rates) demands_.adopt(versions_.find(model)->demand, rate, now);
+  for (const auto& [model, rate] : rates) {
+    if (rate > 0) demands_.adopt(versions_.find(model)->demand, rate, now);
+  }
   put_routes_in_force(now, effects);
   gather_until_ = now + options_.gather_after_restart;
   note(false,
@@ -167,7 +175,7 @@ bool FrontendCore::adoptable(const FleetGpulet& gpulet) const {
               return held.name == one.model && held.version == version &&
                      held.max_batch >= one.batch;
             });
-        return loaded && measured->latency.latency_ms(one.batch, gpulet.size).has_value();
+        return loaded && measured->latency.latency_ms(one.batch, measured_size(gpulet)).has_value();
       });
 }
 
@@ -255,7 +263,7 @@ void FrontendCore::cancel_rollout(FrontendEffects& effects) {
 }
 
 Route FrontendCore::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
-  Route route{id, fleet_.find(id)->backend, from_ms(planned.duty_cycle_ms), {}};
+  Route route{id, fleet_.find(id)->backend, from_ms(planned.duty_cycle_ms), {}, planned.service};
   for (const schedule::Assignment& assignment : planned.assignments) {
     const std::optional<ModelIndex> model = lane_model(id, assignment.model);
     if (!model) continue;  // it was removed since the plan was made
@@ -274,10 +282,11 @@ std::vector<Duration> FrontendCore::execution_of(const schedule::PlannedGpulet& 
   if (profile == profiles_->end()) return {};
   const profile::ModelProfile* const measured = profile->second.find(assignment.model);
   if (measured == nullptr) return {};
+  const Share size = planned.service == schedule::Service::controlled ? kWholeDevice : planned.size;
   std::vector<Duration> execution;
   for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
     // A planned batch has an answer in the table, and so has every smaller one.
-    const std::optional<double> alone_ms = measured->latency.latency_ms(count, planned.size);
+    const std::optional<double> alone_ms = measured->latency.latency_ms(count, size);
     if (!alone_ms) return {};
     execution.push_back(from_ms(*alone_ms * assignment.slowdown * options_.margin));
   }
@@ -297,6 +306,7 @@ void FrontendCore::put_routes_in_force(Time now, FrontendEffects& effects) {
     take_over(*versions_.find(name), output, now, effects);
   sweep_versions(now, output);
   emit(std::move(output), effects);
+  set_controlled(now, effects);
 }
 
 }  // namespace gpulet::serve

@@ -82,6 +82,7 @@ FrontendStatus FrontendCore::status(Time now) const {
     if (const auto planned = serving_.find(id); planned != serving_.end())
       one.planned = planned->second;
     if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
+    one.cores = control_.cores_of(id);
     status.gpulets.push_back(std::move(one));
   }
   for (const auto& [name, known] : versions_.named()) {
@@ -105,11 +106,20 @@ FrontendStatus FrontendCore::status(Time now) const {
                      [&name = name](const auto& candidate) { return candidate.model == name; });
     if (unserved != plan_.unserved.end()) one.rate_unserved = unserved->rate;
     one.reason = reason_of(name, known);
+    one.control = control_.status_of(name);
     status.models.push_back(std::move(one));
   }
   describe_applications(status, now);
+  status.controlled_nodes = control_.nodes();
   status.events = events_;
   return status;
+}
+
+// Of its device.
+double FrontendCore::part_of(GpuletId id, const FleetGpulet& gpulet) const {
+  const std::optional<control::Cores> cores = control_.cores_of(id);
+  const DeviceOffer* const offer = fleet_.offer_of(gpulet.device);
+  return cores && offer != nullptr ? cores->given / offer->device.cores : gpulet.size.fraction();
 }
 
 std::vector<DeviceStatus> FrontendCore::device_status() const {
@@ -127,9 +137,10 @@ std::vector<DeviceStatus> FrontendCore::device_status() const {
     if (device == devices.end()) continue;
     DeviceStatus& one = device->second;
     if (serving_.contains(id)) {
-      one.used.percent += gpulet.size.percent;
+      const double part = part_of(id, gpulet);
+      one.used.percent += static_cast<int>(std::lround(100 * part));
       if (const auto busy = busy_.find(id); busy != busy_.end())
-        one.busy += busy->second.fraction * gpulet.size.fraction();
+        one.busy += busy->second.fraction * part;
     }
     const auto profile = profiles_->find(one.type);
     if (profile == profiles_->end()) continue;

@@ -1,8 +1,12 @@
 #include "gpulet/serve/planning.h"
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <utility>
 
 #include "gpulet/schedule/check.h"
+#include "gpulet/schedule/executables.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/schedule/shortage.h"
 
@@ -27,6 +31,38 @@ Result<ChosenInterference> of_kind(const profile::ProfileSet& profiles,
   return chosen;
 }
 
+schedule::Plan plan_for(const schedule::PlanInput& input, const schedule::Policy& policy,
+                        bool scale) {
+  if (!scale || !policy.scales()) return policy.plan(input);
+  return schedule::share_shortage(policy, input, schedule::scale(policy, input).plan);
+}
+
+bool by_device(const schedule::PlannedGpulet& a, const schedule::PlannedGpulet& b) {
+  return a.device < b.device;
+}
+
+// The policy plans for what is no CPU, as if there were nothing else.
+schedule::Plan plan_with_spill(const schedule::PlanInput& input, const schedule::Policy& policy,
+                               bool scale) {
+  schedule::PlanInput others = input;
+  others.cluster = schedule::without_cpus(input.cluster);
+  std::optional<schedule::Plan> current;
+  if (input.current != nullptr) {
+    current = *input.current;
+    std::erase_if(current->gpulets,
+                  [](const auto& one) { return one.service != schedule::Service::rounds; });
+    others.current = &*current;
+  }
+  schedule::Plan plan = plan_for(others, policy, scale);
+  std::vector<schedule::PlannedGpulet> executables = schedule::cpu_executables(input);
+  const auto middle = static_cast<std::ptrdiff_t>(plan.gpulets.size());
+  plan.gpulets.insert(plan.gpulets.end(), std::make_move_iterator(executables.begin()),
+                      std::make_move_iterator(executables.end()));
+  std::inplace_merge(plan.gpulets.begin(), plan.gpulets.begin() + middle, plan.gpulets.end(),
+                     by_device);
+  return plan;
+}
+
 }  // namespace
 
 PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
@@ -44,10 +80,10 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
     made.faults.push_back(valid.message());
     return made;
   }
-  if (request.scale) {
-    made.plan = schedule::share_shortage(policy, input, schedule::scale(policy, input).plan);
+  if (request.spill) {
+    made.plan = plan_with_spill(input, policy, request.scale);
   } else {
-    made.plan = policy.plan(input);
+    made.plan = plan_for(input, policy, request.scale);
   }
   made.faults = schedule::check(made.plan, input);
   return made;

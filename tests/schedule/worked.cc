@@ -55,7 +55,8 @@ void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t proc
 
 std::vector<std::string_view> share_policies() {
   std::vector<std::string_view> names = policy_names();
-  std::erase_if(names, [](std::string_view name) { return name.starts_with("mig-"); });
+  std::erase_if(names,
+                [](std::string_view name) { return name.starts_with("mig-") || name == "roma"; });
   return names;
 }
 

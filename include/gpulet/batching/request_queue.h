@@ -27,6 +27,13 @@ class RequestQueue {
   // The earliest deadline at or after `time`. REQUIRES: count_due_from(time) > 0.
   [[nodiscard]] Time first_deadline_from(Time time) const;
 
+  // The latest deadline. REQUIRES: not empty.
+  [[nodiscard]] Time back_deadline() const { return requests_.back().deadline; }
+  // How long they have waited since they arrived, in the mean. REQUIRES: not empty.
+  [[nodiscard]] Duration mean_waited(Time now) const;
+
+  // Removes and returns the request with the latest deadline. REQUIRES: not empty.
+  [[nodiscard]] Request take_last();
   // Removes and returns the first `count` requests (or fewer) with a deadline at or after `time`.
   [[nodiscard]] std::vector<Request> take_due_from(Time time, std::size_t count);
   // Removes and returns all requests with a deadline before `time`.

@@ -24,7 +24,9 @@ namespace gpulet::learn {
 // Closed: a model that nobody asks for may only be left out, and one that has a place left must
 // take it; sizes at which not even one request meets the objective; devices that are absent, full,
 // in as many partitions as they take, out of memory, or beyond options.max_devices. Where some of
-// what is open holds the observed rate without neighbours, so is only that, else what holds most.
+// what is open leaves room for the models of the heads that follow, be it their least, so is only
+// that; and where some of it holds the observed rate without neighbours, only that, else what holds
+// most.
 class PlacementRules final : public ChoiceRules {
  public:
   // REQUIRES: fits(task, input). Both outlive it.
@@ -46,6 +48,11 @@ class PlacementRules final : public ChoiceRules {
   };
   struct Room;
   [[nodiscard]] Room room_after(std::span<const std::uint32_t> chosen) const;
+  [[nodiscard]] bool has_room(const Room& room, std::size_t model, std::size_t place) const;
+  void take(Room& room, std::size_t model, std::size_t place) const;
+  // Whether the models of the heads after `head` that are asked for still fit with their least.
+  [[nodiscard]] bool leaves_room(Room room, std::span<const float> observation,
+                                 std::size_t head) const;
   void measure_capacities();
   [[nodiscard]] double capacity(std::size_t model, std::size_t place) const {
     return capacities_[model * places_.size() + place];

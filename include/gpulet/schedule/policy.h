@@ -48,6 +48,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
+  // Fewer devices may be enough, so that the scaling loop makes sense around it.
+  [[nodiscard]] virtual bool scales() const { return true; }
   // REQUIRES: validate(input) is ok. Never throws for any valid input; what cannot be served is in
   // `unserved`.
   [[nodiscard]] virtual Plan plan(const PlanInput& input) const = 0;

@@ -28,6 +28,7 @@ struct RunningGpulet {
   Share size;
   std::vector<LoadedModel> models;                   // by name
   std::optional<partition::MigInstance> instance{};  // on a device that is divided by MIG
+  bool controlled = false;                           // as Service::controlled
 };
 
 struct Steps {
@@ -43,9 +44,9 @@ struct Steps {
 };
 
 // A running gpulet can serve a planned one on its device, in its instance and with its size, if it
-// holds every model of it at no smaller batch. Each running gpulet is kept for at most one planned
-// one, exact sets of models first; reconcile of what already runs is empty. `create` follows the
-// plan's order, `retire` ascending ids.
+// holds every model of it at no smaller batch and both are controlled or neither is. Each running
+// gpulet is kept for at most one planned one, exact sets of models first; reconcile of what already
+// runs is empty. `create` follows the plan's order, `retire` ascending ids.
 [[nodiscard]] Steps reconcile(const std::vector<RunningGpulet>& running, const Plan& plan);
 
 }  // namespace gpulet::schedule

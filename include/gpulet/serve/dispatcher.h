@@ -1,7 +1,10 @@
 // Dispatcher: queues of requests, the gpulets that serve them, and the batches in flight. Decides
 // which batch leaves when and sees to it that every request gets exactly one answer, whatever
 // happens to gpulets. A model that has a gpulet for itself gathers its batches
-// (batching/decide.h); models that share one take turns.
+// (batching/decide.h); models that share one take turns. Executables (schedule/executables.h) take
+// one request at a time: a GPU's of the neediest model (batching/need.h), a CPU's of models drawn
+// at random; where a model has gpulets with rounds too, its executables take what those cannot
+// serve in time.
 //
 // Models come and go: each version of each is a model of its own here, with an index that is used
 // again once it was forgotten.
@@ -22,10 +25,15 @@
 
 #include "gpulet/batching/allowance.h"
 #include "gpulet/batching/decide.h"
+#include "gpulet/batching/need.h"
 #include "gpulet/batching/request_queue.h"
+#include "gpulet/control/options.h"
 #include "gpulet/core/ids.h"
+#include "gpulet/core/random.h"
 #include "gpulet/core/request.h"
 #include "gpulet/observe/histogram.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/serve/responses.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
 
@@ -51,6 +59,7 @@ struct Route {
   BackendId backend;
   Duration duty_cycle{};
   std::vector<LaneSpec> lanes;
+  schedule::Service service = schedule::Service::rounds;
 };
 
 // One answer for one request.
@@ -78,7 +87,7 @@ class Dispatcher {
   // Batches are numbered from `first_batch` on: numbers of an earlier run of the frontend must not
   // come again.
   Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_per_model,
-             BatchId first_batch);
+             BatchId first_batch, const control::Options& control = {});
 
   // ---- what models there are
 
@@ -109,9 +118,14 @@ class Dispatcher {
   // The gpulet is no more. What it held goes back to the queues, or is answered where it cannot.
   void remove(GpuletId gpulet, Time now, DispatchOutput& out);
 
+  // What one request is expected to take on the executable from now on.
+  void set_expected(GpuletId executable, Duration expected);
+
   // Some gpulet has a lane for it; and one that takes batches now.
   [[nodiscard]] bool has_lane(ModelIndex model) const { return !queues_[model].places.empty(); }
   [[nodiscard]] bool has_ready_lane(ModelIndex model) const;
+  // All gpulets that have lanes for it are executables, and there are some.
+  [[nodiscard]] bool by_executables(ModelIndex model) const;
   [[nodiscard]] std::size_t in_flight(GpuletId gpulet) const;
   // The expected durations of the gpulet's lane for the model; empty where it has none.
   [[nodiscard]] std::vector<Duration> execution(GpuletId gpulet, ModelIndex model) const;
@@ -151,6 +165,11 @@ class Dispatcher {
     return queues_[model].statistics;
   }
   [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
+  // Response times since the last call, of a model that has executables. What was dropped counts
+  // with twice the objective, as if a CPU had answered.
+  [[nodiscard]] Responses::Period take_period(ModelIndex model);
+  // How long ago what waits or is in flight came, in the mean; zero without any.
+  [[nodiscard]] Duration mean_age(ModelIndex model, Time now) const;
   // Nothing waits and nothing is in flight.
   [[nodiscard]] bool idle() const;
 
@@ -186,6 +205,7 @@ class Dispatcher {
     ModelCounters counters;
     ModelStatistics statistics;
     observe::RecentHistogram latency{kLatencyWindow};
+    std::optional<Responses> responses;  // since it has had executables
     bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
   };
   struct Lane {
@@ -203,6 +223,8 @@ class Dispatcher {
     Time busy_until{};    // when that is done
     batching::Allowance allowance;
     GpuletStatistics statistics;
+    schedule::Service service = schedule::Service::rounds;
+    std::size_t last_lane = 0;  // by_need: the one that had the last turn
   };
   struct InFlight {
     GpuletId gpulet;
@@ -227,6 +249,18 @@ class Dispatcher {
   [[nodiscard]] Duration time_ahead(const Lane& lane, std::uint32_t count) const;
   void dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                 DispatchOutput& out);
+  void send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests, Time now,
+            DispatchOutput& out);
+  // Executables (dispatcher_executables.cc).
+  void pump_executables(Time now, DispatchOutput& out);
+  void pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out);
+  void pump_controlled(Time now, DispatchOutput& out);
+  [[nodiscard]] bool takes_from(const Place& executable, Time now) const;
+  void dispatch_to_controlled(const Place& executable, Time now, DispatchOutput& out);
+  // When the earliest deadline is that a gpulet with rounds can still meet; kNever without one.
+  [[nodiscard]] Time reachable_by_rounds(ModelIndex model, Time now) const;
+  void record_response(ModelIndex model, const Request& request, const Status& status, Time now);
+
   void drop_hopeless(ModelIndex model, Time now, DispatchOutput& out);
   // The earliest deadline that the lane can still meet.
   [[nodiscard]] Time reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time now) const;
@@ -249,6 +283,11 @@ class Dispatcher {
   std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
   std::vector<ModelIndex> touched_;
   BatchId next_batch_;
+  control::Options control_;
+  Random chance_;
+  std::vector<GpuletId> by_need_;     // that have routes, ascending
+  std::vector<GpuletId> controlled_;  // the same
+  bool executables_due_ = false;      // something was touched since they were pumped
 };
 
 }  // namespace gpulet::serve

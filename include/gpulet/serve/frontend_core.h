@@ -31,6 +31,7 @@
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/applications.h"
 #include "gpulet/serve/catalogue.h"
+#include "gpulet/serve/core_control.h"
 #include "gpulet/serve/demands.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/fleet.h"
@@ -151,6 +152,8 @@ struct MakePlan {
   std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
   // As few devices as the scaling loop finds enough; otherwise the policy may use all.
   bool scale = true;
+  // CPUs get executables for what gpulets cannot serve in time; the policy has the other devices.
+  bool spill = false;
 };
 struct Note {  // for the log and the status
   bool warning = false;
@@ -282,6 +285,7 @@ class FrontendCore {
   void describe_applications(ModelsReply& reply) const;
   void describe_applications(FrontendStatus& status, Time now) const;
   [[nodiscard]] std::vector<DeviceStatus> device_status() const;
+  [[nodiscard]] double part_of(GpuletId id, const FleetGpulet& gpulet) const;
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
   void tick(Time now, FrontendEffects& effects);
   void lose_backend(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
@@ -323,6 +327,14 @@ class FrontendCore {
   // Empty where the profiles do not know.
   [[nodiscard]] std::vector<Duration> execution_of(const schedule::PlannedGpulet& planned,
                                                    const schedule::Assignment& assignment) const;
+  // Executables whose cores are controlled (frontend_control.cc): which there are, as the routes
+  // have it; a step of their control; telling backends.
+  void set_controlled(Time now, FrontendEffects& effects);
+  void control_cores(Time now, FrontendEffects& effects);
+  void tell_cores(FrontendEffects& effects);
+  // Null where it was not measured.
+  [[nodiscard]] const profile::ModelProfile* profile_of(const std::string& device_type,
+                                                        const std::string& model) const;
   [[nodiscard]] Route route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   void emit(DispatchOutput&& output, FrontendEffects& effects);
   [[nodiscard]] observe::RequestTraceRecord record_of(const Answer& answer) const;
@@ -336,6 +348,7 @@ class FrontendCore {
   Dispatcher dispatcher_;
   Fleet fleet_;
   Demands demands_;
+  CoreControl control_;
   Applications applications_;
   TraceChoice trace_choice_;
   std::deque<Answer> called_;  // answers to their calls, not handed to them yet

@@ -1,0 +1,113 @@
+#include "schedule/roma.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "gpulet/schedule/executables.h"
+
+namespace gpulet::schedule {
+namespace {
+
+std::vector<const ModelDemand*> demanded_by_name(const PlanInput& input) {
+  std::vector<const ModelDemand*> demanded;
+  for (const ModelDemand& demand : input.demands) {
+    if (demand.rate > 0) demanded.push_back(&demand);
+  }
+  std::sort(demanded.begin(), demanded.end(),
+            [](const ModelDemand* a, const ModelDemand* b) { return a->name < b->name; });
+  return demanded;
+}
+
+// What fits the device, of those that its profile knows: one request of each at a time.
+std::vector<Assignment> assignments_on(const Device& device, const PlanInput& input) {
+  std::vector<Assignment> held;
+  const profile::Profile& profile = input.profiles->find(device.type)->second;
+  double memory_mb = 0;
+  for (const ModelDemand* demand : demanded_by_name(input)) {
+    const profile::ModelProfile* const model = profile.find(demand->name);
+    if (model == nullptr) continue;
+    const std::optional<double> alone_ms = model->latency.latency_ms(1, kWholeDevice);
+    if (!alone_ms) continue;
+    memory_mb += model->memory_mb.value_or(0);
+    if (device.memory_mb > 0 && memory_mb > device.memory_mb) {
+      memory_mb -= model->memory_mb.value_or(0);
+      continue;
+    }
+    held.push_back({demand->name, 0, 1, *alone_ms * input.options.margin, 1, demand->slo_ms});
+  }
+  return held;
+}
+
+// Nothing on devices beyond the limit.
+void keep_first(std::optional<std::uint32_t> max_devices, Plan& plan) {
+  if (!max_devices) return;
+  std::set<DeviceKey> kept;
+  std::erase_if(plan.gpulets, [&](const PlannedGpulet& gpulet) {
+    if (kept.size() < *max_devices) kept.insert(gpulet.device);
+    return !kept.contains(gpulet.device);
+  });
+}
+
+bool holds(const Plan& plan, const std::string& model) {
+  return std::any_of(plan.gpulets.begin(), plan.gpulets.end(), [&model](const auto& gpulet) {
+    return std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
+                       [&model](const Assignment& one) { return one.model == model; });
+  });
+}
+
+}  // namespace
+
+std::vector<PlannedGpulet> cpu_executables(const PlanInput& input) {
+  std::vector<PlannedGpulet> executables;
+  for (const Device& device : input.cluster.devices) {
+    if (!is_cpu(device)) continue;
+    for (Assignment& one : assignments_on(device, input)) {
+      PlannedGpulet& executable = executables.emplace_back();
+      executable.device = device.key;
+      executable.size = kControlledShare;
+      executable.assignments.push_back(std::move(one));
+      executable.service = Service::controlled;
+    }
+  }
+  return executables;
+}
+
+Cluster without_cpus(const Cluster& cluster) {
+  Cluster others;
+  std::copy_if(cluster.devices.begin(), cluster.devices.end(), std::back_inserter(others.devices),
+               [](const Device& device) { return !is_cpu(device); });
+  return others;
+}
+
+Plan Roma::plan(const PlanInput& input) const {
+  Plan plan;
+  plan.policy = std::string(name());
+  plan.gpulets = cpu_executables(input);
+  for (const Device& device : input.cluster.devices) {
+    if (is_cpu(device) || device.mig) continue;
+    std::vector<Assignment> held = assignments_on(device, input);
+    if (held.empty()) continue;
+    PlannedGpulet& executable = plan.gpulets.emplace_back();
+    executable.device = device.key;
+    executable.size = kWholeDevice;
+    executable.assignments = std::move(held);
+    executable.service = Service::by_need;
+  }
+  std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(),
+                   [](const auto& a, const auto& b) { return a.device < b.device; });
+  keep_first(input.options.max_devices, plan);
+  for (const ModelDemand* demand : demanded_by_name(input)) {
+    if (holds(plan, demand->name)) continue;
+    plan.unserved.push_back(
+        {demand->name, demand->rate,
+         "no device in use has a latency of batch 1 of it and the memory for it: "
+         "measure it with gpulet profile run"});
+  }
+  return plan;
+}
+
+}  // namespace gpulet::schedule

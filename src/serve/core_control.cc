@@ -1,0 +1,134 @@
+#include "gpulet/serve/core_control.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace gpulet::serve {
+namespace {
+
+// Less than that is not worth a message: a hundredth of a core.
+constexpr double kLeastChange = 0.01;
+
+}  // namespace
+
+void CoreControl::set(const std::vector<ControlledExecutable>& executables, Time now) {
+  executables_.clear();
+  std::map<schedule::DeviceKey, std::vector<control::Executable>> by_device;
+  std::map<schedule::DeviceKey, double> cores;
+  for (const ControlledExecutable& one : executables) {
+    executables_.emplace(one.id, one);
+    by_device[one.device].push_back({one.id, one.plant});
+    cores[one.device] = one.device_cores;
+    models_.try_emplace(one.model);
+  }
+  std::erase_if(devices_, [&](const auto& entry) { return !by_device.contains(entry.first); });
+  std::erase_if(told_, [&](const auto& entry) { return !executables_.contains(entry.first); });
+  for (const auto& [device, here] : by_device) {
+    const auto known = devices_.find(device);
+    if (known != devices_.end() && known->second.node_cores() != cores.at(device))
+      devices_.erase(known);
+    devices_.try_emplace(device, options_, cores.at(device)).first->second.control(here);
+  }
+  if (executables_.empty()) {
+    next_step_ = kNever;
+  } else if (next_step_ == kNever) {
+    next_step_ = now + options_.period;
+    last_step_ = now;
+  }
+}
+
+double CoreControl::response_s(const ModelReading& reading) const {
+  const Responses::Period& answered = reading.answered;
+  const std::uint64_t count = reading.spills ? answered.on_cpu : answered.count();
+  if (count == 0) return reading.spills ? 0 : reading.age_s;
+  if (options_.percentile) {
+    const observe::Histogram& times = reading.spills ? answered.cpu_histogram : answered.histogram;
+    return to_seconds(times.percentile(*options_.percentile));
+  }
+  return (reading.spills ? answered.cpu_s : answered.gpu_s + answered.cpu_s) /
+         static_cast<double>(count);
+}
+
+void CoreControl::count(const std::string& model, const ModelReading& reading, double period_s) {
+  ModelControlStatus& status = models_[model];
+  const Responses::Period& answered = reading.answered;
+  const double response = response_s(reading);
+  status.set_point_ms = 1000 * options_.set_point * reading.objective_s;
+  status.response_ms = 1000 * response;
+  status.gpu_part = answered.count() == 0 ? 0
+                                          : static_cast<double>(answered.on_gpu) /
+                                                static_cast<double>(answered.count());
+  status.on_gpu += answered.on_gpu;
+  status.on_cpu += answered.on_cpu;
+  if (response > 0) ++status.periods;
+  if (response > reading.objective_s) ++status.violated_periods;
+  status.core_seconds += status.cores_given * period_s;
+}
+
+void CoreControl::step(const std::map<std::string, ModelReading>& readings,
+                       const std::map<GpuletId, bool>& alive, Time now) {
+  for (const auto& [model, reading] : readings) count(model, reading, to_seconds(now - last_step_));
+  std::map<schedule::DeviceKey, std::map<GpuletId, control::Reading>> by_device;
+  for (const auto& [id, executable] : executables_) {
+    const auto seen = readings.find(executable.model);
+    if (seen == readings.end()) continue;
+    const auto takes = alive.find(id);
+    by_device[executable.device][id] = {response_s(seen->second), seen->second.objective_s,
+                                        takes != alive.end() && takes->second};
+  }
+  for (auto& [device, node] : devices_) node.step(by_device[device], now);
+  for (auto& [model, status] : models_) status.cores_asked = status.cores_given = 0;
+  for (const auto& [id, executable] : executables_) {
+    const std::optional<control::Cores> cores = cores_of(id);
+    if (!cores) continue;
+    models_[executable.model].cores_asked += cores->asked;
+    models_[executable.model].cores_given += cores->given;
+  }
+  last_step_ = now;
+  next_step_ += options_.period;
+  if (next_step_ <= now) next_step_ = now + options_.period;  // it was held up
+}
+
+std::vector<CoreControl::Change> CoreControl::take_changes() {
+  std::vector<Change> changes;
+  for (const auto& [id, executable] : executables_) {
+    const std::optional<control::Cores> cores = cores_of(id);
+    if (!cores || cores->given <= 0) continue;
+    const auto [told, first] = told_.try_emplace(id, cores->given);
+    if (!first && std::abs(told->second - cores->given) < kLeastChange) continue;
+    told->second = cores->given;
+    changes.push_back({id, cores->given});
+  }
+  return changes;
+}
+
+std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
+  const auto executable = executables_.find(id);
+  if (executable == executables_.end()) return std::nullopt;
+  const auto& cores = devices_.at(executable->second.device).cores();
+  const auto found = cores.find(id);
+  return found == cores.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<ModelControlStatus> CoreControl::status_of(const std::string& model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<NodeControlStatus> CoreControl::nodes() const {
+  std::vector<NodeControlStatus> nodes;
+  for (const auto& [device, node] : devices_) {
+    NodeControlStatus& one = nodes.emplace_back();
+    one.node = device.node + "/" + std::to_string(device.device);
+    one.cores = node.node_cores();
+    for (const auto& [id, cores] : node.cores()) {
+      one.asked += cores.asked;
+      one.given += cores.given;
+    }
+    one.contention = node.contention();
+  }
+  return nodes;
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,131 @@
+// The policy roma, and what check() wants of executables.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/executables.h"
+#include "gpulet/schedule/reconcile.h"
+#include "tests/schedule/worked.h"
+
+namespace gpulet::schedule {
+namespace {
+
+using testing::Worked;
+
+// Two nodes with a GPU and a CPU of six cores each.
+Worked two_workers() {
+  Worked worked;
+  testing::add_profile(worked, "card", {{"a", 4, 6, 32, 100}, {"b", 10, 10, 32, 300}});
+  testing::add_profile(worked, "processor", {{"a", 0, 40, 32, 100}, {"b", 0, 90, 32, 300}});
+  for (const char* node : {"n0", "n1"}) {
+    testing::add_devices(worked, node, "card", 1);
+    testing::add_devices(worked, node, "processor", 1);
+    worked.input.cluster.devices.back().cores = 6;
+  }
+  worked.input.demands = {{"b", 20, 500}, {"a", 10, 400}};
+  return worked;
+}
+
+TEST(RomaTest, EveryGpuHoldsAllModelsAndEveryCpuOneExecutableOfEach) {
+  const Worked worked = two_workers();
+  const Plan plan = testing::policy("roma")->plan(worked.input);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  ASSERT_EQ(plan.gpulets.size(), 6U);
+  EXPECT_TRUE(plan.schedulable());
+  EXPECT_EQ(plan.gpulets[0].service, Service::by_need);
+  EXPECT_EQ(plan.gpulets[0].size, kWholeDevice);
+  EXPECT_EQ(plan.gpulets[0].assignments.size(), 2U);
+  EXPECT_DOUBLE_EQ(plan.gpulets[0].assignments[0].latency_ms, 10);
+  EXPECT_EQ(plan.gpulets[1].service, Service::controlled);
+  EXPECT_EQ(plan.gpulets[1].assignments[0].model, "a");
+  EXPECT_EQ(plan.gpulets[2].assignments[0].model, "b");
+}
+
+TEST(RomaTest, ModelsThatNobodyAsksForHaveNoExecutables) {
+  Worked worked = two_workers();
+  worked.input.demands[0].rate = 0;
+  const Plan plan = testing::policy("roma")->plan(worked.input);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  EXPECT_EQ(plan.gpulets.size(), 4U);
+}
+
+TEST(RomaTest, WhatDoesNotFitAGpuIsServedByCpus) {
+  Worked worked = two_workers();
+  for (Device& device : worked.input.cluster.devices) device.memory_mb = is_cpu(device) ? 0 : 200;
+  const Plan plan = testing::policy("roma")->plan(worked.input);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  EXPECT_EQ(plan.gpulets[0].assignments.size(), 1U);
+  EXPECT_TRUE(plan.schedulable());
+}
+
+TEST(RomaTest, WhatNoDeviceWasMeasuredWithIsUnserved) {
+  Worked worked = two_workers();
+  worked.input.demands.push_back({"new", 5, 100});
+  const Plan plan = testing::policy("roma")->plan(worked.input);
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+  ASSERT_EQ(plan.unserved.size(), 1U);
+  EXPECT_EQ(plan.unserved[0].model, "new");
+}
+
+TEST(RomaTest, AnotherModelLeavesTheExecutablesOfOthersAlone) {
+  Worked worked = two_workers();
+  worked.input.demands[0].rate = 0;
+  const Plan before = testing::policy("roma")->plan(worked.input);
+  std::vector<RunningGpulet> running;
+  for (const PlannedGpulet& planned : before.gpulets) {
+    running.push_back({GpuletId{running.size() + 1},
+                       planned.device,
+                       planned.size,
+                       {{"a", 1}},
+                       {},
+                       planned.service == Service::controlled});
+  }
+  EXPECT_TRUE(reconcile(running, before).empty());
+  worked.input.demands[0].rate = 20;
+  const Plan after = testing::policy("roma")->plan(worked.input);
+  const Steps steps = reconcile(running, after);
+  EXPECT_EQ(steps.keep.size(), 2U);    // the CPUs' executables of a
+  EXPECT_EQ(steps.create.size(), 4U);  // those of b, and GPUs that hold both
+}
+
+TEST(RomaTest, AGpuletIsNeverKeptForAnExecutableThatIsControlled) {
+  const Worked worked = two_workers();
+  const Plan plan = testing::policy("roma")->plan(worked.input);
+  const RunningGpulet rounds{GpuletId{1}, plan.gpulets[1].device, kControlledShare, {{"a", 1}}};
+  EXPECT_EQ(reconcile({rounds}, plan).keep.size(), 0U);
+}
+
+TEST(RomaCheckTest, FindsWhatIsWrongWithExecutables) {
+  const Worked worked = two_workers();
+  const Plan good = testing::policy("roma")->plan(worked.input);
+  const auto faults_of = [&](auto change) {
+    Plan plan = good;
+    change(plan);
+    return testing::violations(plan, worked.input);
+  };
+  const auto has = [](const std::string& text, const char* what) {
+    return text.find(what) != std::string::npos;
+  };
+  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].rate = 1; }),
+                  "promises no rate"));
+  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].batch = 2; }),
+                  "one request at a time"));
+  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[0].size = Share{50}; }),
+                  "does not have that size"));
+  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[0].service = Service::controlled; }),
+                  "only a CPU's cores"));
+  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets.push_back(plan.gpulets[1]); }),
+                  "two executables of 'a'"));
+  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[2].assignments[0].latency_ms *= 2; }),
+                  "not what the profile"));
+  EXPECT_TRUE(has(faults_of([](Plan& plan) {
+                    std::erase_if(plan.gpulets, [](const PlannedGpulet& one) {
+                      return one.service == Service::by_need || one.assignments[0].model == "a";
+                    });
+                  }),
+                  "10 requests/s are demanded"));
+}
+
+}  // namespace
+}  // namespace gpulet::schedule
