@@ -19,16 +19,26 @@ class HeldShare {
 
   // Lets go of the share held before.
   [[nodiscard]] Result<partition::Grant> grant(Share share) {
-    driver_.release(gpulet_);
-    gpulet_ = GpuletId{++last_.value};
-    return driver_.grant({gpulet_, share});
+    return grant({.gpulet = {}, .share = share});
   }
+  // The same of what adjust() will change.
+  [[nodiscard]] Result<partition::Grant> grant_adjustable(Share share) {
+    return grant({.gpulet = {}, .share = share, .adjustable = true});
+  }
+  [[nodiscard]] Status adjust(double cores) { return driver_.adjust(gpulet_, cores); }
   [[nodiscard]] Status attach(pid_t process) { return driver_.attach(gpulet_, process); }
   [[nodiscard]] Status activate() { return driver_.activate(gpulet_); }
   // As backend::ProxyCallbacks::end.
   [[nodiscard]] bool end(pid_t process) { return driver_.end(gpulet_, process); }
 
  private:
+  [[nodiscard]] Result<partition::Grant> grant(partition::Claim claim) {
+    driver_.release(gpulet_);
+    gpulet_ = GpuletId{++last_.value};
+    claim.gpulet = gpulet_;
+    return driver_.grant(claim);
+  }
+
   partition::PartitionDriver& driver_;
   GpuletId& last_;
   GpuletId gpulet_;

@@ -13,6 +13,8 @@
 
 #include "gpulet/config/json.h"
 #include "gpulet/profile/store.h"
+#include "tools/controller_report.h"
+#include "tools/controller_run.h"
 #include "tools/counters.h"
 #include "tools/measured_device.h"
 #include "tools/profile_check.h"
@@ -32,7 +34,10 @@ struct RunOptions : MeasureFlags {
   std::vector<std::uint32_t> batches{1, 2, 4, 8, 16, 32};
   double seconds_per_cell = 1.0;
   double longest_batch_ms = 2000;
+  double control_period_s = 1;
+  std::uint32_t control_periods = 60;
   bool keep = false;
+  bool controller = false;
   bool no_counters = false;
 };
 
@@ -96,13 +101,17 @@ Status add_counters(const RunOptions& options, const std::string& gpu, profile::
   return {};
 }
 
-// With --keep, the models of the stored profile that were not measured now.
+// With --keep, the models of the stored profile that were not measured now, and what controllers
+// know of those that were.
 Status add_kept(const RunOptions& options, profile::Profile& profile) {
   const std::filesystem::path place = std::filesystem::path(options.out) / profile.name;
   std::error_code error;
   if (!options.keep || !std::filesystem::exists(place, error)) return {};
   auto stored = profile::read_profile(place);
   if (!stored.ok()) return stored.status();
+  for (auto& [name, model] : profile.models) {
+    if (const auto* before = stored.value().find(name)) model.controller = before->controller;
+  }
   profile.models.merge(stored.value().models);
   profile.pairs = std::move(stored.value().pairs);
   // Solo latencies have changed, and what the pairs say with them.
@@ -124,11 +133,44 @@ profile::Provenance provenance_of(const RunOptions& options, const MeasuredDevic
   return provenance;
 }
 
+// With --controller, in place of all that is measured else.
+int run_controllers(const RunOptions& options, const ProfileRunOptions& of,
+                    const DeviceName& named) {
+  if (named.is_gpu()) {
+    return bad_input(
+        {StatusCode::invalid,
+         "--controller: cores of a CPU are controlled, not GPUs; write --device cpu:0"});
+  }
+  auto device = open_device(named, options.partitioning);
+  if (!device.ok()) return measuring_failed(device.status());
+  const std::string name = options.name.empty() ? device.value().name : options.name;
+  auto profile = measured_profile(std::filesystem::path(options.out) / name, of.models);
+  if (!profile.ok()) return bad_input(profile.status());
+  const ControllerRunOptions control{.models = of.models,
+                                     .proxy = of.proxy,
+                                     .cores = static_cast<double>(named.cores.size()),
+                                     .period = from_seconds(options.control_period_s),
+                                     .periods = options.control_periods};
+  const auto found = identify_controllers(control, device.value(), std::cerr);
+  if (!found.ok()) return measuring_failed(found.status());
+  add_plants(found.value(), profile.value());
+  profile.value().provenance["controller"] = date_now() + ", " + device.value().facts["machine"] +
+                                             ", " + device.value().driver->mechanism();
+  if (Status written = profile::write_profile(profile.value(), options.out); !written.ok()) {
+    return run_failed(written);
+  }
+  tell_identified(found.value(), options.json);
+  int exit_code = kSucceeded;
+  for (const Status& failure : found.value().failures) exit_code = run_failed(failure);
+  return exit_code;
+}
+
 int run(const RunOptions& options) {
   const auto named = parse_device(options.device);
   if (!named.ok()) return bad_input(named.status());
   const auto run_options = make_run_options(options);
   if (!run_options.ok()) return bad_input(run_options.status());
+  if (options.controller) return run_controllers(options, run_options.value(), named.value());
   auto device = open_device(named.value(), options.partitioning);
   if (!device.ok()) return measuring_failed(device.status());
   auto measured = measure(run_options.value(), device.value(), std::cerr);
@@ -180,6 +222,17 @@ void add_profile_run(CLI::App& profile, Run& chosen) {
       ->add_option("--longest-batch-ms", options->longest_batch_ms,
                    "let a size's batches grow until one takes longer")
       ->check(CLI::Range(0.001, 60000.0))
+      ->capture_default_str();
+  command->add_flag("--controller", options->controller,
+                    "find out how response times follow CPU cores that change, for controllers of "
+                    "cores, and add it to a profile that was measured before");
+  command
+      ->add_option("--control-period-s", options->control_period_s,
+                   "with --controller: how often cores change")
+      ->check(CLI::Range(0.05, 60.0))
+      ->capture_default_str();
+  command->add_option("--control-periods", options->control_periods, "with --controller: of a run")
+      ->check(CLI::Range(10, 3600))
       ->capture_default_str();
   command->add_option("--ncu", options->ncu,
                       "Nsight Compute's program, which reads a GPU's counters (default: in PATH)");

@@ -119,6 +119,22 @@ TEST_F(ProfileCommand, RunNamesWhatIsWrongWithItsArguments) {
   }
 }
 
+TEST_F(ProfileCommand, ControllersAreForModelsWithLatenciesOnACpu) {
+  const auto refused = [this](const std::vector<std::string>& more) {
+    const ProgramResult result = measure(more);
+    EXPECT_EQ(result.exit_code, 2) << result.errors;
+    return result.errors;
+  };
+  EXPECT_THAT(refused({"--controller"}), HasSubstr("measure one first"));
+  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1", "--only", "a"}).exit_code, 0);
+  EXPECT_THAT(refused({"--controller"}), HasSubstr("has no latencies of b; measure it first"));
+  const ProgramResult gpu =
+      run_gpulet({"profile", "run", "--controller", "--device", "cuda:0", "--models",
+                  at("models.json"), "--out", at("profiles"), "--proxy", GPULET_SIMULATED_PROXY});
+  EXPECT_EQ(gpu.exit_code, 2);
+  EXPECT_THAT(gpu.errors, HasSubstr("not GPUs"));
+}
+
 TEST_F(ProfileCommand, RunFailsWhereTheProxyDoes) {
   const ProgramResult result =
       run_gpulet({"profile", "run", "--device", "cpu:0", "--models", at("models.json"), "--out",
