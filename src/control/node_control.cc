@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/control/identify.h"
 #include "gpulet/control/supervisor.h"
 
 namespace gpulet::control {
@@ -13,9 +14,10 @@ namespace {
 constexpr double kStepUpAt = 0.8;
 constexpr double kStepDownAt = 0.2;
 
-PiGains gains_of(const std::optional<Plant>& plant, double pole) {
-  if (!plant) return {};
-  const Result<PiGains> gains = choose_gains(*plant, pole);
+PiGains gains_of(const std::optional<Plant>& plant, const Options& options) {
+  const Plant queue = plant_of_queue(to_seconds(options.period));
+  Result<PiGains> gains = choose_gains(plant.value_or(queue), options.pole);
+  if (!gains.ok()) gains = choose_gains(queue, options.pole);
   return gains.ok() ? gains.value() : PiGains{};
 }
 
@@ -48,7 +50,7 @@ void NodeControl::control(const std::vector<Executable>& executables) {
       controlled.emplace(executable.id, known->second);
       cores[executable.id] = cores_.at(executable.id);
     } else {
-      const PiGains gains = gains_of(executable.plant, options_.pole);
+      const PiGains gains = gains_of(executable.plant, options_);
       controlled.emplace(executable.id, Controlled{PiController(gains, bounds(), part)});
       cores[executable.id] = {part, part};
     }

@@ -11,7 +11,6 @@
 #include <map>
 #include <vector>
 
-#include "gpulet/control/identify.h"
 #include "tests/control/queue.h"
 
 namespace gpulet::control {
@@ -26,7 +25,7 @@ class Loop {
 
   void serve(GpuletId id, const Load& load) {
     queues_.emplace(id, Queue(load));
-    executables_.push_back({id, plant_of_queue(1)});
+    executables_.push_back({id, {}});
     control_.control(executables_);
   }
 

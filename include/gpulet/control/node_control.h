@@ -17,8 +17,8 @@ namespace gpulet::control {
 
 struct Executable {
   GpuletId id;
-  // Of its model on this type of device, or plant_of_queue(), for choose_gains(). Empty, or none
-  // can be chosen: PiGains' defaults, which are slow.
+  // Of its model on this type of device, for choose_gains(). Empty, or none can be chosen for it:
+  // plant_of_queue().
   std::optional<Plant> plant;
 };
 

@@ -18,7 +18,8 @@ struct Plant {
   friend bool operator==(const Plant&, const Plant&) = default;
 };
 
-// K (z - a) / (z - 1), from response time minus set point (s) to cores.
+// K (z - a) / (z - 1), from response time minus set point (s) to cores. The values here are those
+// that ROMA's authors found by hand (section 5); docs/control.md says what margins they have.
 struct PiGains {
   double gain_cores_per_s = 0.15;  // K
   double zero = 0.11;              // a
