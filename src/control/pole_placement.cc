@@ -72,12 +72,13 @@ Result<PiGains> place_poles(const Plant& plant, double pole) {
 
 Result<PiGains> choose_gains(const Plant& plant, double pole) {
   if (const Status status = valid(plant, pole); !status.ok()) return status;
-  const Result<PiGains> placed = place_poles(plant, pole);
+  Result<PiGains> placed = place_poles(plant, pole);
   if (placed.ok() && holds(margins(plant, placed.value(), kDelayPeriods))) return placed;
-  constexpr double kMargins = 1.25;  // each so many times the one before
-  constexpr double kMostMargin = 100;
+  constexpr int kMargins = 18;
+  constexpr double kStep = 1.25;  // from each to the next
   std::optional<PiGains> best;
-  for (double margin = kLeastGainMargin; margin < kMostMargin; margin *= kMargins) {
+  double margin = kLeastGainMargin;
+  for (int tried = 0; tried < kMargins; ++tried, margin *= kStep) {
     const auto gains = fastest(plant, margin, best ? per_lasting_error(*best) : 0);
     if (gains) best = gains;
   }

@@ -88,7 +88,7 @@ Status Identification::serve_until(Clock::time_point end) {
     for (; next_arrival_ <= now; next_arrival_ += between_) waiting_.push_back(next_arrival_);
     if (Status status = submit_waiting(); !status.ok()) return status;
     const Duration until = std::min(end, next_arrival_) - now;
-    const Status status = loop_.wait([this] { return proxy_.has_next(); }, until, "an answer");
+    Status status = loop_.wait([this] { return proxy_.has_next(); }, until, "an answer");
     if (status.code() == StatusCode::timeout) continue;
     if (!status.ok()) return status;
     const auto answer = proxy_.next();
