@@ -1,0 +1,174 @@
+// A gpulet whose cores are controlled, with all that is real about it: a backend, a process that
+// runs TorchScript, and the kernel's hold on it. The frontend is a socket.
+#include <gtest/gtest.h>
+#include <time.h>
+#include <torch/script.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gpulet/backend/daemon.h"
+#include "gpulet/core/sha256.h"
+#include "gpulet/partition/drivers/cpu_quota.h"
+#include "tests/backend/frontend_end.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpulet::backend {
+namespace {
+
+namespace asio = net::asio;
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kPatience(60);
+constexpr std::chrono::seconds kMeasured(1);
+constexpr std::int64_t kWidth = 8;
+
+// Takes tens of milliseconds of a core, in steps that several threads can share.
+std::string busy_model(const std::filesystem::path& folder) {
+  torch::jit::Module module("busy");
+  module.register_parameter("weight", torch::eye(384), false);
+  module.define(R"(
+def forward(self, x):
+    y = self.weight + x[0, 0]
+    for i in range(10):
+        y = torch.relu(torch.mm(y, self.weight))
+    return x + y[0, 0]
+)");
+  const auto file = folder / "busy.pt";
+  module.save(file.string());
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Of all threads of a process, ended ones too.
+double cpu_seconds(pid_t process) {
+  clockid_t clock{};
+  timespec time{};
+  EXPECT_EQ(clock_getcpuclockid(process, &clock), 0);
+  EXPECT_EQ(clock_gettime(clock, &time), 0);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+class ControlledCoresTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    config::BackendConfig config;
+    config.node = "n0";
+    config.warm_proxies = 0;
+    config.frontend = {"127.0.0.1", acceptor_.local_endpoint().port()};
+    auto driver = partition::make_cpu_quota_driver(partition::usable_cores());
+    ASSERT_TRUE(driver.ok()) << driver.status().to_string();
+    HostedDevice device;
+    device.offer.device.key = {"n0", 0};
+    device.offer.device.type = "cpu";
+    device.offer.device.partitioning = "cpu_quota";
+    device.offer.device.cores = static_cast<double>(partition::usable_cores().size());
+    device.driver = std::move(driver).value();
+    device.proxy_program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-proxy";
+    std::vector<HostedDevice> devices;
+    devices.push_back(std::move(device));
+    auto store = ModelStore::open(folder_.path() / "store");
+    auto user = choose_proxy_user("");
+    ASSERT_TRUE(store.ok() && user.ok());
+    daemon_ = BackendDaemon::start(io_, {config, std::move(devices), std::move(store).value(),
+                                         nullptr, std::move(user).value()});
+    acceptor_.async_accept(
+        [this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
+          ASSERT_FALSE(error) << error.message();
+          frontend_ = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
+        });
+    ASSERT_TRUE(run_until([this] { return frontend_ != nullptr; }));
+    frontend_->say(serve::Welcome{std::chrono::seconds(60)});
+  }
+
+  template <typename Condition>
+  bool run_until(Condition condition, std::chrono::steady_clock::duration within = kPatience) {
+    const auto deadline = std::chrono::steady_clock::now() + within;
+    while (!condition() && std::chrono::steady_clock::now() < deadline) {
+      io_.restart();
+      io_.run_one_for(milliseconds(20));
+    }
+    return condition();
+  }
+
+  // A gpulet of one percent that serves; its process.
+  pid_t make_gpulet() {
+    const std::string model = busy_model(folder_.path());
+    const TensorSpec tensor{"x", DataType::fp32, {kWidth}};
+    serve::CreateGpulet create{{1}, 0, {1}, {{"busy", sha256_of(model), {tensor}, {tensor}, 1}}};
+    create.part.service = schedule::Service::controlled;
+    frontend_->say(create);
+    EXPECT_TRUE(run_until([this] { return !frontend_->heard<serve::ModelWanted>().empty(); }));
+    const auto bytes = std::as_bytes(std::span(model));
+    frontend_->say(serve::ModelPiece{sha256_of(model), 0, bytes.size(),
+                                     Bytes::own({bytes.begin(), bytes.end()})});
+    const auto is_ready = [this] {
+      const auto reports = frontend_->heard<serve::GpuletReport>();
+      return !reports.empty() && reports.back().state == serve::GpuletState::ready;
+    };
+    EXPECT_TRUE(run_until(is_ready));
+    return daemon_->proxies().at(0);
+  }
+
+  // Cores that the process uses while it always has a batch to run.
+  double use_of(pid_t process) {
+    const auto answered = [this] { return frontend_->heard<BatchResult>().size(); };
+    const auto begin = std::chrono::steady_clock::now();
+    const double before = cpu_seconds(process);
+    while (std::chrono::steady_clock::now() < begin + kMeasured) {
+      Batch batch;
+      batch.id = {++batches_};
+      batch.gpulet = {1};
+      batch.model = "busy";
+      batch.count = 1;
+      batch.start_within = kPatience;
+      batch.inputs = {Bytes::own(std::vector<std::byte>(kWidth * sizeof(float)))};
+      frontend_->say(batch);
+      EXPECT_TRUE(run_until([&] { return answered() == batches_; }));
+    }
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
+    return (cpu_seconds(process) - before) / passed.count();
+  }
+
+  support::TemporaryFolder folder_;
+  asio::io_context io_{1};
+  asio::ip::tcp::acceptor acceptor_{io_,
+                                    asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
+  std::unique_ptr<BackendDaemon> daemon_;
+  std::unique_ptr<FrontendEnd> frontend_;
+  std::uint64_t batches_ = 0;
+};
+
+TEST_F(ControlledCoresTest, FollowWhileTheProcessServesOn) {
+  const pid_t process = make_gpulet();
+  const auto use_on = [this, process](double cores) {
+    frontend_->say(serve::SetCores{{1}, cores});
+    return use_of(process);
+  };
+  const double little = use_on(0.1);
+  const double much = use_on(0.5);
+  const double little_again = use_on(0.15);
+  // Others may be on this machine, so that it gets less; more it cannot have.
+  EXPECT_LT(little, 0.15);
+  EXPECT_LT(much, 0.6);
+  EXPECT_LT(little_again, 0.2);
+  EXPECT_GT(much, 1.5 * little);
+  EXPECT_GT(much, 1.5 * little_again);
+  EXPECT_EQ(daemon_->proxies(), std::vector<pid_t>{process}) << "the same process all along";
+  for (const BatchResult& result : frontend_->heard<BatchResult>())
+    EXPECT_TRUE(result.status.ok()) << result.status.to_string();
+  for (const serve::GpuletReport& report : frontend_->heard<serve::GpuletReport>())
+    EXPECT_TRUE(report.status.ok()) << report.status.to_string();
+
+  frontend_->say(serve::SetCores{{1}, 1000});
+  ASSERT_TRUE(
+      run_until([this] { return !frontend_->heard<serve::GpuletReport>().back().status.ok(); }));
+  const auto refused = frontend_->heard<serve::GpuletReport>().back();
+  EXPECT_EQ(refused.state, serve::GpuletState::ready);
+  EXPECT_EQ(refused.status.code(), StatusCode::invalid);
+}
+
+}  // namespace
+}  // namespace gpulet::backend
