@@ -37,7 +37,8 @@ void FrontendCore::tell_cores(FrontendEffects& effects) {
     const ControlledExecutable& one = control_.executables().at(change.id);
     const FleetGpulet* const gpulet = fleet_.find(change.id);
     if (gpulet == nullptr) continue;
-    effects.emplace_back(TellBackend{gpulet->backend, SetCores{change.id, change.cores}});
+    const BackendCommand command = SetCores{change.id, change.cores};
+    effects.emplace_back(TellBackend{gpulet->backend, command});
     const DeviceOffer* const offer = fleet_.offer_of(one.device);
     const profile::ModelProfile* const measured =
         offer == nullptr ? nullptr : profile_of(offer->device.type, one.model);
