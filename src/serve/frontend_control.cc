@@ -25,8 +25,8 @@ void FrontendCore::set_controlled(Time now, FrontendEffects& effects) {
     one.model = model;
     one.device = planned.device;
     one.device_cores = offer->device.cores;
-    if (const profile::ModelProfile* const measured = profile_of(offer->device.type, model))
-      one.plant = measured->controller;
+    const profile::ModelProfile* const measured = profile_of(offer->device.type, model);
+    if (measured != nullptr) one.plant = measured->controller;
   }
   control_.set(executables, now);
   tell_cores(effects);

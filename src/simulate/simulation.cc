@@ -141,6 +141,7 @@ serve::FrontendOptions frontend_options(const Knowledge& knowledge, const Scene&
   frontend.max_devices = scene.options.max_devices;
   frontend.keep_plan = options.keep_plan;
   frontend.period = options.period;
+  frontend.control = options.control;
   return frontend;
 }
 
@@ -175,9 +176,34 @@ std::vector<Tally::BatchesRun> batches_run(const World& world, const Scene& scen
       return one.name == scene.demands[model].name;
     });
     if (of == status.models.end()) continue;
-    run[model] = {of->statistics.executions, of->statistics.successes()};
+    run[model] = {of->statistics.executions, of->statistics.successes(),
+                  of->control ? of->control->core_seconds : 0};
   }
   return run;
+}
+
+using ControlOfModels = std::map<std::string, serve::ModelControlStatus>;
+
+ControlOfModels control_of_models(const World& world) {
+  ControlOfModels control;
+  for (const serve::ModelStatus& model : world.frontend().status(world.now()).models) {
+    if (model.control) control.emplace(model.name, *model.control);
+  }
+  return control;
+}
+
+void tell_control(const ControlOfModels& before, const ControlOfModels& after, Outcome& outcome) {
+  for (ModelOutcome& model : outcome.models) {
+    const auto end = after.find(model.name);
+    if (end == after.end()) continue;
+    const auto found = before.find(model.name);
+    const serve::ModelControlStatus start =
+        found == before.end() ? serve::ModelControlStatus{} : found->second;
+    const serve::ModelControlStatus& now = end->second;
+    model.control = {now.periods - start.periods, now.violated_periods - start.violated_periods,
+                     now.on_gpu - start.on_gpu, now.on_cpu - start.on_cpu,
+                     now.core_seconds - start.core_seconds};
+  }
 }
 
 void run_rows(World& world, const Scene& scene, Time start, Time end, Duration step, Tally& tally) {
@@ -188,7 +214,8 @@ void run_rows(World& world, const Scene& scene, Time start, Time end, Duration s
     std::vector<Tally::BatchesRun> in_row(now.size());
     for (std::size_t model = 0; model < now.size(); ++model) {
       in_row[model] = {now[model].batches - before[model].batches,
-                       now[model].requests - before[model].requests};
+                       now[model].requests - before[model].requests,
+                       now[model].core_seconds - before[model].core_seconds};
     }
     tally.row_ended(row, world.frontend().plan(), in_row);
     before = std::move(now);
@@ -214,6 +241,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
   outcome.unserved = world.frontend().plan().unserved;
   const Time start = world.now();
   clients.start(start);
+  const ControlOfModels control_at_start = control_of_models(world);
   const bool runs = outcome.schedulable || !options.only_schedulable;
   const Time end = runs ? start + from_seconds(options.seconds) : start;
   if (runs && options.series_step) {
@@ -221,6 +249,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
   } else if (runs) {
     world.run_until(end);
   }
+  const ControlOfModels control_at_end = control_of_models(world);
   clients.tally().load_ended();
   outcome.plans = world.plans().size();
   if (runs && !run_until(world, [&] { return clients.outstanding() == 0; })) {
@@ -228,6 +257,7 @@ Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
                   std::to_string(clients.outstanding()) + " requests were never answered (a bug)");
   }
   clients.tally().finish(end, outcome);
+  tell_control(control_at_start, control_at_end, outcome);
   outcome.events = world.events();
   return outcome;
 }

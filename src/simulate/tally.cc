@@ -49,7 +49,10 @@ Tally::Tally(const std::vector<schedule::ModelDemand>& demands, const Simulation
     row.violations.resize(models_.size());
     row.batch_planned.resize(models_.size());
     row.batch_run.resize(models_.size());
+    row.response_ms.resize(models_.size());
+    row.cores.resize(models_.size());
   }
+  for (Model& model : models_) model.answered.resize(rows);
 }
 
 void Tally::start(Time now) {
@@ -85,6 +88,7 @@ void Tally::answered(std::size_t model, Time arrived, Time now, const Status& st
   if (status.ok()) {
     ++of.counts.served;
     of.latencies.add(latency);
+    count_response(of, model, to_ms(latency), now);
     violated = latency > of.slo;
     if (violated) ++of.counts.late;
   } else if (status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded) {
@@ -94,6 +98,17 @@ void Tally::answered(std::size_t model, Time arrived, Time now, const Status& st
   }
   if (!violated) return;
   if (SeriesRow* row = row_at(arrived)) ++row->violations[model];
+}
+
+void Tally::count_response(Model& of, std::size_t model, double latency_ms, Time now) {
+  of.sum_ms += latency_ms;
+  of.squares_ms += latency_ms * latency_ms;
+  of.counts.most_ms = std::max(of.counts.most_ms, latency_ms);
+  SeriesRow* const row = row_at(now);
+  if (row == nullptr) return;
+  // Sums until finish() makes them means.
+  row->response_ms[model] += latency_ms;
+  ++of.answered[static_cast<std::size_t>(row - series_.data())];
 }
 
 void Tally::row_ended(std::size_t row, const schedule::Plan& plan,
@@ -113,6 +128,7 @@ void Tally::row_ended(std::size_t row, const schedule::Plan& plan,
       series_[row].batch_run[model] =
           static_cast<double>(run[model].requests) / static_cast<double>(run[model].batches);
     }
+    series_[row].cores[model] = run[model].core_seconds / to_seconds(*step_);
   }
 }
 
@@ -148,6 +164,19 @@ void Tally::plan_in_force(const schedule::Plan& plan, Time now) {
   reorganisations_.push_back(in_force_);
 }
 
+void Tally::finish_responses(Model& of, std::size_t model) {
+  if (of.counts.served > 0) {
+    const auto count = static_cast<double>(of.counts.served);
+    of.counts.mean_ms = of.sum_ms / count;
+    of.counts.deviation_ms =
+        std::sqrt(std::max(0.0, of.squares_ms / count - of.counts.mean_ms * of.counts.mean_ms));
+  }
+  for (std::size_t row = 0; row < series_.size(); ++row) {
+    if (of.answered[row] > 0)
+      series_[row].response_ms[model] /= static_cast<double>(of.answered[row]);
+  }
+}
+
 void Tally::finish(Time end, Outcome& outcome) {
   use_until(end);
   std::uint64_t violations = 0;
@@ -158,6 +187,7 @@ void Tally::finish(Time end, Outcome& outcome) {
     outcome.requests += counts.offered;
     counts.p50_ms = model.latencies.percentile_ms(0.5);
     counts.p99_ms = model.latencies.percentile_ms(0.99);
+    finish_responses(model, static_cast<std::size_t>(&model - models_.data()));
     if (counts.offered > 0) {
       counts.violation = static_cast<double>(violated) / static_cast<double>(counts.offered);
     }

@@ -48,6 +48,7 @@ class Tally {
   struct BatchesRun {
     std::uint64_t batches = 0;
     std::uint64_t requests = 0;
+    double core_seconds = 0;
   };
   void row_ended(std::size_t row, const schedule::Plan& plan, std::span<const BatchesRun> run);
 
@@ -59,9 +60,14 @@ class Tally {
     ModelOutcome counts;
     Duration slo{};
     LatencyBins latencies;
+    double sum_ms = 0;
+    double squares_ms = 0;
+    std::vector<std::uint64_t> answered{};  // beside the series
   };
   [[nodiscard]] SeriesRow* row_at(Time time);
   void use_until(Time now);
+  void count_response(Model& of, std::size_t model, double latency_ms, Time now);
+  void finish_responses(Model& of, std::size_t model);
 
   std::vector<Model> models_;
   std::optional<Duration> step_;

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "gpulet/config/control_config.h"
 #include "gpulet/simulate/simulation.h"
 #include "tools/command.h"
 #include "tools/plan_options.h"
@@ -28,6 +29,7 @@ struct SimulateOptions {
   std::string trace;
   std::string series;
   std::string scenarios;
+  std::string control;
   bool keep_plan = false;
   double period_s = 20;
   double link_ms = 0.1;
@@ -63,6 +65,11 @@ Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& as
   options.world.link = from_ms(asked.link_ms);
   options.world.process_start = from_ms(asked.process_start_ms);
   options.world.model_load = from_ms(asked.model_load_ms);
+  if (!asked.control.empty()) {
+    const Result<control::Options> control = config::load_control(asked.control);
+    if (!control.ok()) return control.status();
+    options.control = control.value();
+  }
   if (!asked.series.empty()) options.series_step = options.period;
   if (!asked.trace.empty()) {
     Result<simulate::Trace> trace = simulate::read_trace(asked.trace);
@@ -162,6 +169,9 @@ void add_world_options(CLI::App& command, SimulateOptions& options) {
                    "the first plan stays in force, whatever the load does");
   command.add_option("--period", options.period_s, "the scheduler's period, in seconds")
       ->capture_default_str();
+  command.add_option("--control", options.control,
+                     "JSON: how executables are controlled (docs/control.md), with --policy roma "
+                     "or where requests spill over to CPUs");
   command.add_option("--series", options.series,
                      "write a CSV: devices, shares and violations of every period");
   command.add_option("--link-ms", options.link_ms, "between frontend and backend, each way")

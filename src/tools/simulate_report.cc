@@ -18,6 +18,37 @@ std::uint64_t sum(const std::vector<std::uint64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
 }
 
+ordered_json control_json(const simulate::ControlOutcome& control) {
+  return {{"periods", control.periods},
+          {"violated_periods", control.violated_periods},
+          {"on_gpu", control.on_gpu},
+          {"on_cpu", control.on_cpu},
+          {"core_seconds", control.core_seconds}};
+}
+
+// Of models whose executables are controlled; empty without any.
+std::string control_text(const simulate::Outcome& outcome) {
+  Table table({{"model", Table::Align::left},
+               {"mean ms"},
+               {"most ms"},
+               {"on GPU"},
+               {"core seconds"},
+               {"seconds above SLO"}});
+  bool any = false;
+  for (const simulate::ModelOutcome& model : outcome.models) {
+    if (!model.control) continue;
+    any = true;
+    const auto answered = static_cast<double>(model.control->on_gpu + model.control->on_cpu);
+    const double on_gpu =
+        answered > 0 ? 100 * static_cast<double>(model.control->on_gpu) / answered : 0;
+    table.add_row({model.name, fixed(model.mean_ms, 1), fixed(model.most_ms, 1),
+                   fixed(on_gpu, 1) + " %", fixed(model.control->core_seconds, 0),
+                   std::to_string(model.control->violated_periods) + " of " +
+                       std::to_string(model.control->periods)});
+  }
+  return any ? '\n' + table.to_string() + '\n' : std::string();
+}
+
 }  // namespace
 
 std::string simulation_json(const simulate::Outcome& outcome, std::string_view policy) {
@@ -26,6 +57,10 @@ std::string simulation_json(const simulate::Outcome& outcome, std::string_view p
     ordered_json row;
     add_counts(figures_of(model), &row);
     add_latencies(figures_of(model), &row);
+    row["mean_ms"] = model.mean_ms;
+    row["most_ms"] = model.most_ms;
+    row["deviation_ms"] = model.deviation_ms;
+    if (model.control) row["control"] = control_json(*model.control);
     models.push_back(std::move(row));
   }
   ordered_json unserved = ordered_json::array();
@@ -58,7 +93,7 @@ std::string simulation_text(const simulate::Outcome& outcome, std::string_view p
   for (const simulate::ModelOutcome& model : outcome.models) {
     table.add_row(figures_cells(figures_of(model)));
   }
-  std::string text = table.to_string() + '\n';
+  std::string text = table.to_string() + '\n' + control_text(outcome);
   text += "violation of all together: " + fixed(100 * outcome.violation, 3) + " %\n";
   text += std::string(policy) + ": at most " + std::to_string(outcome.devices_used) +
           " devices at a time, " + fixed(outcome.devices_mean, 2) + " in the mean; " +
@@ -89,6 +124,10 @@ std::string series_csv(const simulate::Outcome& outcome) {
   for (const simulate::ModelOutcome& model : outcome.models) {
     text += ',' + model.name + " batch planned," + model.name + " batch run";
   }
+  for (const simulate::ModelOutcome& model : outcome.models) {
+    text += ',' + model.name + " response_ms";
+    if (model.control) text += ',' + model.name + " cores";
+  }
   text += '\n';
   for (const simulate::SeriesRow& row : outcome.series) {
     text += shortest(row.start_s, 3) + ',' + shortest(row.devices, 4) + ',' +
@@ -100,6 +139,10 @@ std::string series_csv(const simulate::Outcome& outcome) {
     }
     for (std::size_t model = 0; model < row.batch_planned.size(); ++model) {
       text += ',' + shortest(row.batch_planned[model], 3) + ',' + shortest(row.batch_run[model], 3);
+    }
+    for (std::size_t model = 0; model < row.response_ms.size(); ++model) {
+      text += ',' + shortest(row.response_ms[model], 3);
+      if (outcome.models[model].control) text += ',' + shortest(row.cores[model], 3);
     }
     text += '\n';
   }

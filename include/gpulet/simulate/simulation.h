@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/control/options.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/schedule/policy.h"
@@ -30,6 +31,7 @@ struct SimulationOptions {
   // A first plan that leaves demand unserved ends the run: nothing is offered.
   bool only_schedulable = false;
   Duration period = std::chrono::seconds(20);  // of the scheduler
+  control::Options control;                    // of executables whose cores are controlled
   WorldOptions world;
   std::optional<Duration> series_step;  // a row of the series for each; empty: no series
 };
@@ -39,6 +41,17 @@ struct Scene {
   schedule::Cluster cluster;
   std::vector<schedule::ModelDemand> demands;
   schedule::PlanOptions options;
+};
+
+// What control did for a model, while the load lasted.
+struct ControlOutcome {
+  std::uint64_t periods = 0;           // of control, with something to answer
+  std::uint64_t violated_periods = 0;  // of them: the response time was above the objective
+  std::uint64_t on_gpu = 0;            // requests
+  std::uint64_t on_cpu = 0;
+  double core_seconds = 0;  // given to its executables
+
+  friend bool operator==(const ControlOutcome&, const ControlOutcome&) = default;
 };
 
 struct ModelOutcome {
@@ -51,6 +64,11 @@ struct ModelOutcome {
   std::uint64_t waiting = 0;     // of the offered: not answered yet when the load ended
   std::optional<double> p50_ms;  // of the served, right to a thousandth of the SLO
   std::optional<double> p99_ms;
+  // Of the served, too: 0 without any.
+  double mean_ms = 0;
+  double most_ms = 0;
+  double deviation_ms = 0;                // standard
+  std::optional<ControlOutcome> control;  // its executables are controlled
   double slo_ms = 0;
   double violation = 0;  // (late + dropped + errors) / offered; 0 where none was offered
 
@@ -78,6 +96,8 @@ struct SeriesRow {
   // and what the batches of the row were in the mean. 0: none.
   std::vector<double> batch_planned;  // likewise
   std::vector<double> batch_run;      // likewise
+  std::vector<double> response_ms;    // likewise; the mean of what was answered in the row, or 0
+  std::vector<double> cores;          // likewise; given to executables that are controlled
 
   friend bool operator==(const SeriesRow&, const SeriesRow&) = default;
 };
