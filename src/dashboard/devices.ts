@@ -1,7 +1,7 @@
 // Devices as bars divided into their gpulets, and what one of them holds in detail.
 import { find, keyed, make, style, write } from "./dom";
 import type { DeviceEntry, GpuletEntry, Layout, Occupant, Tick } from "./documents";
-import { counted, ms, percent, rate } from "./format";
+import { cores, counted, ms, percent, rate } from "./format";
 import type { Palette } from "./palette";
 
 const MOST_LARGE = 8;
@@ -9,11 +9,22 @@ const MOST_MEDIUM = 40;
 
 const key_of = (device: DeviceEntry): string => `${device.node}/${device.device}`;
 
-const size_of = (gpulet: GpuletEntry): string => `${gpulet.size} %${gpulet.instance ? ` ${gpulet.instance}` : ""}`;
+const size_of = (gpulet: GpuletEntry): string =>
+  `${gpulet.size} %${gpulet.instance ? ` ${gpulet.instance}` : ""}${gpulet.service === "by_need" ? ", by need" : ""}`;
+
+const is_controlled = (gpulet: GpuletEntry): boolean => gpulet.service === "controlled";
+/** One whose gpulets are as large as the cores that they are given, which changes every second. */
+const has_control = (device: DeviceEntry): boolean => (device.cores ?? 0) > 0 && device.gpulets.some(is_controlled);
+
+function state_of(gpulet: GpuletEntry): string {
+  const state = gpulet.state === "ready" ? (gpulet.in_force ? "" : "waiting") : gpulet.state;
+  return state ? `, ${state}` : "";
+}
 
 /** A gpulet's element and what changes in it every second. */
 interface Shown {
   element: HTMLElement;
+  size: HTMLElement;
   busy: HTMLElement;
 }
 
@@ -26,6 +37,7 @@ export class Devices {
   private readonly told = new Map<string, string>(); // by device: what its element shows
   private readonly bars = new Map<string, Shown[]>();
   private readonly used = new Map<string, HTMLElement>();
+  private readonly free = new Map<string, HTMLElement>();
   private open = ""; // the device in detail
 
   constructor(private readonly palette: Palette) {
@@ -43,7 +55,7 @@ export class Devices {
     keyed(this.list, layout.devices, key_of, (device) => this.create(device), (element, device) => this.fill(element, device));
     for (const key of [...this.told.keys()]) {
       if (layout.devices.some((device) => key_of(device) === key)) continue;
-      for (const kept of [this.told, this.bars, this.used]) kept.delete(key);
+      for (const kept of [this.told, this.bars, this.used, this.free]) kept.delete(key);
     }
     const buttons = this.buttons();
     if (!buttons.some((one) => one.tabIndex === 0) && buttons[0]) buttons[0].tabIndex = 0;
@@ -61,20 +73,24 @@ export class Devices {
       let all = 0;
       let size = 0;
       for (const [place, gpulet] of device.gpulets.entries()) {
-        const busy = tick.busy[at++] ?? 0;
+        const busy = tick.busy[at] ?? 0;
+        const given = tick.control?.cores[at++] ?? 0;
+        const percents = device.cores && is_controlled(gpulet) ? (100 * given) / device.cores : gpulet.size;
         const shown = this.bars.get(key_of(device))?.[place];
         if (shown) {
           style(shown.busy, "--busy", `${busy}%`);
           write(shown.busy.firstElementChild!, `${busy} % busy`);
+          if (is_controlled(gpulet)) this.resize(shown, gpulet, percents, given);
         }
         if (!gpulet.in_force) continue;
-        size += gpulet.size;
-        all += (gpulet.size * busy) / 100;
+        size += percents;
+        all += (percents * busy) / 100;
       }
+      if (has_control(device)) this.show_free(device, 100 - size);
       const memory = tick.memory_mb[index] ?? 0;
       const used = this.used.get(key_of(device));
       if (used) {
-        write(used, `${size} % given, ${Math.round(all)} % busy` +
+        write(used, `${Math.round(size)} % given, ${Math.round(all)} % busy` +
           (device.memory_mb > 0 ? `, ${percent(memory / device.memory_mb)} of ${(device.memory_mb / 1024).toFixed(0)} GB` : ""));
       }
     }
@@ -113,44 +129,65 @@ export class Devices {
     const shown = device.gpulets.map((gpulet) => this.bar(gpulet, total));
     this.bars.set(key, shown);
     const parts = shown.map((one) => one.element);
+    this.free.delete(key);
     if (taken < 100) {
-      const free = make("li", "free", "", make("span", "", `${100 - taken} % free`));
-      style(free, "flex-grow", String(100 - taken));
+      const free = make("li", "free", "", make("span"));
       parts.push(free);
+      this.free.set(key, free);
     }
     element.querySelector(".bar")!.replaceChildren(...parts);
+    this.show_free(device, 100 - taken);
+  }
+
+  private show_free(device: DeviceEntry, percents: number): void {
+    const free = this.free.get(key_of(device));
+    if (!free) return;
+    style(free, "flex-grow", String(Math.max(0, percents)));
+    write(free.firstElementChild!, percents >= 0.5 ? `${Math.round(percents)} % free` : "");
+  }
+
+  private resize(shown: Shown, gpulet: GpuletEntry, percents: number, given: number): void {
+    style(shown.element, "flex-grow", String(percents));
+    write(shown.size.firstElementChild!, cores(given));
+    shown.element.title = `${cores(given)} cores${state_of(gpulet)}: ${this.names(gpulet)}`;
   }
 
   private bar(gpulet: GpuletEntry, total: number): Shown {
     const busy = make("span", "busy", "", make("span", "hidden", ""));
-    const state = gpulet.state === "ready" ? (gpulet.in_force ? "" : "waiting") : gpulet.state;
-    const element = make("li", `gpulet ${gpulet.state} ${gpulet.in_force ? "" : "out"}`);
+    const size = is_controlled(gpulet) ? make("span", "size", "", make("span"), make("span", "unit", ` cores${state_of(gpulet)}`))
+      : make("span", "size", `${size_of(gpulet)}${state_of(gpulet)}`);
+    const element = make("li", `gpulet ${gpulet.state} ${gpulet.service ?? ""} ${gpulet.in_force ? "" : "out"}`);
     element.dataset.gpulet = gpulet.id;
-    const occupants = make("ul", "occupants", "", ...this.occupants(gpulet.models));
-    element.append(make("span", "size", `${size_of(gpulet)}${state ? `, ${state}` : ""}`), occupants, busy);
-    element.title = `${size_of(gpulet)}${state ? `, ${state}` : ""}: ${gpulet.models.map((one) => this.in_words(one)).join("; ") || "no model"}`;
+    const occupants = make("ul", "occupants", "", ...this.occupants(gpulet));
+    element.append(size, occupants, busy);
+    element.title = `${size_of(gpulet)}${state_of(gpulet)}: ${this.names(gpulet)}`;
     style(element, "flex-grow", String(gpulet.size));
     style(element, "flex-basis", "0");
     style(element, "--part", String(gpulet.size / total));
-    return { element, busy };
+    return { element, size, busy };
   }
 
   /** Models that take turns stand under each other by the time that they take of a round. */
-  private occupants(models: Occupant[]): HTMLElement[] {
-    const times = models.map(([, planned, batch, latency]) => (batch > 0 ? (planned / batch) * latency : 1));
+  private occupants({ models, service }: GpuletEntry): HTMLElement[] {
+    const times = models.map(([, planned, batch, latency]) => (batch > 0 && !service ? (planned / batch) * latency : 1));
     const all = times.reduce((sum, one) => sum + one, 0);
-    return models.map((one, index) => this.occupant(one, Math.max(0.35, times[index]! / all)));
+    return models.map((one, index) => this.occupant(one, !service, Math.max(0.35, times[index]! / all)));
   }
 
-  private occupant([place, planned, batch]: Occupant, part: number): HTMLElement {
+  private occupant([place, planned, batch]: Occupant, promised: boolean, part: number): HTMLElement {
     const element = make("li", `occupant ${this.palette.classes(this.name(place))}`, "", make("b", "", this.name(place)));
-    if (batch > 0) element.append(make("span", "", ` batch ${batch}, ${rate(planned)}/s`));
+    if (batch > 0 && promised) element.append(make("span", "", ` batch ${batch}, ${rate(planned)}/s`));
     style(element, "flex-grow", String(part));
     return element;
   }
 
   private name(place: number): string {
     return this.layout?.models[place]?.name ?? "a former model";
+  }
+  private names(gpulet: GpuletEntry): string {
+    if (gpulet.models.length === 0) return "no model";
+    if (gpulet.service === "by_need" && gpulet.models.length > 1) return `${gpulet.models.map(([place]) => this.name(place)).join(", ")}; whoever needs it most`;
+    return gpulet.models.map((one) => (gpulet.service ? this.name(one[0]) : this.in_words(one))).join("; ");
   }
   private in_words([place, planned, batch, latency]: Occupant): string {
     return batch > 0 ? `${this.name(place)}, batch ${batch} in ${ms(latency)} ms, ${rate(planned)} requests a second` : this.name(place);
@@ -193,8 +230,11 @@ export class Devices {
     const rows = device.gpulets.flatMap((gpulet, place) => {
       const busy = `${this.tick?.busy[first + place] ?? 0} %`;
       const occupants: (Occupant | undefined)[] = gpulet.models.length ? gpulet.models : [undefined];
-      return occupants.map((one) => [size_of(gpulet), one ? this.name(one[0]) : "none", one ? String(one[2]) : "–", rate(one?.[1]), ms(one?.[3]),
-        ms(gpulet.duty_ms), busy, gpulet.status ? `${gpulet.state}: ${gpulet.status}` : gpulet.state]);
+      const given = this.tick?.control?.cores[first + place];
+      const size = is_controlled(gpulet) ? `${cores(given)} cores` : size_of(gpulet);
+      const promised = !gpulet.service;
+      return occupants.map((one) => [size, one ? this.name(one[0]) : "none", one ? String(one[2]) : "–", rate(promised ? one?.[1] : null), ms(one?.[3]),
+        ms(promised ? gpulet.duty_ms : null), busy, gpulet.status ? `${gpulet.state}: ${gpulet.status}` : gpulet.state]);
     });
     const text = JSON.stringify([this.open, rows]);
     if (this.detail.dataset.shown === text) return;

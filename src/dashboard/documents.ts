@@ -9,6 +9,7 @@ export interface ModelEntry {
   planned: number;
   unserved: number;
   reason: string;
+  set_point_ms?: number; // only where its executables are controlled
 }
 
 /** [place of the model or -1, planned rate, batch, milliseconds of a batch] */
@@ -22,6 +23,7 @@ export interface GpuletEntry {
   status: string;
   in_force: boolean;
   duty_ms: number;
+  service?: "by_need" | "controlled"; // of an executable
   models: Occupant[];
 }
 
@@ -32,6 +34,7 @@ export interface DeviceEntry {
   mechanism: string;
   leaving: boolean;
   memory_mb: number;
+  cores?: number; // of a CPU
   gpulets: GpuletEntry[];
 }
 
@@ -44,6 +47,20 @@ export interface Layout {
 /** [offered, served, violations, p50, p99, queued]; null: not known yet */
 export type ModelNumbers = [number | null, number | null, number | null, number | null, number | null, number];
 
+/** [response ms, part on GPU, cores asked, given, periods, violated ones]; null: nothing was answered */
+export type ControlNumbers = [number | null, number | null, number, number, number, number];
+
+/** [name, cores, asked, given, contention] */
+export type ControlledNode = [string, number, number, number, number];
+
+/** Where executables are controlled: of the last control period. */
+export interface Control {
+  models: (ControlNumbers | null)[];
+  /** given to each gpulet */
+  cores: (number | null)[];
+  nodes: ControlledNode[];
+}
+
 export interface Tick {
   at: number;
   state: "starting" | "serving" | "draining";
@@ -55,6 +72,7 @@ export interface Tick {
   models: ModelNumbers[];
   busy: number[];
   memory_mb: number[];
+  control?: Control;
 }
 
 export interface Events {

@@ -15,6 +15,8 @@ export function ms(value: number | null | undefined): string {
   return value >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(1);
 }
 
+export const cores = (value: number | null | undefined): string => (value == null ? "–" : value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2));
+
 export function percent(part: number | null | undefined): string {
   if (part == null) return "–";
   const value = 100 * part;

@@ -2,26 +2,73 @@
 
 export const SECONDS = 600;
 
-export const SERIES = ["offered", "served", "violations", "p50", "p99"] as const;
-export type Series = (typeof SERIES)[number];
-export type Samples = Record<Series, (number | null)[]>;
+const SERIES = ["offered", "served", "violations", "p50", "p99"] as const;
+const CONTROL_SERIES = ["response", "gpu_part", "asked", "given"] as const;
+type Values<S extends string> = Record<S, (number | null)[]>;
+export type Samples = Values<(typeof SERIES)[number]>;
+/** Of a model whose executables are controlled: milliseconds, a part, cores. */
+export type ControlSamples = Values<(typeof CONTROL_SERIES)[number]>;
+/** One sample of each model, its values in the order of the series. */
+export type Row = Map<string, (number | null)[]>;
 
-const empty = (length: number): Samples => ({
-  offered: Array(length).fill(null),
-  served: Array(length).fill(null),
-  violations: Array(length).fill(null),
-  p50: Array(length).fill(null),
-  p99: Array(length).fill(null),
-});
+const empty = <S extends string>(series: readonly S[], length: number): Values<S> =>
+  Object.fromEntries(series.map((one) => [one, Array<number | null>(length).fill(null)])) as Values<S>;
+
+/** Some series of each model, as long as the times of the history. */
+class Rows<S extends string> {
+  readonly models = new Map<string, Values<S>>();
+
+  constructor(private readonly series: readonly S[]) {}
+
+  add(row: Row, before: number, is_full: boolean): void {
+    for (const name of row.keys()) {
+      if (!this.models.has(name)) this.models.set(name, empty(this.series, before));
+    }
+    for (const [name, samples] of this.models) {
+      const values = row.get(name);
+      if (!values) {
+        this.models.delete(name);
+        continue;
+      }
+      this.series.forEach((series, index) => {
+        samples[series].push(values[index] ?? null);
+        if (is_full) samples[series].shift();
+      });
+    }
+  }
+
+  at(index: number): Row {
+    const row: Row = new Map();
+    for (const [name, samples] of this.models) row.set(name, this.series.map((series) => samples[series][index] ?? null));
+    return row;
+  }
+
+  /** From the document of /gpulet/history; returns where it ends. */
+  read(document: ArrayBuffer, at: number, names: string[], length: number): number {
+    for (const name of names) {
+      const samples = empty(this.series, 0);
+      for (const series of this.series) {
+        samples[series] = Array.from(new Float32Array(document, at, length), (value) => (Number.isNaN(value) ? null : value));
+        at += length * 4;
+      }
+      this.models.set(name, samples);
+    }
+    return at;
+  }
+}
 
 export class History {
   times: number[] = [];
-  private models = new Map<string, Samples>();
+  private rows = new Rows(SERIES);
+  private control = new Rows(CONTROL_SERIES);
   private objectives = new Map<string, number>();
   private total: Samples | undefined; // as all() gives it, kept up with what is added
 
   of(model: string): Samples | undefined {
-    return this.models.get(model);
+    return this.rows.models.get(model);
+  }
+  control_of(model: string): ControlSamples | undefined {
+    return this.control.models.get(model);
   }
 
   /** Takes in the document of /gpulet/history; what came later than it stays. */
@@ -30,57 +77,32 @@ export class History {
     const head = JSON.parse(new TextDecoder().decode(new Uint8Array(document, 4, length))) as {
       samples: number;
       models: string[];
+      controlled?: string[];
     };
-    let at = 4 + length;
-    const later = new History();
-    later.times = this.times;
-    later.models = this.models;
-    this.times = [...new Float64Array(document, at, head.samples)];
-    this.models = new Map();
-    this.total = undefined;
-    at += head.samples * 8;
-    for (const name of head.models) {
-      const samples = empty(0);
-      for (const series of SERIES) {
-        const values = new Float32Array(document, at, head.samples);
-        samples[series] = Array.from(values, (value) => (Number.isNaN(value) ? null : value));
-        at += head.samples * 4;
-      }
-      this.models.set(name, samples);
-    }
+    const later = { times: this.times, rows: this.rows, control: this.control };
+    this.clear();
+    this.times = [...new Float64Array(document, 4 + length, head.samples)];
+    const at = this.rows.read(document, 4 + length + head.samples * 8, head.models, head.samples);
+    this.control.read(document, at, head.controlled ?? [], head.samples);
     const last = this.times.at(-1) ?? 0;
     later.times.forEach((time, index) => {
       // A sample is in both where the document was written after it: clocks differ by a moment.
-      if (time < last + 0.5) return;
-      const row = new Map<string, (number | null)[]>();
-      for (const [name, samples] of later.models) row.set(name, SERIES.map((series) => samples[series][index] ?? null));
-      this.add(time, row);
+      if (time >= last + 0.5) this.add(time, later.rows.at(index), later.control.at(index));
     });
   }
 
-  /** One sample of each model, its values in the order of SERIES. */
-  add(time: number, row: Map<string, (number | null)[]>): void {
-    for (const name of row.keys()) {
-      if (!this.models.has(name)) this.models.set(name, empty(this.times.length));
-    }
+  /** `control`: of the models that are controlled. */
+  add(time: number, row: Row, control: Row): void {
+    const before = this.times.length;
+    const is_full = before === SECONDS;
+    this.rows.add(row, before, is_full);
+    this.control.add(control, before, is_full);
     this.times.push(time);
-    const old = this.times.length > SECONDS;
-    if (old) this.times.shift();
-    for (const [name, samples] of this.models) {
-      const values = row.get(name);
-      if (!values) {
-        this.models.delete(name);
-        continue;
-      }
-      SERIES.forEach((series, index) => {
-        samples[series].push(values[index] ?? null);
-        if (old) samples[series].shift();
-      });
-    }
+    if (is_full) this.times.shift();
     if (this.total) {
       for (const series of SERIES) {
         this.total[series].push(null);
-        if (old) this.total[series].shift();
+        if (is_full) this.total[series].shift();
       }
       this.sum_at(this.total, this.times.length - 1);
     }
@@ -88,7 +110,8 @@ export class History {
 
   clear(): void {
     this.times = [];
-    this.models.clear();
+    this.rows = new Rows(SERIES);
+    this.control = new Rows(CONTROL_SERIES);
     this.total = undefined;
   }
 
@@ -101,15 +124,43 @@ export class History {
   /** The sum over them, and of the latencies the worst as a percentage of its objective. */
   all(): Samples {
     if (!this.total) {
-      this.total = empty(this.times.length);
+      this.total = empty(SERIES, this.times.length);
       for (let i = 0; i < this.times.length; ++i) this.sum_at(this.total, i);
     }
     return this.total;
   }
 
+  /**
+   * All controlled models together: the worst response time as a percentage of its objective, cores summed
+   * up, and the part on GPUs of what was served.
+   */
+  all_controlled(models: { name: string; slo_ms: number }[]): ControlSamples {
+    const total = empty(CONTROL_SERIES, this.times.length);
+    for (let i = 0; i < this.times.length; ++i) {
+      let served = 0;
+      let on_gpu = 0;
+      for (const { name, slo_ms } of models) {
+        const samples = this.control_of(name);
+        const response = samples?.response[i];
+        if (response != null) total.response[i] = Math.max(total.response[i] ?? 0, (100 * response) / slo_ms);
+        for (const series of ["asked", "given"] as const) {
+          const cores = samples?.[series][i];
+          if (cores != null) total[series][i] = (total[series][i] ?? 0) + cores;
+        }
+        const part = samples?.gpu_part[i];
+        const rate = this.of(name)?.served[i];
+        if (part == null || rate == null) continue;
+        served += rate;
+        on_gpu += part * rate;
+      }
+      if (served > 0) total.gpu_part[i] = on_gpu / served;
+    }
+    return total;
+  }
+
   private sum_at(total: Samples, i: number): void {
     for (const [name, slo_ms] of this.objectives) {
-      const samples = this.models.get(name);
+      const samples = this.of(name);
       if (!samples) continue;
       for (const series of ["offered", "served", "violations"] as const) {
         const value = samples[series][i];

@@ -1,6 +1,7 @@
 // The page: takes what the frontend tells and hands it to what shows it, once a second.
 import "./style.css";
 import { connect } from "./connection";
+import { ControlPanel } from "./control";
 import { Devices } from "./devices";
 import type { Events, Layout, Tick } from "./documents";
 import { find, keyed, make, write } from "./dom";
@@ -12,10 +13,12 @@ import { Palette } from "./palette";
 import { Plots } from "./plots";
 import { problems_of, type Problem } from "./problems";
 import { watch_theme } from "./theme";
+import { TRAFFIC } from "./traffic_plots";
 
 const history = new History();
 const palette = new Palette();
-const plots = new Plots(find("plots"));
+const plots = new Plots(find("plots"), TRAFFIC);
+const control = new ControlPanel(palette);
 const devices = new Devices(palette);
 const chooser = find<HTMLSelectElement>("shown");
 const models = new Models(palette, (model) => {
@@ -45,8 +48,9 @@ function show_plots(): void {
   const samples = entry ? history.of(entry.name) : history.all();
   write(find("traffic-title"), entry?.name ?? "All models");
   if (!samples || history.times.length === 0) return;
-  plots.show({ model: entry?.name ?? "", slo_ms: entry?.slo_ms ?? 0, times: history.times, samples,
-    marks: events.reorganisations.map(([at, epoch]) => ({ at, epoch })) });
+  const marks = events.reorganisations.map(([at, epoch]) => ({ at, epoch }));
+  plots.show({ model: entry?.name ?? "", slo_ms: entry?.slo_ms ?? 0, times: history.times, samples, marks });
+  if (tick) control.show(layout, tick, history, entry?.name ?? "", marks);
 }
 
 function show_facts(now: Tick): void {
@@ -94,6 +98,7 @@ function load_history(): void {
 chooser.addEventListener("change", show_plots);
 watch_theme(() => {
   plots.restyle();
+  control.restyle();
   show();
 });
 connect({
@@ -129,7 +134,9 @@ connect({
   tick: (told) => {
     if (!layout || told.models.length !== layout.models.length) return;
     tick = told;
-    history.add(told.at, new Map(told.models.map((numbers, index) => [layout!.models[index]!.name, numbers.slice(0, 5)])));
+    const names = layout.models.map((model) => model.name);
+    const controlled = (told.control?.models ?? []).flatMap((numbers, index) => (numbers ? [[names[index]!, numbers.slice(0, 4)] as const] : []));
+    history.add(told.at, new Map(told.models.map((numbers, index) => [names[index]!, numbers.slice(0, 5)])), new Map(controlled));
     document.title = `gpulet: ${counted(layout.models.length, "model")}, ${rate(history.all().served.at(-1))}/s`;
     show();
   },

@@ -41,7 +41,8 @@ export class Models {
       const meter = cells[8] as HTMLElement;
       write(meter.lastElementChild!, percent(part));
       style(meter, "--part", `${Math.min(100, 100 * (part ?? 0))}%`);
-      meter.classList.toggle("over", part != null && part > 1);
+      // Who is controlled has an objective of the response time's mean, not of its p99.
+      meter.classList.toggle("over", part != null && part > 1 && model.set_point_ms === undefined);
       const violations = cells[9] as HTMLElement;
       write(violations, percent(late));
       violations.classList.toggle("over", late != null && late > 0.01);

@@ -1,9 +1,8 @@
-// The three plots over time: rate, latency against the objective, violations. They share a cursor, and
-// each has its numbers in words beside it.
+// Plots over time. They share a cursor, and each has its numbers in words beside it.
 import uPlot from "uplot";
 import { make, write } from "./dom";
-import { ms, percent, rate, time } from "./format";
-import { SECONDS, violated, type Samples } from "./history";
+import { time } from "./format";
+import { SECONDS } from "./history";
 
 const SHORTEST_S = 60;
 const HEIGHT = 170;
@@ -13,104 +12,41 @@ export interface Mark {
   epoch: number;
 }
 
+/** What a group of plots is of. */
 export interface Shown {
-  /** Empty: all models together. */
-  model: string;
-  slo_ms: number;
   times: number[];
-  samples: Samples;
   marks: Mark[];
 }
 
-interface Line {
+export interface Line<S extends Shown> {
   label: string;
   color: string; // a custom property of the style sheet
   dash?: number[];
   fill?: boolean;
   stepped?: boolean;
-  value: (shown: Shown) => (number | null)[];
+  value: (shown: S) => (number | null)[];
 }
 
-interface Kind {
+export interface Kind<S extends Shown> {
   id: string;
-  title: (shown: Shown) => string;
-  lines: Line[];
-  word: (value: number | null | undefined, shown: Shown) => string;
+  title: (shown: S) => string;
+  lines: Line<S>[];
+  word: (value: number | null | undefined, shown: S) => string;
   /** What the plot shows, for those who do not see it. */
-  words: (shown: Shown) => string;
+  words: (shown: S) => string;
 }
-
-const range_of = (values: (number | null)[]): [number, number] => {
-  const known = values.filter((value) => value != null);
-  return known.length ? [Math.min(...known), Math.max(...known)] : [0, 0];
-};
-
-function marks_in_words(shown: Shown): string {
-  const seen = shown.marks.filter((mark) => mark.at >= (shown.times[0] ?? 0));
-  const last = seen.at(-1);
-  return last ? ` ${seen.length === 1 ? "One reorganisation" : `${seen.length} reorganisations`}, the last at ${time(last.at)}.` : "";
-}
-
-const latency_word = (value: number | null | undefined, shown: Shown): string =>
-  shown.model ? `${ms(value)} ms` : percent(value == null ? value : value / 100);
-
-const KINDS: Kind[] = [
-  {
-    id: "rate",
-    title: () => "Requests per second",
-    lines: [
-      { label: "offered", color: "--line-offered", value: ({ samples }) => samples.offered },
-      { label: "served", color: "--line-served", fill: true, dash: [6, 3], value: ({ samples }) => samples.served },
-    ],
-    word: (value) => rate(value),
-    words: (shown) => {
-      const [least, most] = range_of(shown.samples.offered);
-      return `${rate(shown.samples.offered.at(-1))} offered and ${rate(shown.samples.served.at(-1))} served a second now; ` +
-        `offered between ${rate(least)} and ${rate(most)} in the time shown.${marks_in_words(shown)}`;
-    },
-  },
-  {
-    id: "latency",
-    title: (shown) => (shown.model ? "Latency, milliseconds" : "Latency, % of the objective (worst model)"),
-    lines: [
-      { label: "p99", color: "--line-p99", value: ({ samples }) => samples.p99 },
-      { label: "p50", color: "--line-p50", dash: [6, 3], value: ({ samples }) => samples.p50 },
-      { label: "objective", color: "--line-slo", dash: [2, 3], value: (shown) => shown.times.map(() => (shown.model ? shown.slo_ms : 100)) },
-    ],
-    word: latency_word,
-    words: (shown) => {
-      const limit = shown.model ? shown.slo_ms : 100;
-      const over = shown.samples.p99.filter((value) => value != null && value > limit).length;
-      return `p50 ${latency_word(shown.samples.p50.at(-1), shown)}, p99 ${latency_word(shown.samples.p99.at(-1), shown)} now` +
-        (shown.model ? `, objective ${ms(limit)} ms` : "") +
-        `; p99 was over the objective in ${over} of ${shown.times.length} seconds.`;
-    },
-  },
-  {
-    id: "violations",
-    title: () => "Violations per second",
-    lines: [{ label: "late, dropped or failed", color: "--line-violations", fill: true, stepped: true, value: ({ samples }) => samples.violations }],
-    word: (value) => rate(value),
-    words: (shown) => {
-      const seconds = shown.samples.violations.filter((value) => value != null && value > 0).length;
-      return seconds === 0
-        ? "None in the time shown."
-        : `In ${seconds} of ${shown.times.length} seconds; ${percent(violated(shown.samples, SECONDS))} of all requests in the time shown.`;
-    },
-  },
-];
 
 /** One plot with its title, legend and words. */
-class Plot {
+class Plot<S extends Shown> {
   readonly figure = make("figure", "plot");
   private readonly title = make("span", "plot-title");
   private readonly words = make("p", "hidden");
   private readonly values: HTMLElement[] = [];
   private readonly canvas = make("div", "canvas");
   private plot: uPlot | undefined;
-  private shown: Shown | undefined;
+  private shown: S | undefined;
 
-  constructor(private readonly kind: Kind) {
+  constructor(private readonly kind: Kind<S>) {
     const legend = make("ul", "legend");
     for (const line of kind.lines) {
       const value = make("b");
@@ -126,7 +62,7 @@ class Plot {
     new ResizeObserver(() => this.resize()).observe(this.canvas);
   }
 
-  show(shown: Shown): void {
+  show(shown: S): void {
     const first = !this.shown;
     this.shown = shown;
     write(this.title, this.kind.title(shown));
@@ -143,7 +79,7 @@ class Plot {
     this.plot = new uPlot(this.options(), this.data(this.shown), this.canvas);
   }
 
-  private data(shown: Shown): uPlot.AlignedData {
+  private data(shown: S): uPlot.AlignedData {
     return [shown.times, ...this.kind.lines.map((line) => line.value(shown))] as uPlot.AlignedData;
   }
 
@@ -233,13 +169,14 @@ class Plot {
   }
 }
 
-export class Plots {
-  private readonly plots = KINDS.map((kind) => new Plot(kind));
+export class Plots<S extends Shown> {
+  private readonly plots: Plot<S>[];
 
-  constructor(parent: HTMLElement) {
+  constructor(parent: HTMLElement, kinds: Kind<S>[]) {
+    this.plots = kinds.map((kind) => new Plot(kind));
     parent.append(...this.plots.map((plot) => plot.figure));
   }
-  show(shown: Shown): void {
+  show(shown: S): void {
     for (const plot of this.plots) plot.show(shown);
   }
   restyle(): void {

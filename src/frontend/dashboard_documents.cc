@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string_view>
 #include <tuple>
@@ -59,7 +60,9 @@ void write_model(JsonLine& line, const serve::ModelStatus& model) {
   line.key("slo_ms").number(model.slo_ms, 3);
   line.key("planned").number(model.rate_planned, 1);
   line.key("unserved").number(model.rate_unserved, 1);
-  line.key("reason").text(model.reason).end('}');
+  line.key("reason").text(model.reason);
+  if (model.control) line.key("set_point_ms").number(model.control->set_point_ms, 3);
+  line.end('}');
 }
 
 // [place of the model, rate, batch, milliseconds of a batch]
@@ -89,9 +92,55 @@ void write_gpulet(JsonLine& line, const serve::GpuletStatus& gpulet, const Place
   line.key("status").text(gpulet.gpulet.status.message());
   line.key("in_force").flag(gpulet.planned.has_value());
   line.key("duty_ms").number(gpulet.planned ? gpulet.planned->duty_cycle_ms : 0, 2);
+  if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
+    line.key("service").text(schedule::to_string(gpulet.planned->service));
   line.key("models");
   write_occupants(line, gpulet, places);
   line.end('}');
+}
+
+constexpr int kDecimalsOfCores = 2;
+constexpr int kDecimalsOfParts = 3;
+
+// [response, part on GPU, cores asked, given, periods, violated periods]; null: not controlled
+void write_control(JsonLine& line, const serve::ModelStatus& model) {
+  if (!model.control) {
+    line.number(std::numeric_limits<double>::quiet_NaN());
+    return;
+  }
+  const ControlSample sample = control_sample(*model.control);
+  line.begin('[').number(sample.response_ms, 2).number(sample.gpu_part, kDecimalsOfParts);
+  line.number(sample.cores_asked, kDecimalsOfCores).number(sample.cores_given, kDecimalsOfCores);
+  line.number(static_cast<double>(model.control->periods));
+  line.number(static_cast<double>(model.control->violated_periods)).end(']');
+}
+
+// Models in the layout's order; the cores given to each gpulet, likewise, null where it is not
+// controlled; nodes: [name, cores, asked, given, contention].
+void write_controlled(JsonLine& line, const serve::FrontendStatus& status,
+                      const std::vector<Device>& devices) {
+  line.begin('{').key("models").begin('[');
+  for (const serve::ModelStatus& model : status.models) write_control(line, model);
+  line.end(']').key("cores").begin('[');
+  for (const Device& device : devices) {
+    for (const serve::GpuletStatus* gpulet : device.gpulets) {
+      line.number(gpulet->cores ? gpulet->cores->given : std::numeric_limits<double>::quiet_NaN(),
+                  kDecimalsOfCores);
+    }
+  }
+  line.end(']').key("nodes").begin('[');
+  for (const serve::NodeControlStatus& node : status.controlled_nodes) {
+    line.begin('[').text(node.node).number(node.cores, kDecimalsOfCores);
+    line.number(node.asked, kDecimalsOfCores).number(node.given, kDecimalsOfCores);
+    line.number(node.contention, kDecimalsOfParts).end(']');
+  }
+  line.end(']').end('}');
+}
+
+bool is_controlled(const serve::FrontendStatus& status) {
+  return !status.controlled_nodes.empty() ||
+         std::any_of(status.models.begin(), status.models.end(),
+                     [](const serve::ModelStatus& model) { return model.control.has_value(); });
 }
 
 }  // namespace
@@ -111,6 +160,7 @@ std::string layout_document(const serve::FrontendStatus& status) {
     line.key("type").text(offered.type).key("mechanism").text(device.offer->mechanism);
     line.key("leaving").flag(device.backend->leaving);
     line.key("memory_mb").number(offered.memory_mb);
+    if (offered.cores > 0) line.key("cores").number(offered.cores, kDecimalsOfCores);
     line.key("gpulets").begin('[');
     for (const serve::GpuletStatus* gpulet : device.gpulets) write_gpulet(line, *gpulet, places);
     line.end(']').end('}');
@@ -154,14 +204,20 @@ std::string tick_document(const serve::FrontendStatus& status, const DashboardHi
     line.number(static_cast<double>(model.queued)).end(']');
   }
   line.end(']').key("busy").begin('[');  // percent, in the layout's order
-  for (const Device& device : devices_of(status)) {
+  const std::vector<Device> devices = devices_of(status);
+  for (const Device& device : devices) {
     for (const serve::GpuletStatus* gpulet : device.gpulets)
       line.number(std::round(std::min(1.0, gpulet->busy) * kPercent));
   }
   line.end(']').key("memory_mb").begin('[');  // planned, of each device
   for (const serve::DeviceStatus& device : status.devices)
     line.number(std::round(device.planned_memory_mb));
-  line.end(']').end('}');
+  line.end(']');
+  if (is_controlled(status)) {
+    line.key("control");
+    write_controlled(line, status, devices);
+  }
+  line.end('}');
   return std::move(line).take();
 }
 

@@ -26,6 +26,13 @@ void append(std::vector<std::byte>& bytes, const Value* values, std::size_t coun
 
 }  // namespace
 
+ControlSample control_sample(const serve::ModelControlStatus& control) {
+  const bool answered = control.response_ms > 0;
+  return {answered ? static_cast<float>(control.response_ms) : kUnknown,
+          answered ? static_cast<float>(control.gpu_part) : kUnknown,
+          static_cast<float>(control.cores_asked), static_cast<float>(control.cores_given)};
+}
+
 std::size_t DashboardHistory::samples() const {
   return count_ < kSamples ? static_cast<std::size_t>(count_) : kSamples;
 }
@@ -67,9 +74,26 @@ void DashboardHistory::add(const serve::FrontendStatus& status, Time now) {
     model.series[2][slot] = sample.violations;
     model.series[3][slot] = sample.p50_ms;
     model.series[4][slot] = sample.p99_ms;
+    note_control(model, status_of, slot);
   }
   std::erase_if(models_, [this](const auto& entry) { return entry.second.seen != count_; });
   note_reorganisation(status, now);
+}
+
+void DashboardHistory::note_control(Model& model, const serve::ModelStatus& status,
+                                    std::size_t slot) {
+  if (status.control && model.control.empty()) {
+    model.control.resize(kControlSeries);
+    for (Ring& ring : model.control) ring.fill(kUnknown);
+  }
+  if (model.control.empty()) return;
+  const ControlSample sample = status.control
+                                   ? control_sample(*status.control)
+                                   : ControlSample{kUnknown, kUnknown, kUnknown, kUnknown};
+  model.control[0][slot] = sample.response_ms;
+  model.control[1][slot] = sample.gpu_part;
+  model.control[2][slot] = sample.cores_asked;
+  model.control[3][slot] = sample.cores_given;
 }
 
 void DashboardHistory::note_reorganisation(const serve::FrontendStatus& status, Time now) {
@@ -98,15 +122,31 @@ Bytes DashboardHistory::document(const observe::WallClock& wall) const {
   for (const char* const name : {"offered", "served", "violations", "p50_ms", "p99_ms"})
     head.text(name);
   head.end(']').key("models").begin('[');
-  for (const auto& [name, model] : models_) head.text(name);
-  head.end(']').end('}');
+  std::size_t controlled = 0;
+  for (const auto& [name, model] : models_) {
+    head.text(name);
+    if (!model.control.empty()) ++controlled;
+  }
+  head.end(']');
+  if (controlled > 0) {
+    head.key("controlled").begin('[');
+    for (const auto& [name, model] : models_) {
+      if (!model.control.empty()) head.text(name);
+    }
+    head.end(']').key("control_series").begin('[');
+    for (const char* const name : {"response_ms", "gpu_part", "cores_asked", "cores_given"})
+      head.text(name);
+    head.end(']');
+  }
+  head.end('}');
   // What follows is aligned to its own size, so that a reader can look at it in place.
   std::string text = std::move(head).take();
   text.append(sizeof(double) - (text.size() + sizeof(std::uint32_t)) % sizeof(double), ' ');
 
   std::vector<std::byte> bytes;
   bytes.reserve(sizeof(std::uint32_t) + text.size() + samples() * sizeof(double) +
-                models_.size() * kSeries * samples() * sizeof(float));
+                (models_.size() * kSeries + controlled * kControlSeries) * samples() *
+                    sizeof(float));
   const auto length = static_cast<std::uint32_t>(text.size());
   append(bytes, &length, 1);
   append(bytes, text.data(), text.size());
@@ -116,12 +156,14 @@ Bytes DashboardHistory::document(const observe::WallClock& wall) const {
     const double unix_seconds = to_seconds(wall.since_epoch - ago);
     append(bytes, &unix_seconds, 1);
   }
-  for (const auto& [name, model] : models_) {
-    for (const auto& ring : model.series) {
+  const auto append_rings = [&](const auto& rings) {
+    for (const Ring& ring : rings) {
       append(bytes, ring.data() + oldest, samples() - oldest);
       append(bytes, ring.data(), oldest);
     }
-  }
+  };
+  for (const auto& [name, model] : models_) append_rings(model.series);
+  for (const auto& [name, model] : models_) append_rings(model.control);
   return Bytes::own(std::move(bytes));
 }
 

@@ -1,6 +1,6 @@
 // DashboardHistory: the last ten minutes of every model, a sample a second, and the reorganisations
-// in that time, for pages that are opened later. Bounded: 12 KB a model. Pure: status and time come
-// in as arguments. One thread at a time.
+// in that time, for pages that are opened later. Bounded: 12 KB a model, 22 KB one whose cores are
+// controlled. Pure: status and time come in as arguments. One thread at a time.
 #pragma once
 
 #include <array>
@@ -27,6 +27,15 @@ struct ModelSample {
   float p99_ms = 0;
 };
 
+// Its last control period, where its executables are controlled. NaN: nothing was answered.
+struct ControlSample {
+  float response_ms = 0;
+  float gpu_part = 0;  // 0..1
+  float cores_asked = 0;
+  float cores_given = 0;
+};
+[[nodiscard]] ControlSample control_sample(const serve::ModelControlStatus& control);
+
 struct Reorganisation {
   Time at{};
   std::uint64_t epoch = 0;  // of the plan that came into force
@@ -49,21 +58,26 @@ class DashboardHistory {
 
   // All of it, for machines (docs/dashboard.md): a length of four bytes, that many bytes of JSON
   // with the models' names, the times of the samples (seconds since 1970, doubles), then for each
-  // model one array of floats for each field of ModelSample. Little endian; oldest sample first;
-  // NaN where the model was not there yet.
+  // model one array of floats for each field of ModelSample. Where models are controlled the JSON
+  // names them as well, and an array for each field of ControlSample of each follows. Little
+  // endian; oldest sample first; NaN where the model was not there, or not controlled, yet.
   [[nodiscard]] Bytes document(const observe::WallClock& wall) const;
 
  private:
+  using Ring = std::array<float, kSamples>;  // slot: sample % kSamples
   static constexpr std::size_t kSeries = 5;
+  static constexpr std::size_t kControlSeries = 4;
   struct Model {
     serve::ModelCounters counters;  // at the last sample
     std::uint64_t seen = 0;         // the sample of the last status with it
-    std::array<std::array<float, kSamples>, kSeries> series{};  // rings; slot: sample % kSamples
+    std::array<Ring, kSeries> series{};
+    std::vector<Ring> control;  // empty: it never was
   };
 
   [[nodiscard]] static ModelSample sample_of(const serve::ModelStatus& now,
                                              const serve::ModelCounters& before, double seconds);
   Model& known(const std::string& name);
+  static void note_control(Model& model, const serve::ModelStatus& status, std::size_t slot);
   void note_reorganisation(const serve::FrontendStatus& status, Time now);
 
   std::map<std::string, Model> models_;

@@ -1,5 +1,6 @@
 #include "tools/plan_json.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -72,8 +73,9 @@ schedule::Service read_service(const JsonCursor& cursor) {
                                     schedule::Service::controlled};
   const auto service = cursor.find("service");
   if (!service) return schedule::Service::rounds;
-  std::vector<std::string_view> names;
-  for (const schedule::Service one : kServices) names.push_back(to_string(one));
+  std::vector<std::string_view> names(kServices.size());
+  std::transform(kServices.begin(), kServices.end(), names.begin(),
+                 [](schedule::Service one) { return to_string(one); });
   return kServices.at(service->choice(names));
 }
 

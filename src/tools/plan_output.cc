@@ -95,7 +95,9 @@ std::string filling_of(const std::vector<const schedule::PlannedGpulet*>& gpulet
       size = partition::mig_profile_name(gpulet->instance->slices);
     }
     if (gpulet->service == schedule::Service::controlled) size = "controlled";
-    parts.emplace_back(-gpulet->size.percent, size + " " + models);
+    size += ' ';
+    size += models;
+    parts.emplace_back(-gpulet->size.percent, std::move(size));
   }
   std::sort(parts.begin(), parts.end());
   std::string text;

@@ -85,7 +85,31 @@ TEST(DashboardHistoryTest, KeepsTenMinutesAndForgetsModelsThatAreGone) {
   ASSERT_EQ(past.values.size(), 5U * 600U);
   EXPECT_EQ(past.values[0], 101);
   EXPECT_EQ(past.values[599], 700);
-  EXPECT_EQ(past.values[4 * 600], 12);  // p99
+  EXPECT_EQ(past.values[4U * 600U], 12);  // p99
+}
+
+TEST(DashboardHistoryTest, KeepsWhatControlDidToThoseWhoAreControlled) {
+  DashboardHistory history;
+  serve::FrontendStatus status = counted("free", {});
+  status.models.emplace_back();
+  status.models[1].name = "held";
+  history.add(status, at_s(1));
+  EXPECT_FALSE(read_past(history.document(wall_at(at_s(1)))).head.contains("controlled"));
+  status.models[1].control = serve::ModelControlStatus{40, 38, 0.75, 2.5, 2, 1, 0, 9, 3, 2};
+  history.add(status, at_s(2));
+  status.models[1].control->response_ms = 0;  // nothing to answer
+  history.add(status, at_s(3));
+  const Past past = read_past(history.document(wall_at(at_s(3))));
+  EXPECT_EQ(past.head["controlled"], json::array({"held"}));
+  EXPECT_EQ(past.head["control_series"][0], "response_ms");
+  ASSERT_EQ(past.values.size(), (2U * 5 + 4) * 3);
+  const float* const control = past.values.data() + std::size_t{2} * 5 * 3;
+  EXPECT_TRUE(std::isnan(control[0]));  // not controlled yet
+  EXPECT_EQ(control[1], 38);
+  EXPECT_TRUE(std::isnan(control[2]));
+  EXPECT_EQ(control[3 + 1], 0.75);
+  EXPECT_EQ(control[6 + 2], 2.5);
+  EXPECT_EQ(control[9 + 2], 2);
 }
 
 TEST(DashboardHistoryTest, MarksReorganisationsAndForgetsThoseOutOfSight) {
@@ -127,6 +151,34 @@ TEST(DashboardDocumentsTest, TellWhoIsWhereInOneOrder) {
   EXPECT_TRUE(tick["models"][0][0].is_null());
   EXPECT_EQ(tick["clients"], 3);
   EXPECT_EQ(events["log"][0], json::array({1'700'000'001, "said \"no\"\nand\tgone", true}));
+}
+
+TEST(DashboardDocumentsTest, TellWhatIsControlledAndOfNothingElse) {
+  MadeUpCluster cluster(4, 2);
+  const DashboardHistory history;
+  const auto tick_of = [&history](const serve::FrontendStatus& status) {
+    return json::parse(tick_document(status, history, {wall_at(at_s(2)), at_s(2) - Time(), 3}));
+  };
+  EXPECT_FALSE(tick_of(cluster.status(at_s(1))).contains("control"));
+  cluster.controlled = true;
+  serve::FrontendStatus status = cluster.status(at_s(2));
+  status.models[1].control.reset();
+  const json layout = json::parse(layout_document(status));
+  EXPECT_EQ(layout["models"][0]["set_point_ms"], 32);
+  EXPECT_FALSE(layout["models"][1].contains("set_point_ms"));
+  EXPECT_FALSE(layout["devices"][0].contains("cores"));
+  EXPECT_EQ(layout["devices"][0]["gpulets"][0]["service"], "by_need");
+  EXPECT_EQ(layout["devices"][1]["cores"], 6);
+  EXPECT_EQ(layout["devices"][1]["gpulets"][0]["service"], "controlled");
+  const json control = tick_of(status)["control"];
+  EXPECT_EQ(control["models"][0].size(), 6U);
+  EXPECT_TRUE(control["models"][1].is_null());
+  ASSERT_EQ(control["cores"].size(), 6U);
+  EXPECT_TRUE(control["cores"][0].is_null());
+  EXPECT_GT(control["cores"][1], 0);
+  ASSERT_EQ(control["nodes"].size(), 2U);
+  EXPECT_EQ(control["nodes"][1][0], "node-01");
+  EXPECT_EQ(control["nodes"][1][1], 6);
 }
 
 // ---- over HTTP

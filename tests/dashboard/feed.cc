@@ -4,7 +4,7 @@
 //
 // Prints "port N" and "costs MICROSECONDS BYTES" (of writing all that a page is told), then does
 // what it reads, a line each: load X, violated X, reorganise, warn TEXT, unavailable MODEL, fail,
-// drain, stop.
+// drain, control, stop.
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/streambuf.hpp>
@@ -81,6 +81,7 @@ class Feed {
     if (what == "unavailable") words >> what, cluster_.unavailable.insert(what);
     if (what == "fail") cluster_.a_gpulet_failed = true;
     if (what == "drain") cluster_.draining = true;
+    if (what == "control") cluster_.controlled = true;
     if (what == "stop") stop();
   }
 

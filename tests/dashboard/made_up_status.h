@@ -8,6 +8,7 @@
 
 #include "gpulet/core/time.h"
 #include "gpulet/serve/frontend_core.h"
+#include "tests/dashboard/made_up_control.h"
 
 namespace gpulet::testing {
 
@@ -24,7 +25,10 @@ class MadeUpCluster {
     status.reorganisations = reorganisations_;
     status.events = events_;
     for (std::uint32_t i = 0; i < models_; ++i) status.models.push_back(model(i, now));
-    for (std::uint32_t node = 0; node * kPerNode < devices_; ++node) add_node(status, node);
+    const std::uint32_t per_node = controlled ? kPerControlledNode : kPerNode;
+    for (std::uint32_t node = 0; node * per_node < devices_; ++node)
+      add_node(status, node, per_node);
+    if (controlled) control_.take_over(status, now);
     last_ = now;
     return status;
   }
@@ -41,11 +45,13 @@ class MadeUpCluster {
   double load = 1;      // multiplies every rate
   double violated = 0;  // part of the requests
   bool draining = false;
+  bool controlled = false;            // by the policy roma, on small nodes
   bool a_gpulet_failed = false;       // the first
   std::set<std::string> unavailable;  // models
 
  private:
   static constexpr std::uint32_t kPerNode = 8;
+  static constexpr std::uint32_t kPerControlledNode = 2;
 
   [[nodiscard]] static std::string name_of(std::uint32_t model) {
     return "model-" + std::to_string(model);
@@ -76,19 +82,19 @@ class MadeUpCluster {
     return one;
   }
 
-  void add_node(serve::FrontendStatus& status, std::uint32_t node) {
+  void add_node(serve::FrontendStatus& status, std::uint32_t node, std::uint32_t per_node) {
     serve::FleetBackend backend;
     const BackendId id{node + 1};
     const std::string number = std::to_string(node);
     backend.node = "node-" + std::string(number.size() < 2 ? "0" : "") + number;
-    for (std::uint32_t i = 0; i < kPerNode && node * kPerNode + i < devices_; ++i) {
+    for (std::uint32_t i = 0; i < per_node && node * per_node + i < devices_; ++i) {
       serve::DeviceOffer offer;
       offer.device.key = {backend.node, i};
       offer.device.type = "card";
       offer.device.memory_mb = 16384;
       offer.mechanism = "simulated";
       status.devices.push_back({offer.device.key, "card", Share{100}, 0.5, 16384, 4000});
-      add_gpulets(status, id, offer.device.key, node * kPerNode + i);
+      add_gpulets(status, id, offer.device.key, node * per_node + i);
       backend.devices.push_back(std::move(offer));
     }
     status.backends[id] = std::move(backend);
@@ -126,6 +132,7 @@ class MadeUpCluster {
   serve::ReorganisationCounters reorganisations_;
   std::deque<serve::StatusEvent> events_;
   std::map<std::uint32_t, serve::ModelCounters> counters_;
+  MadeUpControl control_;
   Time last_{};
 };
 

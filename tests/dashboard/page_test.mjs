@@ -130,6 +130,36 @@ const tests = {
     await stop(feed);
   },
 
+  async "what is controlled: models against set points, nodes, cores as sizes, and no panel where nothing is"() {
+    const feed = start(join(bin, "gpulet-dashboard-feed"), "4", "4");
+    const [, port] = await said(feed, /^port (\d+)/);
+    const page = await open(`http://127.0.0.1:${port}/`, { colorScheme: "light", reducedMotion: "reduce" });
+    assert.equal(await page.isVisible("#control"), false);
+    feed.process.stdin.write("control\n");
+    await page.waitForSelector("#control", { state: "visible" });
+    assert.equal((await texts(page, "#controlled-models tbody tr")).length, 4);
+    assert.deepEqual(await texts(page, "#controlled-nodes tbody th"), ["node-00", "node-01"]);
+    assert.match((await texts(page, "#plot-response figcaption p"))[0], /aimed at 80 %/);
+    assert.deepEqual(await texts(page, "li.device:first-child .occupant"), ["model-0", "model-1", "model-2", "model-3"]);
+    assert.match((await texts(page, ".by_need .size"))[0], /100 %, by need/);
+    await until(async () => /^\d\.\d\d cores$/.test((await texts(page, ".controlled .size"))[0]), "cores as the size");
+    feed.process.stdin.write("load 3\n");
+    await until(async () => /too few/.test((await texts(page, "#controlled-nodes tbody td:last-child"))[0]), "contention in words");
+    await until(async () => /over the objective in [1-9]/.test((await texts(page, "#plot-response figcaption p"))[0]), "slow answers in words");
+    await page.reload();
+    await page.waitForSelector("#control", { state: "visible" });
+    await until(async () => /over the objective in [1-9]/.test((await texts(page, "#plot-response figcaption p"))[0]), "the past of control");
+    await page.selectOption("#shown", "model-1");
+    assert.equal(await page.textContent("#control-title"), "Control of model-1");
+    assert.match((await texts(page, "#plot-response figcaption p"))[0], /aimed at 40\.0 ms/);
+    await accessible(page, "control, light");
+    await page.emulateMedia({ colorScheme: "dark" });
+    await accessible(page, "control, dark");
+    await page.setViewportSize({ width: 360, height: 800 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing sticks out of a narrow screen");
+    await stop(feed);
+  },
+
   async "200 devices and 50 models take little of a second"() {
     const feed = start(join(bin, "gpulet-dashboard-feed"), "200", "50");
     const [, port] = await said(feed, /^port (\d+)/);

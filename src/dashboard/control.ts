@@ -1,0 +1,109 @@
+// What is controlled: models against their set points, the cores of nodes. Hidden where nothing is.
+import { CONTROL } from "./control_plots";
+import type { Control, ControlledNode, Layout, ModelEntry, Tick } from "./documents";
+import { find, keyed, make, style, write } from "./dom";
+import { cores, counted, ms, percent } from "./format";
+import type { History } from "./history";
+import type { Palette } from "./palette";
+import { Plots, type Mark } from "./plots";
+
+const MODEL_HEADS = ["Model", "Objective ms", "Set point ms", "Response ms", "Response of objective", "Cores given", "Cores asked", "On GPUs", "Periods over objective"];
+const NODE_HEADS = ["Node", "Cores", "Given", "Asked", "Given of cores", "Contention"];
+const METER = 4; // column, in both tables
+
+interface ControlledModel extends ModelEntry {
+  set_point_ms: number;
+}
+const is_controlled = (model: ModelEntry): model is ControlledModel => model.set_point_ms !== undefined;
+
+export class ControlPanel {
+  private readonly panel = find("control");
+  private readonly plots = new Plots(find("control-plots"), CONTROL);
+  private readonly models = table_body("controlled-models", MODEL_HEADS);
+  private readonly nodes = table_body("controlled-nodes", NODE_HEADS);
+
+  constructor(private readonly palette: Palette) {}
+
+  restyle(): void {
+    this.plots.restyle();
+  }
+
+  /** The plots are of `model`; of all where it is none or not controlled. */
+  show(layout: Layout, tick: Tick, history: History, model: string, marks: Mark[]): void {
+    const all = layout.models.filter(is_controlled);
+    this.panel.hidden = !tick.control || all.length === 0;
+    if (!tick.control || this.panel.hidden) return;
+    this.show_models(layout, tick.control);
+    this.show_nodes(tick.control.nodes);
+    const one = all.find((entry) => entry.name === model);
+    write(find("control-title"), `Control of ${one?.name ?? "all models"}`);
+    const samples = one ? history.control_of(one.name) : history.all_controlled(all);
+    if (!samples) return;
+    const worst = Math.max(...all.map((entry) => (100 * entry.set_point_ms) / entry.slo_ms));
+    this.plots.show({ times: history.times, marks, samples, model: one?.name ?? "", slo: one?.slo_ms ?? 100, set_point: one?.set_point_ms ?? worst });
+  }
+
+  private show_models(layout: Layout, control: Control): void {
+    const rows = layout.models.flatMap((model, index) => (is_controlled(model) ? [{ model, numbers: control.models[index] }] : []));
+    keyed(this.models, rows, ({ model }) => model.name, ({ model }) => this.create(model), (row, { model, numbers }) => {
+      if (!numbers) return;
+      const [response, gpu_part, asked, given, periods, violated] = numbers;
+      const part = response == null ? null : response / model.slo_ms;
+      fill(row, part, [ms(model.slo_ms), ms(model.set_point_ms), ms(response), cores(given), cores(asked), percent(gpu_part),
+        violated > 0 ? `${violated.toLocaleString("en")} of ${periods.toLocaleString("en")}` : "none"]);
+      const meter = row.children[METER] as HTMLElement;
+      style(meter, "--aim", `${(100 * model.set_point_ms) / model.slo_ms}%`);
+      meter.classList.toggle("over", part != null && part > 1);
+    });
+    const short = control.nodes.filter(is_short);
+    write(find("control-words"), `${counted(rows.length, "model")}, ${counted(control.nodes.length, "node")}` +
+      (short.length ? `; too few cores on ${short.map(([name]) => name).join(", ")}` : ""));
+  }
+
+  private create(model: ModelEntry): HTMLElement {
+    const row = row_of(MODEL_HEADS.length, make("i", `swatch ${this.palette.classes(model.name)}`), make("b", "", model.name));
+    row.children[METER]!.classList.add("aimed");
+    return row;
+  }
+
+  private show_nodes(nodes: ControlledNode[]): void {
+    keyed(this.nodes, nodes, ([name]) => name, ([name]) => row_of(NODE_HEADS.length, make("b", "", name)), (row, node) => {
+      const [, all, asked, given, contention] = node;
+      fill(row, given / all, [cores(all), cores(given), cores(asked),
+        contention > 0 ? `${contention.toFixed(2)}, ${is_short(node) ? "too few" : "enough"}` : "–"]);
+      row.lastElementChild!.classList.toggle("over", is_short(node));
+    });
+  }
+}
+
+const is_short = ([, , , , contention]: ControlledNode): boolean => contention > 0 && contention < 1;
+
+function table_body(id: string, heads: string[]): HTMLElement {
+  const row = make("tr");
+  for (const [index, text] of heads.entries()) {
+    const cell = make("th", index > 0 ? "number" : "", text);
+    cell.scope = "col";
+    row.append(cell);
+  }
+  find(id).querySelector("thead")!.append(row);
+  return find(id).querySelector("tbody")!;
+}
+
+function row_of(columns: number, ...name: Node[]): HTMLElement {
+  const head = make("th", "name", "", ...name);
+  head.scope = "row";
+  const row = make("tr", "", "", head);
+  for (let i = 1; i < columns; ++i) row.append(make("td", "number"));
+  row.children[METER]!.classList.add("meter");
+  row.children[METER]!.append(make("i", "track"), make("span"));
+  return row;
+}
+
+/** `part` is for the meter, the texts for the other columns. */
+function fill(row: HTMLElement, part: number | null, texts: string[]): void {
+  const cells = [...row.children].filter((_cell, index) => index !== 0 && index !== METER);
+  texts.forEach((text, index) => write(cells[index]!, text));
+  const meter = row.children[METER] as HTMLElement;
+  write(meter.lastElementChild!, percent(part));
+  style(meter, "--part", `${Math.min(100, 100 * (part ?? 0))}%`);
+}
