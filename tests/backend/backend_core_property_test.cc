@@ -18,9 +18,7 @@ class RandomShell {
   void step(std::uint64_t choice, std::uint64_t gpulet) {
     switch (choice) {
       case 0:
-        take(bench_.on(
-            GpuletAsked{create(gpulet, {gpulet % 2 == 0 ? "a" : "b"}, gpulet % 4 == 3 ? 9U : 0U),
-                        {{"sha-a", "/store/a.pt"}}}));
+        ask(gpulet);
         break;
       case 1:
         take(bench_.on(RetireGpulet{{gpulet}}));
@@ -58,6 +56,13 @@ class RandomShell {
       case 13:
         toggle_frontend(gpulet);
         break;
+      case 14:
+        take(bench_.on(SetCores{{gpulet}, static_cast<double>(gpulet) / 4}));
+        break;
+      case 15:
+        take(bench_.on(
+            CoresSet{{gpulet}, gpulet == 4 ? Status(StatusCode::unavailable, "no") : Status()}));
+        break;
       default:
         take(bench_.on(Heartbeat{}));
         break;
@@ -82,6 +87,12 @@ class RandomShell {
   }
 
  private:
+  void ask(std::uint64_t gpulet) {
+    auto asked = create(gpulet, {gpulet % 2 == 0 ? "a" : "b"}, gpulet % 4 == 3 ? 9U : 0U);
+    if (gpulet % 4 == 0) asked.part.service = schedule::Service::controlled;
+    take(bench_.on(GpuletAsked{std::move(asked), {{"sha-a", "/store/a.pt"}}}));
+  }
+
   void arrive(std::uint64_t gpulet, std::uint64_t kind) {
     if (!connected_) return;
     auto made = batch(next_batch_++, gpulet, gpulet % 2 == 0 ? "a" : "b", kind == 3 ? 20 : 2);
@@ -123,6 +134,9 @@ class RandomShell {
     for (const auto& start : all<StartGpulet>(effects)) {
       RC_ASSERT(processes_.insert(start.gpulet.value).second);  // never two for one gpulet
     }
+    for (const auto& adjust : all<AdjustCores>(effects)) {
+      RC_ASSERT(bench_.phase(adjust.gpulet.value) == GpuletPhase::ready);
+    }
     for (const auto& run : all<RunOnProxy>(effects)) {
       RC_ASSERT(processes_.contains(run.gpulet.value));
       given_[run.gpulet.value].insert(run.batch.id);
@@ -147,7 +161,7 @@ class RandomShell {
 RC_GTEST_PROP(BackendCoreProperty, EveryBatchIsAnsweredExactlyOnce, ()) {
   const auto steps = *rc::gen::scale(
       5.0, rc::gen::container<std::vector<std::pair<std::uint64_t, std::uint64_t>>>(rc::gen::pair(
-               rc::gen::inRange<std::uint64_t>(0, 15), rc::gen::inRange<std::uint64_t>(0, 8))));
+               rc::gen::inRange<std::uint64_t>(0, 17), rc::gen::inRange<std::uint64_t>(0, 8))));
   RandomShell shell;
   for (const auto& [choice, gpulet] : steps) shell.step(choice, gpulet);
   RC_ASSERT(shell.shut_down());

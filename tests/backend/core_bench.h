@@ -111,6 +111,7 @@ class CoreBench {
     if (!options.devices.empty()) return options;
     options.devices = {device(0, "cpu_quota"), device(1, "cpu_quota"), device(2, "simulated"),
                        device(kSharedFate, "mps")};
+    options.devices[0].device.cores = 2;
     options.devices[kSharedFate].traits.fault = partition::FaultReach::device;
     return options;
   }
