@@ -5,8 +5,10 @@
 //   bench_actuator [--seconds S] [--rounds N] [--out FILE.csv]      4 seconds a step, 3 rounds
 //
 // A change shows after the time by which the process's CPU time is behind a line that bends at the
-// moment of the change: the mean of the rounds. A machine that does other things gives less than it
-// was asked for; the last step, all cores, says how much it had to give.
+// moment of the change: the mean of the rounds, to about a period of the quota (10 ms) times cores
+// over the change of cores. Below 0: it came with some time to spare, as the kernel fills a quota
+// anew when it is set. `holder`: CPU time of whoever holds the process, of a core. A machine that
+// does other things gives less than was asked for; the last step, all cores, says what it had.
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -13,7 +13,7 @@ namespace {
 using std::chrono::seconds;
 
 constexpr double kCores = 6;
-constexpr double kWork_s = 2.4;  // core-seconds of a batch
+constexpr double kCoreSeconds = 2.4;  // core-seconds of a batch
 
 // A request every two seconds, of work for more than one period of control; keeps the answers.
 class Steady : public Outside {
@@ -66,9 +66,10 @@ TEST(ControlledCores, WhatIsLeftOfABatchTakesAsLongAsItDoesOnTheNewCores) {
   profile::Profile cpu;
   cpu.name = "cpu";
   cpu.models.emplace(
-      "a",
-      profile::ModelProfile{
-          profile::LatencyTable::create({{1, {100}, 1000 * kWork_s / kCores}}).value(), {}, {}});
+      "a", profile::ModelProfile{
+               profile::LatencyTable::create({{1, {100}, 1000 * kCoreSeconds / kCores}}).value(),
+               {},
+               {}});
   const auto policy = schedule::make_policy("roma").value();
   Knowledge knowledge;
   knowledge.profiles =
@@ -101,7 +102,7 @@ TEST(ControlledCores, WhatIsLeftOfABatchTakesAsLongAsItDoesOnTheNewCores) {
     ASSERT_TRUE(reply.status.ok()) << reply.status.to_string();
     const Time end = time - options.link;
     const Time begin = end - reply.executed;
-    EXPECT_NEAR(work_between(changes, begin, end), kWork_s, 1e-6) << "request " << reply.tag;
+    EXPECT_NEAR(work_between(changes, begin, end), kCoreSeconds, 1e-6) << "request " << reply.tag;
     changed_under += static_cast<std::size_t>(std::count_if(
         changes.begin(), changes.end(),
         [&](const Change& change) { return change.time > begin && change.time < end; }));

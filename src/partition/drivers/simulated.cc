@@ -2,7 +2,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 
 namespace gpulet::partition {
 namespace {
@@ -26,7 +25,7 @@ Status check_instance(const MigGeometry& geometry, const Claim& claim) {
 class SimulatedDriver : public PartitionDriver {
  public:
   explicit SimulatedDriver(std::optional<SimulatedInstances> instances)
-      : instances_(std::move(instances)) {}
+      : instances_(instances) {}
 
   [[nodiscard]] std::string mechanism() const override { return "simulated"; }
 
@@ -87,7 +86,7 @@ class SimulatedDriver : public PartitionDriver {
 
 std::unique_ptr<PartitionDriver> make_simulated_driver(
     std::optional<SimulatedInstances> instances) {
-  return std::make_unique<SimulatedDriver>(std::move(instances));
+  return std::make_unique<SimulatedDriver>(instances);
 }
 
 }  // namespace gpulet::partition
