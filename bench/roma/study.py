@@ -49,14 +49,19 @@ TESTS = {
     "AllApps": {"skylines": (10, 10, 10, 10, 30, 30, 30, 10), "googlenet": (10, 30, 30, 30, 10, 10, 10, 10),
                 "resnet": (10, 20, 30, 10, 20, 30, 10, 20), "vgg16": (10, 30, 20, 10, 30, 20, 10, 20)},
 }
-# Section 5: alpha 0.8, beta 0.5, gamma 0, no cores kept for GPUs.
+# Section 5: beta 0.5, gamma 0, no cores kept for GPUs. The paper's alpha is 0.8. Here response times of single seconds
+# are held, which scatter about their set point, so that it has to be lower for them to stay below the objective.
+ALPHA, PAPERS_ALPHA = 0.4, 0.8
+LEAST_CORES = 0.25  # of an executable: what RR+min gives four of them
 SYSTEMS = {
     "ROMA": {"gpu": "need", "cores": "feedback"},
+    "ROMA, alpha 0.8": {"gpu": "need", "cores": "feedback", "set_point": PAPERS_ALPHA},
     "RR+CT": {"gpu": "round-robin", "cores": "feedback"},
     "RR+rules": {"gpu": "round-robin", "cores": "steps"},
     "RR+max": {"gpu": "round-robin", "cores": "all"},
     "RR+min": {"gpu": "round-robin", "cores": "least"},
 }
+WINDOW_S = 10  # the paper's counts of violations are all multiples of ten
 # Table 2 of the paper: mean, most and deviation of the response time in seconds, violations, core-seconds.
 PAPER = {
     ("2-Apps (Skylines, G.Net)", "ROMA"): (0.168, 0.245, 0.031, 0, 748),
@@ -76,6 +81,10 @@ PAPER = {
     ("AllApps", "RR+min"): (1.032, 6.828, 0.414, 170, 600),
 }
 SEEDS = (1, 2, 3)
+# Gpulets and executables together: a batch of n on a GPU takes (1 + n) / 2 times as long as one request, plans are
+# elastic's, and the load is AllApps' times these.
+SPILL_LOADS = (1.5, 2, 2.5, 3)
+LARGEST_BATCH = 8
 COLOURS = {"skylines": "#3182bd", "googlenet": "#31a354", "resnet": "#d95f0e", "vgg16": "#756bb1"}
 
 
@@ -96,9 +105,13 @@ class Files:
     def profiles(self):
         """The GPU as a whole, and the CPU with one to all of its cores: below one core a quota is as slow as it is
         small, which the simulator knows."""
-        tables = {"worker-gpu": ["model,batch,partition,latency_ms"], "worker-cpu": ["model,batch,partition,latency_ms"]}
+        tables = {name: ["model,batch,partition,latency_ms"] for name in ("worker-gpu", "worker-cpu", "spill-gpu")}
         for model, service in SERVICE.items():
             tables["worker-gpu"].append(f"{model},1,100,{service.gpu_ms}")
+            for batch in (1, 2, 4, LARGEST_BATCH):
+                for share in (20, 40, 60, 80, 100):
+                    latency_ms = service.gpu_ms * (1 + batch) / 2 * 100 / share
+                    tables["spill-gpu"].append(f"{model},{batch},{share},{latency_ms:.6g}")
             for cores in range(1, CORES + 1):
                 latency_ms = 1000 * service.core_s * (SERIAL + (1 - SERIAL) / cores)
                 tables["worker-cpu"].append(f"{model},1,{round(100 * cores / CORES)},{latency_ms:.6g}")
@@ -108,10 +121,12 @@ class Files:
                       self.work / "profiles", "--json"])
 
     def cluster(self):
-        devices = [{"type": "worker-gpu", "partitioning": "simulated"},
-                   {"type": "worker-cpu", "partitioning": "simulated", "core_count": CORES}]
-        self.write_json("cluster.json", {"nodes": [{"name": f"worker{node}", "devices": devices}
-                                                   for node in range(NODES)]})
+        cpu = {"type": "worker-cpu", "partitioning": "simulated", "core_count": CORES}
+        shared = {"type": "spill-gpu", "partitioning": "simulated", "sizes": [20, 40, 60, 80, 100], "max_partitions": 4}
+        for name, devices in (("cluster", [{"type": "worker-gpu", "partitioning": "simulated"}, cpu]),
+                              ("cluster-gpus", [shared]), ("cluster-spill", [shared, cpu])):
+            self.write_json(f"{name}.json", {"nodes": [{"name": f"worker{node}", "devices": devices}
+                                                       for node in range(NODES)]})
 
     def test(self, number, loads):
         self.write_json(f"demand-{number}.json", {"models": [
@@ -123,9 +138,9 @@ class Files:
         self.write(f"trace-{number}.csv", "\n".join(lines) + "\n")
 
     def control(self, system, seed):
-        name = f"control-{system.replace('+', '-')}-{seed}.json"
-        self.write_json(name, {**SYSTEMS[system], "set_point": 0.8, "queued_weight": 0.5, "surplus": 0, "gpu_cores": 0,
-                               "seed": seed})
+        name = f"control-{system.replace('+', '-').replace(', ', '-')}-{seed}.json"
+        self.write_json(name, {"set_point": ALPHA, "queued_weight": 0.5, "surplus": 0, "gpu_cores": 0,
+                               "least_cores": LEAST_CORES, "seed": seed, **SYSTEMS[system]})
         return self.work / name
 
     def simulate(self, number, system, seed):
@@ -138,6 +153,58 @@ class Files:
             return document, list(csv.DictReader(opened))
 
 
+def violated_windows(model, series):
+    """Seconds in windows of ten whose requests took longer than the objective in the mean."""
+    violated = 0
+    for start in range(0, len(series), WINDOW_S):
+        window = [(float(row[f"{model} response_ms"]), int(row[f"{model} offered"]))
+                  for row in series[start:start + WINDOW_S]]
+        count = sum(offered for response, offered in window if response > 0)
+        total = sum(response * offered for response, offered in window if response > 0)
+        violated += WINDOW_S if count and total / count > SLO_MS[model] else 0
+    return violated
+
+
+def spill(files, load, spills, seed):
+    """Violations of elastic's plans with the CPUs' help or without it."""
+    loads = TESTS["AllApps"]
+    name = f"spill-{load}"
+    files.write_json(f"demand-{name}.json", {"models": [
+        {"name": model, "rate": load * rates[0], "slo_ms": SLO_MS[model], "max_batch": LARGEST_BATCH}
+        for model, rates in loads.items()]})
+    lines = ["time_s,model,rate"]
+    for step in range(len(loads["vgg16"])):
+        lines += [f"{step * STEP_S},{model},{load * rates[step]}" for model, rates in loads.items()]
+    files.write(f"trace-{name}.csv", "\n".join(lines) + "\n")
+    control = files.write_json(f"control-spill-{seed}.json", {"spill": True, "least_cores": LEAST_CORES, "seed": seed})
+    document = run_json([*map(str, [
+        files.gpulet, "simulate", "--cluster", files.work / f"cluster-{'spill' if spills else 'gpus'}.json", "--profiles",
+        files.work / "profiles", "--demand", files.work / f"demand-{name}.json", "--policy", "elastic", "--trace",
+        files.work / f"trace-{name}.csv", "--seconds", SECONDS, "--seed", seed, "--json",
+        *(["--control", control] if spills else [])])])
+    answered = sum(model["served"] for model in document["models"])
+    on_cpu = sum(model["control"]["on_cpu"] for model in document["models"] if "control" in model)
+    core_s = sum(model["control"]["core_seconds"] for model in document["models"] if "control" in model)
+    return [load, int(spills), seed, document["violation"], on_cpu / answered, core_s]
+
+
+def study_spill(options, results, files):
+    wanted = [(load, spills, seed) for load in SPILL_LOADS for spills in (False, True) for seed in SEEDS]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        rows = list(pool.map(lambda run: spill(files, *run), wanted))
+    results.csv("roma_spill.csv", ["gpulet simulate --policy elastic --trace (LOAD times AllApps) [--control SPILL.json]"],
+                ["load", "spill", "seed", "violation", "on_cpu", "core_seconds"], rows)
+    lines = []
+    for load in SPILL_LOADS:
+        alone, helped = ([row for row in rows if row[:2] == [load, spills]] for spills in (0, 1))
+        lines.append([f"{load:g}", f"{100 * mean(row[3] for row in alone):.2f} %",
+                      f"{100 * mean(row[3] for row in helped):.2f} %", f"{100 * mean(row[4] for row in helped):.1f} %",
+                      f"{mean(row[5] for row in helped):.0f}"])
+        print("spill", *lines[-1])
+    results.table("roma-spill", ["load", "violations, GPUs alone", "with CPUs to spill to", "answered by CPUs",
+                                 "core-seconds"], lines)
+
+
 def figures(loads, document, series):
     """What table 2 holds, of the means of each second: all applications together."""
     means = [float(row[f"{model} response_ms"]) for model in loads for row in series
@@ -148,6 +215,7 @@ def figures(loads, document, series):
     violations = sum(float(row[f"{model} response_ms"]) > SLO_MS[model] for model in loads for row in series)
     answered = sum(one["on_gpu"] + one["on_cpu"] for one in control)
     return {"mean_ms": mean, "most_ms": max(means), "deviation_ms": deviation, "violations": violations,
+            "violations_of_windows": sum(violated_windows(model, series) for model in loads),
             "core_seconds": sum(one["core_seconds"] for one in control),
             "gpu_part": sum(one["on_gpu"] for one in control) / answered,
             "requests_late": sum(model["late"] + model["dropped"] for model in document["models"]) / answered}
@@ -158,7 +226,7 @@ def mean(values):
     return sum(values) / len(values)
 
 
-def draw(results, files, number, loads, runs):
+def draw(results, number, loads, runs):
     """Figure 2: response times of each second against the objectives, and the cores that were given."""
     systems = ("ROMA", "RR+rules")
     drawing, plots = pictures.figure(3, 2, width=9, height=6, sharex=True, sharey="row")
@@ -167,7 +235,7 @@ def draw(results, files, number, loads, runs):
         times = [float(row["time_s"]) for row in series]
         for model, rates in loads.items():
             colour = COLOURS[model]
-            plots[0][column].step([STEP_S * step for step in range(len(rates) + 1)], [*rates, rates[-1]],
+            plots[0][column].step([*(STEP_S * step for step in range(len(rates))), SECONDS], [*rates, rates[-1]],
                                   where="post", color=colour, linewidth=1.2, label=model)
             plots[1][column].plot(times, [float(row[f"{model} response_ms"]) for row in series], color=colour,
                                   linewidth=1)
@@ -203,11 +271,12 @@ def main():
         for system in SYSTEMS:
             of_seeds = [figures(loads, *runs[number, system, seed]) for seed in SEEDS]
             rows += [[test, system, seed, *of.values()] for seed, of in zip(SEEDS, of_seeds)]
-            paper = PAPER[test, system]
+            paper = PAPER[test, system.split(",")[0]]
             lines.append([f"{test}, {system}", f"{mean(of['mean_ms'] for of in of_seeds) / 1000:.3f}",
                           f"{max(of['most_ms'] for of in of_seeds) / 1000:.3f}",
                           f"{mean(of['deviation_ms'] for of in of_seeds) / 1000:.3f}",
                           " ".join(str(of["violations"]) for of in of_seeds),
+                          " ".join(str(of["violations_of_windows"]) for of in of_seeds),
                           f"{mean(of['core_seconds'] for of in of_seeds):.0f}",
                           f"{100 * mean(of['gpu_part'] for of in of_seeds):.0f} %",
                           f"{paper[0]} / {paper[1]} / {paper[2]}", paper[3], paper[4]])
@@ -215,13 +284,14 @@ def main():
     results.csv("roma_simulated.csv", ["gpulet simulate --policy roma --control SYSTEM.json --trace TEST.csv --seconds "
                                        f"{SECONDS} --period 1; {stated}; {SERIAL:g} of it serial"],
                 ["test", "system", "seed", *figures(TESTS["AllApps"], *runs[2, "ROMA", 1]).keys()], rows)
-    results.table("roma-simulated", ["test, system", "mean s", "most s", "deviation s", "violations, each seed",
-                                     "core-seconds", "on GPU", "paper: mean / most / deviation", "violations",
-                                     "core-seconds"], lines)
-    draw(results, files, 2, TESTS["AllApps"], runs)
+    results.table("roma-simulated", ["test, system", "mean s", "most s", "deviation s", "seconds above SLA",
+                                     "the same by tens", "core-seconds", "on GPU", "paper: mean / most / deviation",
+                                     "violations", "core-seconds"], lines)
+    draw(results, 2, TESTS["AllApps"], runs)
+    study_spill(options, results, files)
     results.fill_page("roma.md")
     for line in lines:
-        print("  ".join(f"{str(cell):>12}" for cell in line[:7]))
+        print("  ".join(f"{str(cell):>12}" for cell in line[:8]))
 
 
 if __name__ == "__main__":

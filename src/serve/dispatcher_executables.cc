@@ -121,7 +121,7 @@ void Dispatcher::record_response(ModelIndex model, const Request& request, const
                       on_cpu ? Responses::Where::cpu : Responses::Where::gpu, now);
   } else if (status.code() == StatusCode::too_late) {
     responses->record(std::max(now - request.trace.arrived, 2 * from_ms(models_[model].slo_ms)),
-                      Responses::Where::cpu, now);
+                      Responses::Where::nowhere, now);
   }
 }
 

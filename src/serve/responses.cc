@@ -15,11 +15,11 @@ void Responses::record(Duration response, Where where, Time now) {
   if (where == Where::gpu) {
     ++period_.on_gpu;
     period_.gpu_s += seconds;
-  } else {
-    ++period_.on_cpu;
-    period_.cpu_s += seconds;
-    period_.cpu_histogram.record(response);
+    return;
   }
+  ++(where == Where::cpu ? period_.on_cpu : period_.dropped);
+  period_.rest_s += seconds;
+  period_.rest_histogram.record(response);
 }
 
 std::optional<Duration> Responses::recent_mean(Time now) const {

@@ -166,7 +166,7 @@ class Dispatcher {
   }
   [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
   // Response times since the last call, of a model that has executables. What was dropped counts
-  // with twice the objective, as if a CPU had answered.
+  // with twice the objective.
   [[nodiscard]] Responses::Period take_period(ModelIndex model);
   // How long ago what waits or is in flight came, in the mean; zero without any.
   [[nodiscard]] Duration mean_age(ModelIndex model, Time now) const;

@@ -14,7 +14,7 @@ namespace gpulet::serve {
 
 class Responses {
  public:
-  enum class Where : std::uint8_t { gpu, cpu };
+  enum class Where : std::uint8_t { gpu, cpu, nowhere };  // nowhere: dropped
 
   // Recent is what was answered in the last `window`, to a tenth of it.
   explicit Responses(Duration window) : slot_(window / kSlots) {}
@@ -27,12 +27,13 @@ class Responses {
   struct Period {
     std::uint64_t on_gpu = 0;
     std::uint64_t on_cpu = 0;
-    double gpu_s = 0;  // their response times, added up
-    double cpu_s = 0;
+    std::uint64_t dropped = 0;
+    double gpu_s = 0;   // their response times, added up
+    double rest_s = 0;  // those of CPUs and what was dropped
     observe::Histogram histogram{};
-    observe::Histogram cpu_histogram{};
+    observe::Histogram rest_histogram{};
 
-    [[nodiscard]] std::uint64_t count() const { return on_gpu + on_cpu; }
+    [[nodiscard]] std::uint64_t answered() const { return on_gpu + on_cpu; }
   };
   [[nodiscard]] Period take_period();
 
