@@ -56,6 +56,7 @@ LEAST_CORES = 0.25  # of an executable: what RR+min gives four of them
 SYSTEMS = {
     "ROMA": {"gpu": "need", "cores": "feedback"},
     "ROMA, alpha 0.8": {"gpu": "need", "cores": "feedback", "set_point": PAPERS_ALPHA},
+    "ROMA, alpha 0.3": {"gpu": "need", "cores": "feedback", "set_point": 0.3},
     "RR+CT": {"gpu": "round-robin", "cores": "feedback"},
     "RR+rules": {"gpu": "round-robin", "cores": "steps"},
     "RR+max": {"gpu": "round-robin", "cores": "all"},
@@ -83,7 +84,7 @@ PAPER = {
 SEEDS = (1, 2, 3)
 # Gpulets and executables together: a batch of n on a GPU takes (1 + n) / 2 times as long as one request, plans are
 # elastic's, and the load is AllApps' times these.
-SPILL_LOADS = (1.5, 2, 2.5, 3)
+SPILL_LOADS = (1, 1.25, 1.5, 2)
 LARGEST_BATCH = 8
 COLOURS = {"skylines": "#3182bd", "googlenet": "#31a354", "resnet": "#d95f0e", "vgg16": "#756bb1"}
 

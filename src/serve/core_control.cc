@@ -40,13 +40,14 @@ void CoreControl::set(const std::vector<ControlledExecutable>& executables, Time
 
 double CoreControl::response_s(const ModelReading& reading) const {
   const Responses::Period& answered = reading.answered;
-  const std::uint64_t count = reading.spills ? answered.on_cpu : answered.count();
+  const std::uint64_t rest = answered.on_cpu + answered.dropped;
+  const std::uint64_t count = reading.spills ? rest : answered.on_gpu + rest;
   if (count == 0) return reading.spills ? 0 : reading.age_s;
   if (options_.percentile) {
-    const observe::Histogram& times = reading.spills ? answered.cpu_histogram : answered.histogram;
+    const observe::Histogram& times = reading.spills ? answered.rest_histogram : answered.histogram;
     return to_seconds(times.percentile(*options_.percentile));
   }
-  return (reading.spills ? answered.cpu_s : answered.gpu_s + answered.cpu_s) /
+  return (reading.spills ? answered.rest_s : answered.gpu_s + answered.rest_s) /
          static_cast<double>(count);
 }
 
@@ -56,9 +57,9 @@ void CoreControl::count(const std::string& model, const ModelReading& reading, d
   const double response = response_s(reading);
   status.set_point_ms = 1000 * options_.set_point * reading.objective_s;
   status.response_ms = 1000 * response;
-  status.gpu_part = answered.count() == 0 ? 0
-                                          : static_cast<double>(answered.on_gpu) /
-                                                static_cast<double>(answered.count());
+  status.gpu_part = answered.answered() == 0 ? 0
+                                             : static_cast<double>(answered.on_gpu) /
+                                                   static_cast<double>(answered.answered());
   status.on_gpu += answered.on_gpu;
   status.on_cpu += answered.on_cpu;
   if (response > 0) ++status.periods;

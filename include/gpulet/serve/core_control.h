@@ -31,7 +31,7 @@ struct ModelReading {
   Responses::Period answered;
   double age_s = 0;  // mean, of what waits and is in flight
   double objective_s = 0;
-  bool spills = false;  // it has gpulets with rounds, too: only what executables answered counts
+  bool spills = false;  // it has gpulets with rounds, too: only what they do not serve counts
 };
 
 class CoreControl {

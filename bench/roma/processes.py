@@ -1,0 +1,193 @@
+#!/usr/bin/python3
+"""Cores under control on real processes: GoogLeNet and MobileNet on one core by quota, beside a simulated GPU.
+
+    bench/roma/processes.py [--build build/release] [--work build/roma_processes] [--out docs/experiments] [--core N]
+
+Needs models/googlenet.pt and models/mobilenet_v2.pt (scripts/export_models.py). Measures both on the core, starts a
+frontend with the policy roma and a backend as processes on loopback, and sends requests that are as far apart as each
+other, in steps of STEP_S seconds. Every second it asks the frontend what is controlled, and the kernel how much time the
+proxies had. Prints how far response times were from the set point, and what of the quotas was used; with --out also
+roma_processes.csv and a figure (needs matplotlib). Figures are those of the machine: leave it alone meanwhile.
+"""
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench/support"))
+from daemons import Site, read, write  # noqa: E402
+
+MODELS = ("googlenet", "mobilenet_v2")
+SLO_MS, SET_POINT = 600, 0.5
+STEP_S, SETTLED_AFTER_S, WITHIN = 40, 10, 0.2
+# Parts of what the core serves of each model, were it alone; and what the GPU takes, which is as slow as it has to be to
+# leave much for the core.
+STEPS = ((0.30, 0.30), (0.60, 0.30), (0.60, 0.60), (0.30, 0.60), (0.30, 0.30))
+GPU_SLOWER_THAN_CORE = 3.0
+
+
+class Bench:
+    def __init__(self, options):
+        self.options, self.work, self.programs = options, options.work, options.build.resolve() / "bin"
+        wanted = [model for model in read(ROOT / "config/models.json")["models"] if model["name"] in MODELS]
+        for model in wanted:
+            model.update(file=str(options.models / f"{model['name']}.pt"), slo_ms=SLO_MS, rate=1, max_batch=1)
+        write(self.work / "models.json", {"models": wanted})
+        self.core_ms = self.measure()
+
+    def run(self, *arguments):
+        return subprocess.run([self.programs / "gpulet", *map(str, arguments)], check=True, stdout=subprocess.PIPE,
+                              text=True).stdout
+
+    def measure(self):
+        """Milliseconds of a request on the whole core; and the profile of a GPU that is so many times slower."""
+        profiles = self.work / "profiles"
+        self.run("profile", "run", "--device", f"cpu:{self.options.core}", "--models", self.work / "models.json", "--out",
+                 profiles, "--name", "one-core", "--batches", 1, "--sizes", 25, 50, 100)
+        with open(profiles / "one-core/latency.csv", encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+        core_ms = {row["model"]: float(row["latency_ms"]) for row in rows if row["partition"] == "100"}
+        lines = ["model,batch,partition,latency_ms"]
+        lines += [f"{model},1,100,{GPU_SLOWER_THAN_CORE * ms:.6g}" for model, ms in core_ms.items()]
+        (self.work / "slow-gpu.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.run("profile", "import", "--name", "slow-gpu", "--latency", self.work / "slow-gpu.csv", "--out", profiles)
+        return core_ms
+
+    def site(self):
+        control = {"set_point": SET_POINT, "least_cores": 0.05}
+        frontend = {"models": "models.json", "profiles": "profiles", "policy": "roma", "control": control}
+        backend = {"node": "n0", "profiles": "profiles", "devices": [
+            {"type": "slow-gpu", "partitioning": "simulated"},
+            {"type": "one-core", "partitioning": "cpu_quota", "cores": [self.options.core]}]}
+        return Site(self.programs, self.work, frontend, [backend])
+
+    def rates(self, step):
+        return {model: part * 1000 / self.core_ms[model] for model, part in zip(MODELS, STEPS[step])}
+
+    def load(self, site, step):
+        workload = self.work / f"load-{step}.json"
+        write(workload, {"models": [{"name": model, "rate": rate, "slo_ms": SLO_MS, "arrivals": "uniform"}
+                                    for model, rate in self.rates(step).items()]})
+        answer = site.gpulet("load", "--workload", workload, "--seconds", STEP_S, "--connections", 1, "--json")
+        return json.loads(answer.stdout)
+
+
+def cpu_seconds_of_proxies(backend_process):
+    """Of the processes with LibTorch below the backend: those that have the cores by quota."""
+    ticks = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            name = Path(os.readlink(entry / "exe")).name
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended, or is not ours to look at
+        if name == "gpulet-proxy" and int(fields[1]) == backend_process:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Watch(threading.Thread):
+    """A row a second: time, and of each model what the frontend's status says of its control."""
+
+    def __init__(self, site, began):
+        super().__init__(daemon=True)
+        self.site, self.began, self.rows, self.ended = site, began, [], threading.Event()
+
+    def run(self):
+        backend = self.site.daemons[1].pid
+        while not self.ended.wait(max(0.0, self.began + len(self.rows) + 1 - time.monotonic())):
+            status = self.site.status()
+            models = {model["name"]: model["control"] for model in status["models"]}
+            self.rows.append((time.monotonic() - self.began, models, cpu_seconds_of_proxies(backend)))
+
+
+def settled(rows, model):
+    """Response times in parts of the set point, outside the seconds after each step."""
+    return [models[model]["response_ms"] / models[model]["set_point_ms"] for time_s, models, _ in rows
+            if time_s % STEP_S > SETTLED_AFTER_S and time_s < STEP_S * len(STEPS)]
+
+
+def report(bench, rows):
+    for model in MODELS:
+        parts = settled(rows, model)
+        within = sum(abs(part - 1) <= WITHIN for part in parts) / len(parts)
+        print(f"{model}: {bench.core_ms[model]:.1f} ms on the core; outside {SETTLED_AFTER_S} s after each step "
+              f"{100 * within:.0f} % of {len(parts)} seconds within {100 * WITHIN:.0f} % of the set point, "
+              f"{sum(parts) / len(parts):.2f} of it in the mean, {min(parts):.2f} to {max(parts):.2f}")
+    used = rows[-1][2] - rows[0][2]
+    given = sum(rows[-1][1][model]["core_seconds"] - rows[0][1][model]["core_seconds"] for model in MODELS)
+    print(f"cores by quota: {given:.1f} core-seconds given, {used:.1f} used: {100 * used / given:.0f} %")
+    last = rows[-1][1]
+    for model in MODELS:
+        one = last[model]
+        print(f"{model}: {one['on_gpu']} on the GPU, {one['on_cpu']} on the core; {one['violated_periods']} of "
+              f"{one['periods']} seconds above the objective")
+
+
+def write_results(bench, rows, folder):
+    with open(folder / "roma_processes.csv", "w", encoding="utf-8", newline="") as file:
+        file.write(f"# bench/roma/processes.py: steps of {STEP_S} s, objective {SLO_MS} ms, set point {SET_POINT}\n")
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["time_s", *(f"{model} {what}" for model in MODELS for what in ("response_ms", "cores", "on_gpu")),
+                      "cpu_seconds"])
+        for time_s, models, cpu_s in rows:
+            out.writerow([f"{time_s:.2f}", *(f"{models[model][what]:.6g}" for model in MODELS
+                                             for what in ("response_ms", "cores_given", "gpu_part")), f"{cpu_s:.2f}"])
+    sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
+    import pictures
+    drawing, plots = pictures.figure(3, 1, width=9, height=6, sharex=True)
+    times = [time_s for time_s, _, _ in rows]
+    for model, colour in zip(MODELS, ("#31a354", "#3182bd")):
+        steps = [bench.rates(step)[model] for step in range(len(STEPS))]
+        plots[0].step([STEP_S * step for step in range(len(STEPS) + 1)], [*steps, steps[-1]], where="post", color=colour,
+                      label=model)
+        plots[1].plot(times, [models[model]["response_ms"] for _, models, _ in rows], color=colour, linewidth=1)
+        plots[2].plot(times, [models[model]["cores_given"] for _, models, _ in rows], color=colour, linewidth=1)
+    plots[1].axhline(SET_POINT * SLO_MS, color="black", linewidth=0.8, linestyle=":")
+    for axes, label in zip(plots, ("requests/s", "response time, ms", "cores given")):
+        axes.set_ylabel(label)
+        axes.set_ylim(0, None)
+    plots[0].legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
+    plots[2].set_xlabel("time, s")
+    pictures.save(drawing, folder / "roma_processes.svg")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, default=ROOT / "build/release")
+    parser.add_argument("--work", type=Path, default=ROOT / "build/roma_processes")
+    parser.add_argument("--models", type=Path, default=ROOT / "models", help="the folder of the .pt files")
+    parser.add_argument("--core", type=int, default=max(os.sched_getaffinity(0)))
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    options.models = options.models.resolve()
+    bench = Bench(options)
+    site = bench.site()
+    try:
+        site.wait_until_serving()
+        watch = Watch(site, time.monotonic())
+        watch.start()
+        for step in range(len(STEPS)):
+            said = bench.load(site, step)
+            print(f"step {step}: " + ", ".join(f"{model['name']} {model['offered']} offered, {model['served']} served"
+                                               for model in said["models"]), flush=True)
+        watch.ended.set()
+        watch.join()
+    finally:
+        site.stop()
+    report(bench, watch.rows)
+    if options.out:
+        write_results(bench, watch.rows, options.out)
+
+
+if __name__ == "__main__":
+    main()
