@@ -388,6 +388,8 @@ def main():
     for name in filter(None, options.only.split(",")):
         STUDIES[name](options, files, results)
     draw_training(results, options.out)
+    if not (options.out / "inss_serving.csv").exists():
+        return  # nothing was served yet
     rows, series = read_csv(options.out / "inss_serving.csv"), read_csv(options.out / "inss_series.csv")
     for models in ("6", "8"):
         draw_throughput(results, rows, models)

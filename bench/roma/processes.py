@@ -25,6 +25,7 @@ from daemons import Site, read, write  # noqa: E402
 
 MODELS = ("googlenet", "mobilenet_v2")
 SLO_MS, SET_POINT = 600, 0.5
+PATIENCE_MS = 60000  # of clients: nobody is dropped
 STEP_S, SETTLED_AFTER_S, WITHIN = 40, 10, 0.2
 # Parts of what the core serves of each model, were it alone; and what the GPU takes, which is as slow as it has to be to
 # leave much for the core.
@@ -72,7 +73,7 @@ class Bench:
 
     def load(self, site, step):
         workload = self.work / f"load-{step}.json"
-        write(workload, {"models": [{"name": model, "rate": rate, "slo_ms": SLO_MS, "arrivals": "uniform"}
+        write(workload, {"models": [{"name": model, "rate": rate, "slo_ms": PATIENCE_MS, "arrivals": "uniform"}
                                     for model, rate in self.rates(step).items()]})
         answer = site.gpulet("load", "--workload", workload, "--seconds", STEP_S, "--connections", 1, "--json")
         return json.loads(answer.stdout)

@@ -46,7 +46,7 @@ std::string control_text(const simulate::Outcome& outcome) {
                    std::to_string(model.control->violated_periods) + " of " +
                        std::to_string(model.control->periods)});
   }
-  return any ? '\n' + table.to_string() + '\n' : std::string();
+  return any ? table.to_string() + '\n' : std::string();
 }
 
 }  // namespace

@@ -118,6 +118,25 @@ TEST(PlacementRules, KeepToSoManyDevices) {
   EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end(), 1), 0);
 }
 
+TEST(PlacementRules, LeaveRoomForTheModelsToCome) {
+  Worked worked = worked_placement();
+  worked.input.options.max_devices = 1;
+  for (schedule::Device& device : worked.input.cluster.devices) device.max_partitions = 3;
+  const PlacementTask task = task_of(worked.input).value();
+  const PlacementRules rules(task, worked.input);
+  std::vector<float> seen = observe(task, worked.input);
+  std::vector<std::uint8_t> allowed(task.places());
+  const auto sizes_of_the_first = [&] {
+    return std::vector(allowed.begin() + 1, allowed.begin() + 7);
+  };
+  const std::vector<std::uint32_t> before{1};  // `small` has a fifth of the first
+  rules.allow(seen, 1, before, allowed);
+  EXPECT_EQ(sizes_of_the_first(), (std::vector<std::uint8_t>{1, 1, 1, 1, 0, 0}));
+  seen[7] = 0;  // nobody asks for `large`
+  rules.allow(seen, 1, before, allowed);
+  EXPECT_EQ(sizes_of_the_first(), (std::vector<std::uint8_t>{1, 1, 1, 1, 1, 0}));
+}
+
 TEST(PlacementRules, OpenWhatHoldsTheRateOrElseTheMost) {
   Worked worked = worked_placement();
   const PlacementTask task = task_of(worked.input).value();

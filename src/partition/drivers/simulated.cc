@@ -24,8 +24,7 @@ Status check_instance(const MigGeometry& geometry, const Claim& claim) {
 
 class SimulatedDriver : public PartitionDriver {
  public:
-  explicit SimulatedDriver(std::optional<SimulatedInstances> instances)
-      : instances_(instances) {}
+  explicit SimulatedDriver(std::optional<SimulatedInstances> instances) : instances_(instances) {}
 
   [[nodiscard]] std::string mechanism() const override { return "simulated"; }
 
