@@ -8,7 +8,7 @@ import type { Palette } from "./palette";
 import { Plots, type Mark } from "./plots";
 
 const MODEL_HEADS = ["Model", "Objective ms", "Set point ms", "Response ms", "Response of objective", "Cores given", "Cores asked", "On GPUs", "Periods over objective"];
-const NODE_HEADS = ["Node", "Cores", "Given", "Asked", "Given of cores", "Contention"];
+const NODE_HEADS = ["CPU", "Cores", "Given", "Asked", "Given of cores", "Contention"];
 const METER = 4; // column, in both tables
 
 interface ControlledModel extends ModelEntry {
@@ -56,7 +56,7 @@ export class ControlPanel {
       meter.classList.toggle("over", part != null && part > 1);
     });
     const short = control.nodes.filter(is_short);
-    write(find("control-words"), `${counted(rows.length, "model")}, ${counted(control.nodes.length, "node")}` +
+    write(find("control-words"), `${counted(rows.length, "model")}, ${counted(control.nodes.length, "CPU")}` +
       (short.length ? `; too few cores on ${short.map(([name]) => name).join(", ")}` : ""));
   }
 

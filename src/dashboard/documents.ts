@@ -50,7 +50,7 @@ export type ModelNumbers = [number | null, number | null, number | null, number 
 /** [response ms, part on GPU, cores asked, given, periods, violated ones]; null: nothing was answered */
 export type ControlNumbers = [number | null, number | null, number, number, number, number];
 
-/** [name, cores, asked, given, contention] */
+/** [name of the CPU, cores, asked, given, contention] */
 export type ControlledNode = [string, number, number, number, number];
 
 /** Where executables are controlled: of the last control period. */

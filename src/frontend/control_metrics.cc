@@ -100,7 +100,7 @@ void add_control_families(Families& families, const serve::FrontendStatus& statu
   families.push_back(requests_by_device(models));
   add_measures(families, kOfControlledNodes, status.controlled_nodes,
                [](const NodeControlStatus& one) {
-                 return Labels{{"node", one.node}};
+                 return Labels{{"node", one.key.node}, {"device", std::to_string(one.key.device)}};
                });
 }
 

@@ -116,7 +116,7 @@ void write_control(JsonLine& line, const serve::ModelStatus& model) {
 }
 
 // Models in the layout's order; the cores given to each gpulet, likewise, null where it is not
-// controlled; nodes: [name, cores, asked, given, contention].
+// controlled; nodes: [name of the CPU, cores, asked, given, contention].
 void write_controlled(JsonLine& line, const serve::FrontendStatus& status,
                       const std::vector<Device>& devices) {
   line.begin('{').key("models").begin('[');
@@ -130,7 +130,8 @@ void write_controlled(JsonLine& line, const serve::FrontendStatus& status,
   }
   line.end(']').key("nodes").begin('[');
   for (const serve::NodeControlStatus& node : status.controlled_nodes) {
-    line.begin('[').text(node.node).number(node.cores, kDecimalsOfCores);
+    line.begin('[').text(node.key.node + " / " + std::to_string(node.key.device));
+    line.number(node.cores, kDecimalsOfCores);
     line.number(node.asked, kDecimalsOfCores).number(node.given, kDecimalsOfCores);
     line.number(node.contention, kDecimalsOfParts).end(']');
   }

@@ -106,11 +106,8 @@ Json control_of(const serve::ModelControlStatus& control) {
 }
 
 Json controlled_node_of(const serve::NodeControlStatus& node) {
-  return {{"node", node.node},
-          {"cores", node.cores},
-          {"asked", node.asked},
-          {"given", node.given},
-          {"contention", node.contention}};
+  return {{"node", node.key.node}, {"device", node.key.device}, {"cores", node.cores},
+          {"asked", node.asked},   {"given", node.given},       {"contention", node.contention}};
 }
 
 Json model_of(const serve::ModelStatus& model) {

@@ -121,7 +121,7 @@ std::vector<NodeControlStatus> CoreControl::nodes() const {
   std::vector<NodeControlStatus> nodes;
   for (const auto& [device, node] : devices_) {
     NodeControlStatus& one = nodes.emplace_back();
-    one.node = device.node + "/" + std::to_string(device.device);
+    one.key = device;
     one.cores = node.node_cores();
     for (const auto& [id, cores] : node.cores()) {
       one.asked += cores.asked;

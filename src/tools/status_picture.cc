@@ -65,15 +65,15 @@ const json& object(const json& parent, const char* key) {
 }
 
 // Of an executable whose cores are controlled: what it is given now, in place of its nominal size.
-void show_cores(const json& gpulet, double node_cores, DeviceShare& share) {
+void show_cores(const json& gpulet, double device_cores, DeviceShare& share) {
   const double given = number(object(gpulet, "cores"), "given");
   if (!std::isfinite(given)) return;
-  if (node_cores > 0)
-    share.percent = static_cast<int>(std::lround(std::clamp(given / node_cores, 0.0, 1.0) * 100));
+  if (device_cores > 0)
+    share.percent = static_cast<int>(std::lround(std::clamp(given / device_cores, 0.0, 1.0) * 100));
   for (DeviceShare::Model& model : share.models) model.details = fixed(given, 2) + " cores";
 }
 
-DeviceShare share_of(const json& gpulet, double node_cores) {
+DeviceShare share_of(const json& gpulet, double device_cores) {
   DeviceShare share;
   const double size = number(gpulet, "size");
   share.percent = std::isfinite(size) ? static_cast<int>(std::clamp(size, 0.0, 100.0)) : 0;
@@ -89,14 +89,14 @@ DeviceShare share_of(const json& gpulet, double node_cores) {
     share.models.push_back(std::move(shown));
   }
   const std::string service = text(gpulet, "service");
-  if (service == "controlled") show_cores(gpulet, node_cores, share);
+  if (service == "controlled") show_cores(gpulet, device_cores, share);
   if (service == "by_need" && share.models.size() > 1) {
     share.models = {{std::to_string(share.models.size()) + " models, whoever needs it most", {}}};
   }
   return share;
 }
 
-std::string device_text(const json& node, const json& device, double node_cores,
+std::string device_text(const json& node, const json& device, double device_cores,
                         const PictureStyle& style) {
   std::string title = text(node, "name") + '/' + whole(device, "device") + ' ' +
                       text(device, "type") + ' ' + text(device, "mechanism");
@@ -106,7 +106,8 @@ std::string device_text(const json& node, const json& device, double node_cores,
     title += ", steps of " + shortest(number(*traits, "step_percent"), 1) + " %";
   if (const std::string fault = text(device, "fault"); !fault.empty()) title += ", LOST: " + fault;
   std::vector<DeviceShare> shares;
-  for (const json& gpulet : list(device, "gpulets")) shares.push_back(share_of(gpulet, node_cores));
+  for (const json& gpulet : list(device, "gpulets"))
+    shares.push_back(share_of(gpulet, device_cores));
   return title + '\n' + draw_device(shares, style);
 }
 
@@ -169,9 +170,9 @@ std::string controlled_node_lines(const json& nodes) {
   std::string lines;
   for (const json& node : nodes) {
     const double contention = number(node, "contention");
-    lines += text(node, "node") + ": " + fixed(number(node, "given"), 2) + " of " +
-             shortest(number(node, "cores"), 2) + " cores given, " +
-             fixed(number(node, "asked"), 2) + " asked for";
+    lines += text(node, "node") + '/' + whole(node, "device") + ": " +
+             fixed(number(node, "given"), 2) + " of " + shortest(number(node, "cores"), 2) +
+             " cores given, " + fixed(number(node, "asked"), 2) + " asked for";
     if (contention > 0) lines += ", contention " + fixed(contention, 2);
     if (contention > 0 && contention < 1) lines += ": too few";
     lines += '\n';
@@ -179,9 +180,12 @@ std::string controlled_node_lines(const json& nodes) {
   return lines;
 }
 
-double cores_of(const json& document, const std::string& node_name) {
-  for (const json& node : list(document, "controlled_nodes")) {
-    if (text(node, "node") == node_name) return number(node, "cores");
+// Of a device whose cores are controlled; 0 where they are not.
+double cores_of(const json& document, const json& node, const json& device) {
+  for (const json& one : list(document, "controlled_nodes")) {
+    if (text(one, "node") == text(node, "name") &&
+        number(one, "device") == number(device, "device"))
+      return number(one, "cores");
   }
   return 0;
 }
@@ -220,9 +224,8 @@ std::string event_lines(const json& events) {
 std::string render(const json& document, const PictureStyle& style) {
   std::string picture = frontend_line(document.at("frontend"));
   for (const json& node : list(document, "nodes")) {
-    const double node_cores = cores_of(document, text(node, "name"));
     for (const json& device : list(node, "devices"))
-      picture += device_text(node, device, node_cores, style);
+      picture += device_text(node, device, cores_of(document, node, device), style);
   }
   if (list(document, "nodes").empty()) picture += "no backend is connected\n";
   const json& models = list(document, "models");

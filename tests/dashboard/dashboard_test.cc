@@ -85,7 +85,7 @@ TEST(DashboardHistoryTest, KeepsTenMinutesAndForgetsModelsThatAreGone) {
   ASSERT_EQ(past.values.size(), 5U * 600U);
   EXPECT_EQ(past.values[0], 101);
   EXPECT_EQ(past.values[599], 700);
-  EXPECT_EQ(past.values[4U * 600U], 12);  // p99
+  EXPECT_EQ(past.values[std::size_t{4} * 600], 12);  // p99
 }
 
 TEST(DashboardHistoryTest, KeepsWhatControlDidToThoseWhoAreControlled) {
@@ -177,7 +177,7 @@ TEST(DashboardDocumentsTest, TellWhatIsControlledAndOfNothingElse) {
   EXPECT_TRUE(control["cores"][0].is_null());
   EXPECT_GT(control["cores"][1], 0);
   ASSERT_EQ(control["nodes"].size(), 2U);
-  EXPECT_EQ(control["nodes"][1][0], "node-01");
+  EXPECT_EQ(control["nodes"][1][0], "node-01 / 1");
   EXPECT_EQ(control["nodes"][1][1], 6);
 }
 

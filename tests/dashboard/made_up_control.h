@@ -29,8 +29,9 @@ class MadeUpControl {
     for (serve::ModelStatus& model : status.models) give(model, contention, seconds);
     status.gpulets.clear();
     for (auto& [id, backend] : status.backends) {
-      status.controlled_nodes.push_back({backend.node, kNodeCores, asked / nodes,
-                                         asked / nodes * std::min(1.0, contention), contention});
+      status.controlled_nodes.push_back({backend.devices.back().device.key, kNodeCores,
+                                         asked / nodes, asked / nodes * std::min(1.0, contention),
+                                         contention});
       for (serve::DeviceOffer& offer : backend.devices) {
         const bool is_cpu = &offer == &backend.devices.back();
         if (is_cpu) make_cpu(offer);

@@ -138,7 +138,7 @@ const tests = {
     feed.process.stdin.write("control\n");
     await page.waitForSelector("#control", { state: "visible" });
     assert.equal((await texts(page, "#controlled-models tbody tr")).length, 4);
-    assert.deepEqual(await texts(page, "#controlled-nodes tbody th"), ["node-00", "node-01"]);
+    assert.deepEqual(await texts(page, "#controlled-nodes tbody th"), ["node-00 / 1", "node-01 / 1"]);
     assert.match((await texts(page, "#plot-response figcaption p"))[0], /aimed at 80 %/);
     assert.deepEqual(await texts(page, "li.device:first-child .occupant"), ["model-0", "model-1", "model-2", "model-3"]);
     assert.match((await texts(page, ".by_need .size"))[0], /100 %, by need/);

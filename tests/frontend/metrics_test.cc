@@ -192,7 +192,7 @@ TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {
   EXPECT_THAT(metrics_text(status, kMoment), Not(HasSubstr("gpulet_control_")));
   status.models[1].name = "held";
   status.models[1].control = serve::ModelControlStatus{40, 38, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
-  status.controlled_nodes = {{"n0", 8, 4, 3.5, 0.875}};
+  status.controlled_nodes = {{{"n0", 1}, 8, 4, 3.5, 0.875}};
   const std::string text = metrics_text(status, kMoment);
   EXPECT_THAT(text, Not(HasSubstr(R"(set_point_seconds{model="free")")));
   for (const char* const line :
@@ -206,10 +206,11 @@ TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {
   const std::string requests = R"(control_requests_total{model="held",kind="model",device_kind=)";
   EXPECT_THAT(text, HasSubstr(requests + "\"gpu\"} 900\n"));
   EXPECT_THAT(text, HasSubstr(requests + "\"cpu\"} 300\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores{node=\"n0\"} 8\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_asked{node=\"n0\"} 4\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_given{node=\"n0\"} 3.5\n"));
-  EXPECT_THAT(text, HasSubstr("gpulet_control_contention_ratio{node=\"n0\"} 0.875\n"));
+  const std::string cpu = R"({node="n0",device="1"} )";
+  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores" + cpu + "8\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_asked" + cpu + "4\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_node_cores_given" + cpu + "3.5\n"));
+  EXPECT_THAT(text, HasSubstr("gpulet_control_contention_ratio" + cpu + "0.875\n"));
 }
 
 TEST(MetricsTest, AFrontendWithNothingTellsOfItselfAlone) {

@@ -90,7 +90,7 @@ TEST(StatusJsonTest, TellsWhatIsControlledAndOfNothingElse) {
   status.gpulets[0].planned->service = schedule::Service::controlled;
   status.gpulets[0].cores = control::Cores{1.5, 1.25};
   status.models[0].control = serve::ModelControlStatus{40, 38.5, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
-  status.controlled_nodes = {{"n0", 8, 4, 3.5, 0.875}};
+  status.controlled_nodes = {{{"n0", 1}, 8, 4, 3.5, 0.875}};
   const json told = document(status);
   const json& gpulet = told["nodes"][0]["devices"][0]["gpulets"][0];
   EXPECT_EQ(gpulet["service"], "controlled");
@@ -101,7 +101,7 @@ TEST(StatusJsonTest, TellsWhatIsControlledAndOfNothingElse) {
                             "violated_periods": 3, "on_gpu": 900, "on_cpu": 300,
                             "core_seconds": 95.0})"));
   EXPECT_EQ(told["controlled_nodes"],
-            json::parse(R"([{"node": "n0", "cores": 8.0, "asked": 4.0, "given": 3.5,
+            json::parse(R"([{"node": "n0", "device": 1, "cores": 8.0, "asked": 4.0, "given": 3.5,
                              "contention": 0.875}])"));
   status.gpulets[0].planned->service = schedule::Service::by_need;
   EXPECT_EQ(document(status)["nodes"][0]["devices"][0]["gpulets"][0]["service"], "by_need");

@@ -115,8 +115,8 @@ TEST(StatusPicture, ShowsWhatIsControlled) {
    {"name":"bert","control":{"set_point_ms":160,"response_ms":0,"gpu_part":0,"cores_asked":2.5,"cores_given":2,
     "periods":0,"violated_periods":0,"on_gpu":0,"on_cpu":0,"core_seconds":18}},
    {"name":"other"}],
- "controlled_nodes":[{"node":"n0","cores":8,"asked":7.5,"given":6,"contention":0.8},
-                     {"node":"n1","cores":8,"asked":0,"given":0,"contention":0}]})json",
+ "controlled_nodes":[{"node":"n0","device":1,"cores":8,"asked":7.5,"given":6,"contention":0.8},
+                     {"node":"n1","device":0,"cores":8,"asked":0,"given":0,"contention":0}]})json",
                                                     {});
   ASSERT_TRUE(picture.ok()) << picture.status().to_string();
   EXPECT_THAT(picture.value(), HasSubstr(" 100% 2 models, whoever needs it most "));
@@ -130,8 +130,8 @@ controlled  set point ms  response ms  cores given  asked  on GPU %  violated pe
 ----------  ------------  -----------  -----------  -----  --------  ----------------  ------------
 lenet               40.0         41.2         4.00   5.00      62.5           3 of 60          95.2
 bert               160.0            -         2.00   2.50         -            0 of 0          18.0
-n0: 6.00 of 8 cores given, 7.50 asked for, contention 0.80: too few
-n1: 0.00 of 8 cores given, 0.00 asked for
+n0/1: 6.00 of 8 cores given, 7.50 asked for, contention 0.80: too few
+n1/0: 0.00 of 8 cores given, 0.00 asked for
 )"));
 }
 

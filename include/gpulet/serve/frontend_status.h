@@ -40,9 +40,9 @@ struct ModelControlStatus {
 
   friend bool operator==(const ModelControlStatus&, const ModelControlStatus&) = default;
 };
-// A node whose cores are controlled.
+// A node's CPU whose cores are controlled.
 struct NodeControlStatus {
-  std::string node;
+  schedule::DeviceKey key;
   double cores = 0;
   double asked = 0;
   double given = 0;
@@ -113,7 +113,7 @@ struct FrontendStatus {
   std::vector<DeviceStatus> devices;  // by key
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
-  std::vector<NodeControlStatus> controlled_nodes;  // by name
+  std::vector<NodeControlStatus> controlled_nodes;  // by key
   std::deque<StatusEvent> events;                   // the last ones
 };
 
