@@ -160,7 +160,7 @@ Result<IdentifiedModel> identify_one(const ControllerRunOptions& options,
   HeldShare share(*device.driver, last_gpulet);  // outlives the process
   const auto granted = share.grant_adjustable(Share{100});
   if (!granted.ok()) return granted.status();
-  auto started = MeasuredProxy::start(loop, source, granted.value().environment, model, 1,
+  auto started = MeasuredProxy::start(loop, source, granted.value(), model, 1,
                                       [&share](pid_t process) { return share.end(process); });
   if (!started.ok()) return started.status();
   MeasuredProxy& proxy = *started.value();

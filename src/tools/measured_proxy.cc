@@ -51,9 +51,11 @@ Status BlockingLoop::wait(const std::function<bool()>& done, Duration timeout,
   return {};
 }
 
-Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
-    BlockingLoop& loop, ProxySource& source, const std::map<std::string, std::string>& environment,
-    const config::ModelConfig& model, std::uint32_t largest_batch, std::function<bool(pid_t)> end) {
+Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(BlockingLoop& loop, ProxySource& source,
+                                                            const partition::Grant& grant,
+                                                            const config::ModelConfig& model,
+                                                            std::uint32_t largest_batch,
+                                                            std::function<bool(pid_t)> end) {
   const auto inputs = load::random_inputs(model.inputs, kInputSeed);
   if (!inputs.ok()) return inputs.status();
   const auto output_bytes = byte_size(model.outputs);
@@ -61,7 +63,7 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
   const Bytes request = inputs.value().requests.front();
 
   std::unique_ptr<MeasuredProxy> proxy(new MeasuredProxy(loop, model, largest_batch, request));
-  proxy->environment_ = environment;
+  proxy->environment_ = grant.environment;
   proxy->slots_ = {.slots = kInFlight,
                    .input_capacity = request.size() * largest_batch,
                    .output_capacity = output_bytes.value() * largest_batch};
@@ -73,7 +75,7 @@ Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
   };
   callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
   callbacks.end = std::move(end);
-  auto process = source.make(std::move(callbacks));
+  auto process = source.make(grant, std::move(callbacks));
   if (!process.ok()) return process.status();
   proxy->process_ = std::move(process).value();
   return proxy;

@@ -44,12 +44,12 @@ class BlockingLoop {
 
 class MeasuredProxy {
  public:
-  // Made by the source, for batches up to `largest_batch` and that environment. `end` as in
+  // Made by the source, for batches up to `largest_batch` and the grant's environment. `end` as in
   // backend::ProxyCallbacks; may be empty.
   [[nodiscard]] static Result<std::unique_ptr<MeasuredProxy>> start(
-      BlockingLoop& loop, ProxySource& source,
-      const std::map<std::string, std::string>& environment, const config::ModelConfig& model,
-      std::uint32_t largest_batch, std::function<bool(pid_t)> end = {});
+      BlockingLoop& loop, ProxySource& source, const partition::Grant& grant,
+      const config::ModelConfig& model, std::uint32_t largest_batch,
+      std::function<bool(pid_t)> end = {});
 
   [[nodiscard]] pid_t pid() const { return process_->pid(); }
 

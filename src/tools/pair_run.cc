@@ -110,7 +110,7 @@ Status PairBench::start(Gpulet& gpulet, const PairSide& side, std::uint32_t larg
   auto granted = gpulet.share.grant(side.share);
   if (!granted.ok()) return granted.status();
   auto started =
-      MeasuredProxy::start(loop_, source_, granted.value().environment, *model, largest_batch,
+      MeasuredProxy::start(loop_, source_, granted.value(), *model, largest_batch,
                            [&gpulet](pid_t process) { return gpulet.share.end(process); });
   if (!started.ok()) return started.status();
   gpulet.proxy = std::move(started).value();

@@ -198,7 +198,7 @@ Result<std::unique_ptr<MeasuredProxy>> Sweep::load_proxy(HeldShare& share,
                                                          Measured& measured) {
   const auto free_before = device_memory_.free_bytes();
   auto started =
-      MeasuredProxy::start(loop_, source_, group.environment, model, batches_of(model).back(),
+      MeasuredProxy::start(loop_, source_, {group.environment}, model, batches_of(model).back(),
                            [&share](pid_t process) { return share.end(process); });
   if (!started.ok()) return started.status();
   MeasuredProxy& proxy = *started.value();

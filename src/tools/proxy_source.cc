@@ -6,9 +6,12 @@
 
 namespace gpulet::tools {
 
-Result<std::unique_ptr<backend::Proxy>> ProxySource::make(backend::ProxyCallbacks callbacks) {
+Result<std::unique_ptr<backend::Proxy>> ProxySource::make(const partition::Grant& grant,
+                                                          backend::ProxyCallbacks callbacks) {
   if (!lanes_) {
-    auto started = backend::ProxyProcess::start(executor_, {program_}, std::move(callbacks));
+    backend::ProxyOptions options{program_};
+    if (grant.read_at_start) options.environment = grant.environment;
+    auto started = backend::ProxyProcess::start(executor_, options, std::move(callbacks));
     if (!started.ok()) return started.status();
     return std::unique_ptr<backend::Proxy>(std::move(started).value());
   }

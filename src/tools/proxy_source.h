@@ -9,6 +9,7 @@
 #include "gpulet/backend/proxy.h"
 #include "gpulet/core/status.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/partition/driver.h"
 
 namespace gpulet::tools {
 
@@ -17,8 +18,10 @@ class ProxySource {
   ProxySource(net::asio::any_io_executor executor, std::filesystem::path program, bool lanes)
       : executor_(std::move(executor)), program_(std::move(program)), lanes_(lanes) {}
 
-  // The process of the lanes is started with the first, and anew where it has ended.
-  [[nodiscard]] Result<std::unique_ptr<backend::Proxy>> make(backend::ProxyCallbacks callbacks);
+  // With the grant's environment from the start where it says so. The process of the lanes is
+  // started with the first, and anew where it has ended.
+  [[nodiscard]] Result<std::unique_ptr<backend::Proxy>> make(const partition::Grant& grant,
+                                                             backend::ProxyCallbacks callbacks);
 
  private:
   net::asio::any_io_executor executor_;
