@@ -171,13 +171,16 @@ export class Devices {
   private occupants({ models, service }: GpuletEntry): HTMLElement[] {
     const times = models.map(([, planned, batch, latency]) => (batch > 0 && !service ? (planned / batch) * latency : 1));
     const all = times.reduce((sum, one) => sum + one, 0);
-    return models.map((one, index) => this.occupant(one, !service, Math.max(0.35, times[index]! / all)));
+    return models.map((one, index) => {
+      const element = this.occupant(one, !service);
+      if (service !== "by_need") style(element, "flex-grow", String(Math.max(0.35, times[index]! / all)));
+      return element;
+    });
   }
 
-  private occupant([place, planned, batch]: Occupant, promised: boolean, part: number): HTMLElement {
+  private occupant([place, planned, batch]: Occupant, promised: boolean): HTMLElement {
     const element = make("li", `occupant ${this.palette.classes(this.name(place))}`, "", make("b", "", this.name(place)));
     if (batch > 0 && promised) element.append(make("span", "", ` batch ${batch}, ${rate(planned)}/s`));
-    style(element, "flex-grow", String(part));
     return element;
   }
 
