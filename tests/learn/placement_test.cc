@@ -121,7 +121,10 @@ TEST(PlacementRules, KeepToSoManyDevices) {
 TEST(PlacementRules, LeaveRoomForTheModelsToCome) {
   Worked worked = worked_placement();
   worked.input.options.max_devices = 1;
-  for (schedule::Device& device : worked.input.cluster.devices) device.max_partitions = 3;
+  for (schedule::Device& device : worked.input.cluster.devices) {
+    device.max_partitions = 3;
+    device.memory_mb = 9000;  // all three fit
+  }
   const PlacementTask task = task_of(worked.input).value();
   const PlacementRules rules(task, worked.input);
   std::vector<float> seen = observe(task, worked.input);
