@@ -93,7 +93,8 @@ TEST_F(SimulateProgram, FollowsATraceAndWritesASeries) {
   text << file.rdbuf();
   EXPECT_THAT(text.str(), StartsWith("time_s,devices,share_percent,offered,violations,a offered,a "
                                      "violations,b offered,b violations,a batch planned,a batch "
-                                     "run,b batch planned,b batch run\n0,"));
+                                     "run,b batch planned,b batch run,a response_ms,b "
+                                     "response_ms\n0,"));
 }
 
 TEST_F(SimulateProgram, RunsEverySchedulableScenarioAlikeOnAnyNumberOfThreads) {
