@@ -75,7 +75,9 @@ Status fits(const PlacementTask& task, const PlanInput& input) {
                                     [&](const Device& one) { return one.key == device.key; });
     if (known == task.devices.end())
       return invalid(name_of(device) + " was not there when the policy was trained: train it anew");
-    if (*known != device) {
+    Device as_known = device;
+    as_known.cores = known->cores;  // how fast they are, its profile says
+    if (*known != as_known) {
       return invalid(name_of(device) +
                      " has another type, other sizes, partitions or memory than when the policy "
                      "was trained: train it anew");

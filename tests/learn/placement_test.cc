@@ -65,6 +65,8 @@ TEST(PlacementTask, FitsPartsOfItselfOnly) {
   input.demands[0].name = "other";
   expect_invalid(fits(task, input), "'other'");
   input = worked.input;
+  input.cluster.devices[0].cores = 4;
+  EXPECT_TRUE(fits(task, input).ok());
   input.cluster.devices[0].sizes.pop_back();
   expect_invalid(fits(task, input), "n0/0 has another");
   input = worked.input;
