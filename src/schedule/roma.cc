@@ -61,19 +61,19 @@ bool holds(const Plan& plan, const std::string& model) {
 
 }  // namespace
 
-std::vector<PlannedGpulet> cpu_executables(const PlanInput& input) {
-  std::vector<PlannedGpulet> executables;
+void add_cpu_executables(const PlanInput& input, Plan& plan) {
   for (const Device& device : input.cluster.devices) {
     if (!is_cpu(device)) continue;
     for (Assignment& one : assignments_on(device, input)) {
-      PlannedGpulet& executable = executables.emplace_back();
+      PlannedGpulet& executable = plan.gpulets.emplace_back();
       executable.device = device.key;
       executable.size = kControlledShare;
       executable.assignments.push_back(std::move(one));
       executable.service = Service::controlled;
     }
   }
-  return executables;
+  std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(),
+                   [](const auto& a, const auto& b) { return a.device < b.device; });
 }
 
 Cluster without_cpus(const Cluster& cluster) {
@@ -86,7 +86,6 @@ Cluster without_cpus(const Cluster& cluster) {
 Plan Roma::plan(const PlanInput& input) const {
   Plan plan;
   plan.policy = std::string(name());
-  plan.gpulets = cpu_executables(input);
   for (const Device& device : input.cluster.devices) {
     if (is_cpu(device) || device.mig) continue;
     std::vector<Assignment> held = assignments_on(device, input);
@@ -97,8 +96,7 @@ Plan Roma::plan(const PlanInput& input) const {
     executable.assignments = std::move(held);
     executable.service = Service::by_need;
   }
-  std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(),
-                   [](const auto& a, const auto& b) { return a.device < b.device; });
+  add_cpu_executables(input, plan);
   keep_first(input.options.max_devices, plan);
   for (const ModelDemand* demand : demanded_by_name(input)) {
     if (holds(plan, demand->name)) continue;

@@ -28,7 +28,7 @@ void Dispatcher::pump_executables(Time now, DispatchOutput& out) {
 }
 
 void Dispatcher::pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out) {
-  if (!gpulet.ready || gpulet.in_flight > 0) return;
+  if (!has_room(gpulet)) return;
   std::vector<batching::ModelNeed> models;
   models.reserve(gpulet.lanes.size());
   for (const Lane& lane : gpulet.lanes) {
@@ -56,18 +56,30 @@ void Dispatcher::pump_controlled(Time now, DispatchOutput& out) {
   std::map<ModelIndex, std::vector<Place>> free;
   for (const GpuletId id : controlled_) {
     Gpulet& gpulet = gpulets_.at(id);
-    if (!gpulet.ready || gpulet.in_flight > 0 || gpulet.lanes.empty()) continue;
+    if (!has_room(gpulet) || gpulet.lanes.empty()) continue;
     const Place place{id, &gpulet, &gpulet.lanes.front()};
-    if (takes_from(place, now)) free[place.lane->model].push_back(place);
+    if (taking_of(place, now).which != Taking::Which::none)
+      free[place.lane->model].push_back(place);
   }
   while (!free.empty()) {
     const auto chosen =
         std::next(free.begin(), static_cast<std::ptrdiff_t>(chance_.below(free.size())));
-    std::vector<Place>& places = chosen->second;
+    auto& [model, places] = *chosen;
     const std::size_t at = chance_.below(places.size());
-    dispatch_to_controlled(places[at], now, out);
+    const Place place = places[at];
+    const Taking taking = taking_of(place, now);
+    batching::RequestQueue& requests = queues_[model].requests;
+    std::vector<Request> taken;
+    if (taking.which == Taking::Which::first) {
+      taken = requests.take_due_from(taking.from, 1);
+    } else {
+      taken.push_back(requests.take_last());
+    }
+    send(place.id, *place.gpulet, *place.lane, std::move(taken), now, out);
     places.erase(places.begin() + static_cast<std::ptrdiff_t>(at));
-    std::erase_if(places, [&](const Place& place) { return !takes_from(place, now); });
+    std::erase_if(places, [&](const Place& other) {
+      return taking_of(other, now).which == Taking::Which::none;
+    });
     if (places.empty()) free.erase(chosen);
   }
 }
@@ -83,30 +95,15 @@ Time Dispatcher::reachable_by_rounds(ModelIndex model, Time now) const {
 
 // Beside gpulets with rounds an executable takes only what they cannot serve in time, and it can:
 // the first that are too late for them, or the last of more than their next batches hold.
-bool Dispatcher::takes_from(const Place& executable, Time now) const {
+Dispatcher::Taking Dispatcher::taking_of(const Place& executable, Time now) const {
   const ModelIndex model = executable.lane->model;
   const batching::RequestQueue& requests = queues_[model].requests;
-  if (by_executables(model)) return requests.count_due_from(now) > 0;
-  const Time own = now + executable.lane->execution.front();
-  if (requests.count_due_from(own) == 0) return false;
-  return requests.first_deadline_from(own) < reachable_by_rounds(model, now) || backlogged(model);
-}
-
-void Dispatcher::dispatch_to_controlled(const Place& executable, Time now, DispatchOutput& out) {
-  const ModelIndex model = executable.lane->model;
-  batching::RequestQueue& requests = queues_[model].requests;
-  std::vector<Request> taken;
-  if (by_executables(model)) {
-    taken = requests.take_due_from(now, 1);
-  } else {
-    const Time own = now + executable.lane->execution.front();
-    if (requests.first_deadline_from(own) < reachable_by_rounds(model, now)) {
-      taken = requests.take_due_from(own, 1);
-    } else {
-      taken.push_back(requests.take_last());
-    }
-  }
-  send(executable.id, *executable.gpulet, *executable.lane, std::move(taken), now, out);
+  const bool alone = by_executables(model);
+  const Time from = alone ? now : now + executable.lane->execution.front();
+  if (requests.count_due_from(from) == 0) return {};
+  if (alone || requests.first_deadline_from(from) < reachable_by_rounds(model, now))
+    return {Taking::Which::first, from};
+  return {backlogged(model) ? Taking::Which::last : Taking::Which::none, from};
 }
 
 void Dispatcher::record_response(ModelIndex model, const Request& request, const Status& status,

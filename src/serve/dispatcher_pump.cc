@@ -89,11 +89,15 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Reque
   out.batches.push_back({gpulet.backend, std::move(batch)});
 }
 
+bool Dispatcher::has_room(const Gpulet& gpulet) {
+  const bool rounds = gpulet.service == schedule::Service::rounds;
+  return gpulet.ready && gpulet.in_flight < (rounds ? kBatchesInFlight : 1);
+}
+
 void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
   for (const Place& place : queues_[model].places) {
     Gpulet& gpulet = *place.gpulet;
-    const bool rounds = gpulet.service == schedule::Service::rounds;
-    while (gpulet.ready && gpulet.in_flight < (rounds ? kBatchesInFlight : 1)) {
+    while (has_room(gpulet)) {
       const auto view = view_of(gpulet, *place.lane, now);
       if (!view) break;
       const std::size_t count = std::min(view->waiting, place.lane->execution.size());
@@ -122,7 +126,7 @@ std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, cons
 bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out) {
   Gpulet& gpulet = *place.gpulet;
   if (gpulet.service != schedule::Service::rounds) return false;
-  if (!gpulet.ready || gpulet.in_flight >= kBatchesInFlight) return false;
+  if (!has_room(gpulet)) return false;
   if (gpulet.lanes.size() > 1) return pump_in_turn(place, now, wake, out);
   Lane& lane = gpulet.lanes.front();
   const auto view = view_of(gpulet, lane, now);

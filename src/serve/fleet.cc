@@ -139,13 +139,20 @@ schedule::Cluster Fleet::cluster() const {
   return cluster;
 }
 
+schedule::RunningGpulet as_running(GpuletId id, const FleetGpulet& gpulet) {
+  return {id,
+          gpulet.device,
+          gpulet.size,
+          gpulet.models,
+          gpulet.instance,
+          gpulet.part.service == schedule::Service::controlled};
+}
+
 std::vector<schedule::RunningGpulet> Fleet::running() const {
   std::vector<schedule::RunningGpulet> running;
   for (const auto& [id, gpulet] : gpulets_) {
     const bool serves = gpulet.state != GpuletState::failed && gpulet.state != GpuletState::gone;
-    if (serves && !gpulet.retiring)
-      running.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance,
-                         gpulet.part.service == schedule::Service::controlled});
+    if (serves && !gpulet.retiring) running.push_back(as_running(id, gpulet));
   }
   return running;
 }

@@ -7,12 +7,6 @@
 
 namespace gpulet::serve {
 
-const profile::ModelProfile* FrontendCore::profile_of(const std::string& device_type,
-                                                      const std::string& model) const {
-  const auto profile = profiles_->find(device_type);
-  return profile == profiles_->end() ? nullptr : profile->second.find(model);
-}
-
 void FrontendCore::set_controlled(Time now, FrontendEffects& effects) {
   std::vector<ControlledExecutable> executables;
   for (const auto& [id, planned] : serving_) {
@@ -25,7 +19,7 @@ void FrontendCore::set_controlled(Time now, FrontendEffects& effects) {
     one.model = model;
     one.device = planned.device;
     one.device_cores = offer->device.cores;
-    const profile::ModelProfile* const measured = profile_of(offer->device.type, model);
+    const profile::ModelProfile* const measured = profile_of(planned.device, model);
     if (measured != nullptr) one.plant = measured->controller;
   }
   control_.set(executables, now);
@@ -39,9 +33,7 @@ void FrontendCore::tell_cores(FrontendEffects& effects) {
     if (gpulet == nullptr) continue;
     const BackendCommand command = SetCores{change.id, change.cores};
     effects.emplace_back(TellBackend{gpulet->backend, command});
-    const DeviceOffer* const offer = fleet_.offer_of(one.device);
-    const profile::ModelProfile* const measured =
-        offer == nullptr ? nullptr : profile_of(offer->device.type, one.model);
+    const profile::ModelProfile* const measured = profile_of(one.device, one.model);
     if (measured == nullptr) continue;
     const double percent = 100 * change.cores / one.device_cores;
     if (const auto expected_ms = measured->latency.latency_under_quota_ms(1, percent))
@@ -60,7 +52,8 @@ void FrontendCore::control_cores(Time now, FrontendEffects& effects) {
     const ModelIndex index = known->second.current.index;
     ModelReading& reading = readings[executable.model];
     reading.answered = dispatcher_.take_period(index);
-    reading.age_s = to_seconds(dispatcher_.mean_age(index, now));
+    if (reading.answered.answered() == 0)
+      reading.age_s = to_seconds(dispatcher_.mean_age(index, now));
     reading.objective_s = dispatcher_.models()[index].slo_ms / 1000;
     reading.spills = !dispatcher_.by_executables(index);
   }

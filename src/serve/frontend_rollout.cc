@@ -15,9 +15,9 @@ std::string where(const schedule::DeviceKey& device) {
   return device.node + "/" + std::to_string(device.device);
 }
 
-// Whose latency says what it can serve.
-Share measured_size(const FleetGpulet& gpulet) {
-  return gpulet.part.service == schedule::Service::controlled ? kWholeDevice : gpulet.size;
+// Whose latency says what a gpulet of that size can serve.
+Share measured_size(Share size, schedule::Service service) {
+  return service == schedule::Service::controlled ? kWholeDevice : size;
 }
 
 PlanPart part_for(const schedule::PlannedGpulet& planned) {
@@ -30,9 +30,7 @@ void FrontendCore::begin_rollout(schedule::Plan plan, schedule::Steps steps, Tim
                                  FrontendEffects& effects) {
   gpulets_changed_ = true;
   std::vector<schedule::RunningGpulet> there;
-  for (const auto& [id, gpulet] : fleet_.gpulets())
-    there.push_back({id, gpulet.device, gpulet.size, gpulet.models, gpulet.instance,
-                     gpulet.part.service == schedule::Service::controlled});
+  for (const auto& [id, gpulet] : fleet_.gpulets()) there.push_back(as_running(id, gpulet));
   std::set<schedule::DeviceKey> in_place =
       schedule::devices_without_shadow_room(there, plan, steps, fleet_.cluster(), *profiles_);
   for (const schedule::DeviceKey& device : in_place) {
@@ -76,11 +74,9 @@ void FrontendCore::create_gpulet(GpuletId id, FrontendEffects& effects) {
 
 // Of what was measured on that type of device; 0 where one of the models was not.
 double FrontendCore::memory_needed_mb(const schedule::PlannedGpulet& planned) const {
-  const auto profile = profiles_->find(fleet_.offer_of(planned.device)->device.type);
-  if (profile == profiles_->end()) return 0;
   double sum_mb = 0;
   for (const schedule::Assignment& assignment : planned.assignments) {
-    const profile::ModelProfile* const measured = profile->second.find(assignment.model);
+    const profile::ModelProfile* const measured = profile_of(planned.device, assignment.model);
     if (measured == nullptr || !measured->memory_mb) return 0;
     sum_mb += *measured->memory_mb;
   }
@@ -162,12 +158,12 @@ void FrontendCore::adopt_gpulets(BackendId backend, Time now, FrontendEffects& e
 }
 
 bool FrontendCore::adoptable(const FleetGpulet& gpulet) const {
-  const auto profile = profiles_->find(fleet_.offer_of(gpulet.device)->device.type);
-  if (gpulet.part.assignments.empty() || profile == profiles_->end()) return false;
+  if (gpulet.part.assignments.empty()) return false;
+  const Share size = measured_size(gpulet.size, gpulet.part.service);
   return std::all_of(
       gpulet.part.assignments.begin(), gpulet.part.assignments.end(), [&](const auto& one) {
         const NamedModel* const model = versions_.find(one.model);
-        const profile::ModelProfile* const measured = profile->second.find(one.model);
+        const profile::ModelProfile* const measured = profile_of(gpulet.device, one.model);
         if (model == nullptr || measured == nullptr) return false;
         const std::string& version = model->current.id;
         const bool loaded = std::any_of(
@@ -175,7 +171,7 @@ bool FrontendCore::adoptable(const FleetGpulet& gpulet) const {
               return held.name == one.model && held.version == version &&
                      held.max_batch >= one.batch;
             });
-        return loaded && measured->latency.latency_ms(one.batch, measured_size(gpulet)).has_value();
+        return loaded && measured->latency.latency_ms(one.batch, size).has_value();
       });
 }
 
@@ -275,14 +271,18 @@ Route FrontendCore::route_of(GpuletId id, const schedule::PlannedGpulet& planned
   return route;
 }
 
+const profile::ModelProfile* FrontendCore::profile_of(const schedule::DeviceKey& device,
+                                                      const std::string& model) const {
+  const DeviceOffer* const offer = fleet_.offer_of(device);
+  const auto profile = offer == nullptr ? profiles_->end() : profiles_->find(offer->device.type);
+  return profile == profiles_->end() ? nullptr : profile->second.find(model);
+}
+
 std::vector<Duration> FrontendCore::execution_of(const schedule::PlannedGpulet& planned,
                                                  const schedule::Assignment& assignment) const {
-  const DeviceOffer* const offer = fleet_.offer_of(planned.device);
-  const auto profile = offer == nullptr ? profiles_->end() : profiles_->find(offer->device.type);
-  if (profile == profiles_->end()) return {};
-  const profile::ModelProfile* const measured = profile->second.find(assignment.model);
+  const profile::ModelProfile* const measured = profile_of(planned.device, assignment.model);
   if (measured == nullptr) return {};
-  const Share size = planned.service == schedule::Service::controlled ? kWholeDevice : planned.size;
+  const Share size = measured_size(planned.size, planned.service);
   std::vector<Duration> execution;
   for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
     // A planned batch has an answer in the table, and so has every smaller one.

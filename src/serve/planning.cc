@@ -1,7 +1,5 @@
 #include "gpulet/serve/planning.h"
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -37,10 +35,6 @@ schedule::Plan plan_for(const schedule::PlanInput& input, const schedule::Policy
   return schedule::share_shortage(policy, input, schedule::scale(policy, input).plan);
 }
 
-bool by_device(const schedule::PlannedGpulet& a, const schedule::PlannedGpulet& b) {
-  return a.device < b.device;
-}
-
 // The policy plans for what is no CPU, as if there were nothing else.
 schedule::Plan plan_with_spill(const schedule::PlanInput& input, const schedule::Policy& policy,
                                bool scale) {
@@ -54,12 +48,7 @@ schedule::Plan plan_with_spill(const schedule::PlanInput& input, const schedule:
     others.current = &*current;
   }
   schedule::Plan plan = plan_for(others, policy, scale);
-  std::vector<schedule::PlannedGpulet> executables = schedule::cpu_executables(input);
-  const auto middle = static_cast<std::ptrdiff_t>(plan.gpulets.size());
-  plan.gpulets.insert(plan.gpulets.end(), std::make_move_iterator(executables.begin()),
-                      std::make_move_iterator(executables.end()));
-  std::inplace_merge(plan.gpulets.begin(), plan.gpulets.begin() + middle, plan.gpulets.end(),
-                     by_device);
+  schedule::add_cpu_executables(input, plan);
   return plan;
 }
 

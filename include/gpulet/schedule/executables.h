@@ -3,9 +3,6 @@
 // models, a CPU one for each model. Source: ROMA, section 2.2. Pure; any thread.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "gpulet/schedule/cluster.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
@@ -18,9 +15,9 @@ namespace gpulet::schedule {
 // cores from then on, and it stays the same executable whatever they are.
 inline constexpr Share kControlledShare{1};
 
-// On each CPU one for each model that is demanded, its profile knows and its memory has room for,
-// in the order of the names. By device.
-[[nodiscard]] std::vector<PlannedGpulet> cpu_executables(const PlanInput& input);
+// Adds to the plan, on each CPU, one for each model that is demanded, its profile knows and its
+// memory has room for, in the order of the names. The plan's gpulets are by device then.
+void add_cpu_executables(const PlanInput& input, Plan& plan);
 
 // Its devices that are no CPUs.
 [[nodiscard]] Cluster without_cpus(const Cluster& cluster);

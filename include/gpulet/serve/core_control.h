@@ -29,7 +29,7 @@ struct ControlledExecutable {
 // What was seen of a model in a period.
 struct ModelReading {
   Responses::Period answered;
-  double age_s = 0;  // mean, of what waits and is in flight
+  double age_s = 0;  // mean, of what waits and is in flight; looked at where nothing was answered
   double objective_s = 0;
   bool spills = false;  // it has gpulets with rounds, too: only what they do not serve counts
 };

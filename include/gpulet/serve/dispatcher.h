@@ -249,14 +249,21 @@ class Dispatcher {
   [[nodiscard]] Duration time_ahead(const Lane& lane, std::uint32_t count) const;
   void dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                 DispatchOutput& out);
+  // Ready for one batch more.
+  [[nodiscard]] static bool has_room(const Gpulet& gpulet);
   void send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests, Time now,
             DispatchOutput& out);
   // Executables (dispatcher_executables.cc).
   void pump_executables(Time now, DispatchOutput& out);
   void pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out);
   void pump_controlled(Time now, DispatchOutput& out);
-  [[nodiscard]] bool takes_from(const Place& executable, Time now) const;
-  void dispatch_to_controlled(const Place& executable, Time now, DispatchOutput& out);
+  // Which request of its queue an executable of a CPU takes, of those due at `from` or later.
+  struct Taking {
+    enum class Which : std::uint8_t { none, first, last };
+    Which which = Which::none;
+    Time from{};
+  };
+  [[nodiscard]] Taking taking_of(const Place& executable, Time now) const;
   // When the earliest deadline is that a gpulet with rounds can still meet; kNever without one.
   [[nodiscard]] Time reachable_by_rounds(ModelIndex model, Time now) const;
   void record_response(ModelIndex model, const Request& request, const Status& status, Time now);

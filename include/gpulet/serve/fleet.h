@@ -29,6 +29,9 @@ struct FleetGpulet {
   std::optional<partition::MigInstance> instance{};  // on a device that is divided by MIG
 };
 
+// As reconcile() looks at it.
+[[nodiscard]] schedule::RunningGpulet as_running(GpuletId id, const FleetGpulet& gpulet);
+
 struct FleetBackend {
   std::string node;  // empty until its Hello came
   std::vector<DeviceOffer> devices;

@@ -332,8 +332,8 @@ class FrontendCore {
   void set_controlled(Time now, FrontendEffects& effects);
   void control_cores(Time now, FrontendEffects& effects);
   void tell_cores(FrontendEffects& effects);
-  // Null where it was not measured.
-  [[nodiscard]] const profile::ModelProfile* profile_of(const std::string& device_type,
+  // Null where it was not measured on that type of device, or no backend offers the device.
+  [[nodiscard]] const profile::ModelProfile* profile_of(const schedule::DeviceKey& device,
                                                         const std::string& model) const;
   [[nodiscard]] Route route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   void emit(DispatchOutput&& output, FrontendEffects& effects);
