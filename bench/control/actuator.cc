@@ -9,11 +9,7 @@
 // over the change of cores. Below 0: it came with some time to spare, as the kernel fills a quota
 // anew when it is set. `holder`: CPU time of whoever holds the process, of a core. A machine that
 // does other things gives less than was asked for; the last step, all cores, says what it had.
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -26,10 +22,12 @@
 #include <vector>
 
 #include "gpulet/partition/drivers/cpu_quota.h"
+#include "tests/support/busy_child.h"
 
 namespace {
 
 using namespace gpulet;  // NOLINT(google-build-using-namespace)
+using support::BusyChild;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kFirst = 0.5;                      // where each round begins
@@ -57,36 +55,6 @@ void fail(const Status& why) {
   std::fprintf(stderr, "%s\n", why.to_string().c_str());
   std::exit(1);
 }
-
-// A child with as many threads as there are cores, none of which ever pauses.
-class BusyChild {
- public:
-  explicit BusyChild(std::size_t threads) : pid_(::fork()) {
-    if (pid_ != 0) return;
-    const auto spin = [] {
-      for (volatile unsigned spins = 0;;) spins = spins + 1;
-    };
-    for (std::size_t more = 1; more < threads; ++more) std::thread(spin).detach();
-    spin();
-  }
-  ~BusyChild() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  BusyChild(const BusyChild&) = delete;
-  BusyChild& operator=(const BusyChild&) = delete;
-
-  [[nodiscard]] pid_t pid() const { return pid_; }
-  [[nodiscard]] double cpu_seconds() const {
-    clockid_t clock{};
-    timespec time{};
-    if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &time) != 0) std::abort();
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  }
-
- private:
-  pid_t pid_;
-};
 
 double own_cpu_seconds() {
   rusage usage{};

@@ -9,7 +9,6 @@ trains a policy for each cluster (`gpulet train`: half an hour each at most; a p
 again), and sends waves of load through `gpulet simulate` under every policy, three seeds each. Needs matplotlib.
 """
 import argparse
-import csv
 import json
 import math
 import subprocess
@@ -17,10 +16,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
 
+from files import Folder, read_csv  # noqa: E402
 import pictures  # noqa: E402  (scripts/experiments.d)
 from program import run_json  # noqa: E402
 from results import Results  # noqa: E402
@@ -71,12 +72,7 @@ COLOURS = {"inss": "#d95f0e", "inss-ni": "#fdae6b", "inss_4": "#d95f0e", "inss_5
            "elastic-batch-search": "#9ecae1", "guided-self-tuning": "#e3c79b", "igniter": "#756bb1", "cover": "#31a354"}
 
 
-def read_csv(file):
-    with open(file, encoding="utf-8", newline="") as opened:
-        return list(csv.DictReader(line for line in opened if not line.startswith("#")))
-
-
-class Files:
+class Files(Folder):
     """Profiles, clusters, demands and traces below one folder."""
 
     def __init__(self, options):
@@ -85,14 +81,6 @@ class Files:
         for row in read_csv(self.data / "latency.csv"):
             self.latency.setdefault(row["model"], {})[int(row["batch"]), int(row["partition"])] = \
                 float(row["latency_ms"])
-
-    def write(self, name, text):
-        (self.work / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.work / name).write_text(text, encoding="utf-8")
-        return self.work / name
-
-    def write_json(self, name, document):
-        return self.write(name, json.dumps(document, indent=1) + "\n")
 
     def scaled(self, table, factor):
         rows = read_csv(self.data / f"{table}.csv")
@@ -255,18 +243,13 @@ def serve(options, files, results):
 
 # ---- drawing
 
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
-
-
 def names_of(rows, models):
     return list(dict.fromkeys(row["policy"] for row in rows if row["models"] == models))
 
 
 def value_of(rows, models, policy, load, column):
-    return mean(float(row[column]) for row in rows
-                if (row["models"], row["policy"], row["load"]) == (models, policy, load))
+    return fmean(float(row[column]) for row in rows
+                 if (row["models"], row["policy"], row["load"]) == (models, policy, load))
 
 
 def draw_training(results, files_of):
@@ -276,7 +259,7 @@ def draw_training(results, files_of):
         at = [int(row["episode"]) for row in rows]
         for axes, column, factor in zip(plots, ("reward", "violation", "throughput"), (1, 100, 1)):
             values = [factor * float(row[column]) for row in rows]
-            smooth = [mean(values[max(0, place - 19):place + 1]) for place in range(len(values))]
+            smooth = [fmean(values[max(0, place - 19):place + 1]) for place in range(len(values))]
             axes.plot(at, smooth, color=colour, linewidth=1, label=name.replace("_", "-"))
     for axes, label in zip(plots, ("reward of a step", "violations, %", "in time, requests/s")):
         axes.set_ylabel(label)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
 
 import five_models  # noqa: E402
+from files import read_csv  # noqa: E402
 import pictures  # noqa: E402  (scripts/experiments.d)
 from program import run_json  # noqa: E402
 from results import Results  # noqa: E402
@@ -32,11 +33,6 @@ COLOURS = dict(zip(NAMES.values(),
                    ("#7f7f7f", "#b5b5b5", "#e3c79b", "#9ecae1", "#3182bd", "#31a354", "#636363", "#d95f0e")))
 LOADS = (1.0, 1.1, 1.2, 1.3, 1.5)  # of what is required, until the most is served
 SATURATED_S = 600
-
-
-def read_csv(file):
-    with open(file, encoding="utf-8", newline="") as opened:
-        return list(csv.DictReader(line for line in opened if not line.startswith("#")))
 
 
 # ---- measuring

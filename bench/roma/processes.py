@@ -3,11 +3,12 @@
 
     bench/roma/processes.py [--build build/release] [--work build/roma_processes] [--out docs/experiments] [--core N]
 
-Needs models/googlenet.pt and models/mobilenet_v2.pt (scripts/export_models.py). Measures both on the core, starts a
-frontend with the policy roma and a backend as processes on loopback, and sends requests that are as far apart as each
-other, in steps of STEP_S seconds. Every second it asks the frontend what is controlled, and the kernel how much time the
-proxies had. Prints how far response times were from the set point, and what of the quotas was used; with --out also
-roma_processes.csv and a figure (needs matplotlib). Figures are those of the machine: leave it alone meanwhile.
+Needs models/googlenet.pt and models/mobilenet_v2.pt (scripts/export_models.py). Measures both on the core; then, for each of
+CASES, starts a frontend with the policy roma and a backend as processes on loopback, and sends requests that are as far
+apart as each other, in steps of STEP_S seconds. Every second it asks the frontend what is controlled, and the kernel how
+much time the proxies had. Prints how far response times were from the set point, and what of the quotas was used; with
+--out also roma_processes.csv, the table in roma.md, and a figure of the first case (needs matplotlib). Figures are those
+of the machine: leave it alone meanwhile, a quarter of an hour.
 """
 import argparse
 import csv
@@ -17,51 +18,76 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/support"))
+sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
 from daemons import Site, read, write  # noqa: E402
+from results import Results, percent  # noqa: E402
 
 MODELS = ("googlenet", "mobilenet_v2")
-SLO_MS, SET_POINT = 600, 0.5
+
+
+@dataclass(frozen=True)
+class Case:
+    slo_ms: int
+    period_s: float
+
+
+# The first is the one of the figure; the others tell what the period of control and the objective make of it.
+CASES = (Case(1200, 0.5), Case(1200, 1), Case(600, 1))
+SET_POINT = 0.5
 PATIENCE_MS = 60000  # of clients: nobody is dropped
-STEP_S, SETTLED_AFTER_S, WITHIN = 40, 10, 0.2
-# Parts of what the core serves of each model, were it alone; and what the GPU takes, which is as slow as it has to be to
-# leave much for the core.
-STEPS = ((0.30, 0.30), (0.60, 0.30), (0.60, 0.60), (0.30, 0.60), (0.30, 0.30))
+STEP_S, SETTLED_AFTER_S, WINDOW_S, WITHIN = 40, 10, 10, 0.2
+# Parts of what the core serves of each model, were it alone; and how much slower than the core the GPU is. It serves a
+# third of what the core does, which leaves work for the core at every step, of both models: cores only hold a set point
+# where the GPU does not answer everything sooner.
+STEPS = ((0.30, 0.45), (0.60, 0.45), (0.60, 0.60), (0.30, 0.60), (0.30, 0.45))
 GPU_SLOWER_THAN_CORE = 3.0
+COLUMNS = ("objective, period", "model", f"seconds within {100 * WITHIN:.0f} % of the set point",
+           "ten seconds, of the set point", "all, of the set point", "periods above the objective",
+           "answered by the core",
+           "core-seconds of both", "of them used")
 
 
 class Bench:
     def __init__(self, options):
         self.options, self.work, self.programs = options, options.work, options.build.resolve() / "bin"
+        self.write_models(CASES[0])
+        self.core_ms = self.measure()
+
+    def write_models(self, case):
         wanted = [model for model in read(ROOT / "config/models.json")["models"] if model["name"] in MODELS]
         for model in wanted:
-            model.update(file=str(options.models / f"{model['name']}.pt"), slo_ms=SLO_MS, rate=1, max_batch=1)
+            model.update(file=str(self.options.models / f"{model['name']}.pt"), slo_ms=case.slo_ms, rate=1, max_batch=1)
         write(self.work / "models.json", {"models": wanted})
-        self.core_ms = self.measure()
 
     def run(self, *arguments):
         return subprocess.run([self.programs / "gpulet", *map(str, arguments)], check=True, stdout=subprocess.PIPE,
                               text=True).stdout
 
     def measure(self):
-        """Milliseconds of a request on the whole core; and the profile of a GPU that is so many times slower."""
+        """Milliseconds of the core's time for a request, by quotas of a half and a quarter as they will be; and the profile
+        of a GPU that is so many times slower."""
         profiles = self.work / "profiles"
         self.run("profile", "run", "--device", f"cpu:{self.options.core}", "--models", self.work / "models.json", "--out",
                  profiles, "--name", "one-core", "--batches", 1, "--sizes", 25, 50, 100)
         with open(profiles / "one-core/latency.csv", encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-        core_ms = {row["model"]: float(row["latency_ms"]) for row in rows if row["partition"] == "100"}
+        core_ms = {model: fmean(float(row["latency_ms"]) * int(row["partition"]) / 100 for row in rows
+                                if row["model"] == model and row["partition"] != "100") for model in MODELS}
         lines = ["model,batch,partition,latency_ms"]
         lines += [f"{model},1,100,{GPU_SLOWER_THAN_CORE * ms:.6g}" for model, ms in core_ms.items()]
         (self.work / "slow-gpu.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.run("profile", "import", "--name", "slow-gpu", "--latency", self.work / "slow-gpu.csv", "--out", profiles)
         return core_ms
 
-    def site(self):
-        control = {"set_point": SET_POINT, "least_cores": 0.05}
+    def site(self, case):
+        self.write_models(case)
+        control = {"set_point": SET_POINT, "least_cores": 0.05, "period_s": case.period_s}
         frontend = {"models": "models.json", "profiles": "profiles", "policy": "roma", "control": control}
         backend = {"node": "n0", "profiles": "profiles", "devices": [
             {"type": "slow-gpu", "partitioning": "simulated"},
@@ -111,38 +137,52 @@ class Watch(threading.Thread):
 
 
 def settled(rows, model):
-    """Response times in parts of the set point, outside the seconds after each step."""
-    return [models[model]["response_ms"] / models[model]["set_point_ms"] for time_s, models, _ in rows
-            if time_s % STEP_S > SETTLED_AFTER_S and time_s < STEP_S * len(STEPS)]
+    """Response times in parts of the set point outside the seconds after each step; a list for each step."""
+    steps = [[] for _ in STEPS]
+    for time_s, models, _ in rows:
+        if time_s % STEP_S > SETTLED_AFTER_S and time_s < STEP_S * len(STEPS):
+            steps[int(time_s // STEP_S)].append(models[model]["response_ms"] / models[model]["set_point_ms"])
+    return steps
 
 
-def report(bench, rows):
+def report(rows):
+    """A line of the table for each model."""
+    lines = []
     for model in MODELS:
-        parts = settled(rows, model)
-        within = sum(abs(part - 1) <= WITHIN for part in parts) / len(parts)
-        print(f"{model}: {bench.core_ms[model]:.1f} ms on the core; outside {SETTLED_AFTER_S} s after each step "
-              f"{100 * within:.0f} % of {len(parts)} seconds within {100 * WITHIN:.0f} % of the set point, "
-              f"{sum(parts) / len(parts):.2f} of it in the mean, {min(parts):.2f} to {max(parts):.2f}")
+        steps, last = settled(rows, model), rows[-1][1][model]
+        parts = [part for step in steps for part in step]
+        windows = [fmean(step[at:at + WINDOW_S]) for step in steps for at in range(0, len(step), WINDOW_S)]
+        lines.append([model, percent(sum(abs(part - 1) <= WITHIN for part in parts), len(parts), 0),
+                      f"{min(windows):.2f} to {max(windows):.2f}", f"{fmean(parts):.2f}",
+                      f"{last['violated_periods']} of {last['periods']}",
+                      percent(last["on_cpu"], last["on_cpu"] + last["on_gpu"], 0)])
+    return lines
+
+
+def cores_used(rows):
     used = rows[-1][2] - rows[0][2]
     given = sum(rows[-1][1][model]["core_seconds"] - rows[0][1][model]["core_seconds"] for model in MODELS)
-    print(f"cores by quota: {given:.1f} core-seconds given, {used:.1f} used: {100 * used / given:.0f} %")
-    last = rows[-1][1]
-    for model in MODELS:
-        one = last[model]
-        print(f"{model}: {one['on_gpu']} on the GPU, {one['on_cpu']} on the core; {one['violated_periods']} of "
-              f"{one['periods']} seconds above the objective")
+    return [f"{given:.0f}", percent(used, given, 0)]
 
 
-def write_results(bench, rows, folder):
-    with open(folder / "roma_processes.csv", "w", encoding="utf-8", newline="") as file:
-        file.write(f"# bench/roma/processes.py: steps of {STEP_S} s, objective {SLO_MS} ms, set point {SET_POINT}\n")
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["time_s", *(f"{model} {what}" for model in MODELS for what in ("response_ms", "cores", "on_gpu")),
-                      "cpu_seconds"])
-        for time_s, models, cpu_s in rows:
-            out.writerow([f"{time_s:.2f}", *(f"{models[model][what]:.6g}" for model in MODELS
-                                             for what in ("response_ms", "cores_given", "gpu_part")), f"{cpu_s:.2f}"])
-    sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
+def serve(bench, case):
+    site = bench.site(case)
+    try:
+        site.wait_until_serving()
+        watch = Watch(site, time.monotonic())
+        watch.start()
+        for step in range(len(STEPS)):
+            said = bench.load(site, step)
+            print(f"step {step}: " + ", ".join(f"{model['name']} {model['offered']} offered, {model['served']} served"
+                                               for model in said["models"]), flush=True)
+        watch.ended.set()
+        watch.join()
+    finally:
+        site.stop()
+    return watch.rows
+
+
+def draw(bench, case, rows, file):
     import pictures
     drawing, plots = pictures.figure(3, 1, width=9, height=6, sharex=True)
     times = [time_s for time_s, _, _ in rows]
@@ -152,13 +192,27 @@ def write_results(bench, rows, folder):
                       label=model)
         plots[1].plot(times, [models[model]["response_ms"] for _, models, _ in rows], color=colour, linewidth=1)
         plots[2].plot(times, [models[model]["cores_given"] for _, models, _ in rows], color=colour, linewidth=1)
-    plots[1].axhline(SET_POINT * SLO_MS, color="black", linewidth=0.8, linestyle=":")
+    for part in (1 - WITHIN, 1 + WITHIN):
+        plots[1].axhline(part * SET_POINT * case.slo_ms, color="black", linewidth=0.8, linestyle=":")
     for axes, label in zip(plots, ("requests/s", "response time, ms", "cores given")):
         axes.set_ylabel(label)
         axes.set_ylim(0, None)
     plots[0].legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
     plots[2].set_xlabel("time, s")
-    pictures.save(drawing, folder / "roma_processes.svg")
+    pictures.save(drawing, file)
+
+
+def write_results(bench, served, lines, folder):
+    results = Results(folder)
+    results.csv("roma_processes.csv", [f"bench/roma/processes.py: steps of {STEP_S} s, set point {SET_POINT}"], [
+        "slo_ms", "period_s", "time_s",
+        *(f"{model} {what}" for model in MODELS for what in ("response_ms", "cores", "on_gpu")), "cpu_seconds"], [
+        [case.slo_ms, case.period_s, f"{time_s:.2f}",
+         *(f"{models[model][what]:.6g}" for model in MODELS for what in ("response_ms", "cores_given", "gpu_part")),
+         f"{cpu_s:.2f}"] for case, rows in served.items() for time_s, models, cpu_s in rows])
+    results.table("roma-processes", COLUMNS, lines)
+    results.fill_page("roma.md")
+    draw(bench, CASES[0], served[CASES[0]], results.plot("roma_processes"))
 
 
 def main():
@@ -172,22 +226,15 @@ def main():
     options.work.mkdir(parents=True, exist_ok=True)
     options.models = options.models.resolve()
     bench = Bench(options)
-    site = bench.site()
-    try:
-        site.wait_until_serving()
-        watch = Watch(site, time.monotonic())
-        watch.start()
-        for step in range(len(STEPS)):
-            said = bench.load(site, step)
-            print(f"step {step}: " + ", ".join(f"{model['name']} {model['offered']} offered, {model['served']} served"
-                                               for model in said["models"]), flush=True)
-        watch.ended.set()
-        watch.join()
-    finally:
-        site.stop()
-    report(bench, watch.rows)
+    served, lines = {}, []
+    for case in CASES:
+        served[case] = rows = serve(bench, case)
+        cores = cores_used(rows)
+        for line in report(rows):
+            lines.append([f"{case.slo_ms} ms, {case.period_s:g} s", *line, *cores])
+            print(dict(zip(COLUMNS, lines[-1])), flush=True)
     if options.out:
-        write_results(bench, watch.rows, options.out)
+        write_results(bench, served, lines, options.out)
 
 
 if __name__ == "__main__":

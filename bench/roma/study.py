@@ -8,16 +8,16 @@ load (table 1), under its five systems, three seeds each (table 2, figure 2). Th
 take; what is assumed here is in SERVICE, and written into every result. Needs matplotlib.
 """
 import argparse
-import csv
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts/experiments.d"))
 
+from files import Folder, read_csv  # noqa: E402
 import pictures  # noqa: E402  (scripts/experiments.d)
 from program import run_json  # noqa: E402
 from results import Results  # noqa: E402
@@ -55,6 +55,7 @@ ALPHA, PAPERS_ALPHA = 0.4, 0.8
 LEAST_CORES = 0.25  # of an executable: what RR+min gives four of them
 SYSTEMS = {
     "ROMA": {"gpu": "need", "cores": "feedback"},
+    "ROMA, every 0.5 s": {"gpu": "need", "cores": "feedback", "period_s": 0.5},
     "ROMA, alpha 0.8": {"gpu": "need", "cores": "feedback", "set_point": PAPERS_ALPHA},
     "ROMA, alpha 0.3": {"gpu": "need", "cores": "feedback", "set_point": 0.3},
     "RR+CT": {"gpu": "round-robin", "cores": "feedback"},
@@ -89,19 +90,11 @@ LARGEST_BATCH = 8
 COLOURS = {"skylines": "#3182bd", "googlenet": "#31a354", "resnet": "#d95f0e", "vgg16": "#756bb1"}
 
 
-class Files:
+class Files(Folder):
     """Profiles, cluster, demands, traces and control files below one folder."""
 
     def __init__(self, options):
         self.work, self.gpulet = options.work, options.build.resolve() / "bin/gpulet"
-
-    def write(self, name, text):
-        (self.work / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.work / name).write_text(text, encoding="utf-8")
-        return self.work / name
-
-    def write_json(self, name, document):
-        return self.write(name, json.dumps(document, indent=1) + "\n")
 
     def profiles(self):
         """The GPU as a whole, and the CPU with one to all of its cores: below one core a quota is as slow as it is
@@ -150,8 +143,7 @@ class Files:
                              self.work / "profiles", "--demand", self.work / f"demand-{number}.json", "--policy", "roma",
                              "--control", self.control(system, seed), "--trace", self.work / f"trace-{number}.csv",
                              "--seconds", SECONDS, "--seed", seed, "--period", 1, "--series", series, "--json"])])
-        with open(series, encoding="utf-8", newline="") as opened:
-            return document, list(csv.DictReader(opened))
+        return document, read_csv(series)
 
 
 def violated_windows(model, series):
@@ -198,9 +190,9 @@ def study_spill(options, results, files):
     lines = []
     for load in SPILL_LOADS:
         alone, helped = ([row for row in rows if row[:2] == [load, spills]] for spills in (0, 1))
-        lines.append([f"{load:g}", f"{100 * mean(row[3] for row in alone):.2f} %",
-                      f"{100 * mean(row[3] for row in helped):.2f} %", f"{100 * mean(row[4] for row in helped):.1f} %",
-                      f"{mean(row[5] for row in helped):.0f}"])
+        lines.append([f"{load:g}", f"{100 * fmean(row[3] for row in alone):.2f} %",
+                      f"{100 * fmean(row[3] for row in helped):.2f} %", f"{100 * fmean(row[4] for row in helped):.1f} %",
+                      f"{fmean(row[5] for row in helped):.0f}"])
         print("spill", *lines[-1])
     results.table("roma-spill", ["load", "violations, GPUs alone", "with CPUs to spill to", "answered by CPUs",
                                  "core-seconds"], lines)
@@ -220,11 +212,6 @@ def figures(loads, document, series):
             "core_seconds": sum(one["core_seconds"] for one in control),
             "gpu_part": sum(one["on_gpu"] for one in control) / answered,
             "requests_late": sum(model["late"] + model["dropped"] for model in document["models"]) / answered}
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def draw(results, number, loads, runs):
@@ -273,13 +260,13 @@ def main():
             of_seeds = [figures(loads, *runs[number, system, seed]) for seed in SEEDS]
             rows += [[test, system, seed, *of.values()] for seed, of in zip(SEEDS, of_seeds)]
             paper = PAPER[test, system.split(",")[0]]
-            lines.append([f"{test}, {system}", f"{mean(of['mean_ms'] for of in of_seeds) / 1000:.3f}",
+            lines.append([f"{test}, {system}", f"{fmean(of['mean_ms'] for of in of_seeds) / 1000:.3f}",
                           f"{max(of['most_ms'] for of in of_seeds) / 1000:.3f}",
-                          f"{mean(of['deviation_ms'] for of in of_seeds) / 1000:.3f}",
+                          f"{fmean(of['deviation_ms'] for of in of_seeds) / 1000:.3f}",
                           " ".join(str(of["violations"]) for of in of_seeds),
                           " ".join(str(of["violations_of_windows"]) for of in of_seeds),
-                          f"{mean(of['core_seconds'] for of in of_seeds):.0f}",
-                          f"{100 * mean(of['gpu_part'] for of in of_seeds):.0f} %",
+                          f"{fmean(of['core_seconds'] for of in of_seeds):.0f}",
+                          f"{100 * fmean(of['gpu_part'] for of in of_seeds):.0f} %",
                           f"{paper[0]} / {paper[1]} / {paper[2]}", paper[3], paper[4]])
     stated = "; ".join(f"{model} {one.gpu_ms:g} ms on a GPU, {one.core_s:g} core-seconds" for model, one in SERVICE.items())
     results.csv("roma_simulated.csv", ["gpulet simulate --policy roma --control SYSTEM.json --trace TEST.csv --seconds "

@@ -7,7 +7,7 @@
 namespace gpulet::serve {
 namespace {
 
-// Less than that is not worth a message: a hundredth of a core.
+// Less than that part of what an executable has is not worth a message.
 constexpr double kLeastChange = 0.01;
 
 }  // namespace
@@ -97,7 +97,7 @@ std::vector<CoreControl::Change> CoreControl::take_changes() {
     const std::optional<control::Cores> cores = cores_of(id);
     if (!cores || cores->given <= 0) continue;
     const auto [told, first] = told_.try_emplace(id, cores->given);
-    if (!first && std::abs(told->second - cores->given) < kLeastChange) continue;
+    if (!first && std::abs(told->second - cores->given) < kLeastChange * told->second) continue;
     told->second = cores->given;
     changes.push_back({id, cores->given});
   }
@@ -113,8 +113,9 @@ std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
 }
 
 std::optional<ModelControlStatus> CoreControl::status_of(const std::string& model) const {
-  const auto found = models_.find(model);
-  return found == models_.end() ? std::nullopt : std::optional(found->second);
+  const auto has_model = [&](const auto& entry) { return entry.second.model == model; };
+  if (std::none_of(executables_.begin(), executables_.end(), has_model)) return std::nullopt;
+  return models_.at(model);
 }
 
 std::vector<NodeControlStatus> CoreControl::nodes() const {

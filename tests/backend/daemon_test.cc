@@ -65,7 +65,7 @@ class BackendDaemonTest : public ::testing::Test {
   void SetUp() override {
     config::BackendConfig config;
     config.node = "n0";
-    config.frontend = {"127.0.0.1", acceptor_.local_endpoint().port()};
+    config.frontend = port_.address();
     config.model_store = directory_.path();
     std::vector<HostedDevice> devices;
     devices.push_back(device(kSimulated, "simulated", partition::make_simulated_driver()));
@@ -91,24 +91,14 @@ class BackendDaemonTest : public ::testing::Test {
   // Takes the backend's next connection and welcomes it.
   void accept() {
     frontend_.reset();
-    acceptor_.async_accept(
-        [this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
-          ASSERT_FALSE(error) << error.message();
-          frontend_ = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
-        });
-    ASSERT_TRUE(run_until([this] { return frontend_ != nullptr; }));
-    frontend_->say(serve::Welcome{std::chrono::seconds(60)});
+    frontend_ = port_.accept(kPatience);
+    ASSERT_NE(frontend_, nullptr);
     ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Hello>().empty(); }));
   }
 
   template <typename Condition>
   bool run_until(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!condition() && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_for(milliseconds(100));
-    }
-    return condition();
+    return net::testing::run_until(io_, condition, kPatience);
   }
 
   void ask(std::uint64_t gpulet, std::uint32_t on_device = kSimulated) {
@@ -166,8 +156,7 @@ class BackendDaemonTest : public ::testing::Test {
 
   support::TemporaryFolder directory_;
   asio::io_context io_{1};
-  asio::ip::tcp::acceptor acceptor_{io_,
-                                    asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
+  FrontendPort port_{io_};
   std::unique_ptr<BackendDaemon> daemon_;
   std::unique_ptr<FrontendEnd> frontend_;
 };
@@ -403,7 +392,7 @@ TEST_F(BackendDaemonTest, StopsCleanly) {
 }
 
 TEST_F(BackendDaemonTest, StopsWithoutAFrontend) {
-  acceptor_.close();
+  port_.close();
   frontend_.reset();
   EXPECT_TRUE(stop());
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "gpulet/partition/driver.h"
+#include "tests/net/loop.h"
 
 namespace gpulet::backend {
 namespace {
@@ -97,12 +98,7 @@ class DeviceProcessTest : public ::testing::Test {
   }
   template <typename Condition>
   bool run_until(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!condition() && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_for(milliseconds(100));
-    }
-    return condition();
+    return net::testing::run_until(io_, condition, kPatience);
   }
 
   net::asio::io_context io_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -11,10 +12,12 @@
 #include <variant>
 #include <vector>
 
+#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/bytes.h"
 #include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/serve/messages.h"
+#include "tests/net/loop.h"
 
 namespace gpulet::backend {
 
@@ -57,6 +60,35 @@ class FrontendEnd : public net::ConnectionHandler {
   std::deque<serve::BackendMessage> messages_;
   bool closed_ = false;
   std::shared_ptr<net::Connection> connection_;
+};
+
+// Where a backend under test finds its frontend: a port of loopback.
+class FrontendPort {
+ public:
+  explicit FrontendPort(net::asio::io_context& io)
+      : io_(io), acceptor_(io, {net::asio::ip::address_v4::loopback(), 0}) {}
+
+  [[nodiscard]] config::Endpoint address() const {
+    return {"127.0.0.1", acceptor_.local_endpoint().port()};
+  }
+  // The backend's next connection, welcomed; the test has failed where none comes.
+  [[nodiscard]] std::unique_ptr<FrontendEnd> accept(std::chrono::steady_clock::duration within) {
+    std::unique_ptr<FrontendEnd> end;
+    acceptor_.async_accept(
+        [&end](const boost::system::error_code& error, net::asio::ip::tcp::socket socket) {
+          ASSERT_FALSE(error) << error.message();
+          end = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
+        });
+    EXPECT_TRUE(net::testing::run_until(
+        io_, [&end] { return end != nullptr; }, within));
+    if (end != nullptr) end->say(serve::Welcome{std::chrono::seconds(60)});
+    return end;
+  }
+  void close() { acceptor_.close(); }
+
+ private:
+  net::asio::io_context& io_;
+  net::asio::ip::tcp::acceptor acceptor_;
 };
 
 }  // namespace gpulet::backend

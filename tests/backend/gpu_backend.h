@@ -63,7 +63,7 @@ class GpuBackendTest : public ::testing::Test {
     // Another user would not find the daemon in this test's folder.
     if (::geteuid() == 0) config.proxy_user = "root";
     config.node = "n0";
-    config.frontend = {"127.0.0.1", acceptor_.local_endpoint().port()};
+    config.frontend = port_.address();
     config.model_store = directory_.path() / "store";
     config.proxy = GPULET_PROXY_FAKE_GPU;
     config.warm_proxies = 1;
@@ -75,23 +75,16 @@ class GpuBackendTest : public ::testing::Test {
     auto setup = make_setup(configured(devices), places());
     ASSERT_TRUE(setup.ok()) << setup.status().to_string();
     daemon_ = BackendDaemon::start(io_, std::move(setup).value());
-    acceptor_.async_accept(
-        [this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
-          ASSERT_FALSE(error) << error.message();
-          frontend_ = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
-        });
-    ASSERT_TRUE(run_until([this] { return frontend_ != nullptr; }));
-    frontend_->say(serve::Welcome{std::chrono::seconds(60)});
+    frontend_ = port_.accept(kPatience);
+    ASSERT_NE(frontend_, nullptr);
     ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Hello>().empty(); }));
   }
   bool run_until(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!condition() && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_for(milliseconds(20));
+    const auto look = [&] {
       give_pieces();
-    }
-    return condition();
+      return condition();
+    };
+    return net::testing::run_until(io_, look, kPatience);
   }
   // The frontend has the model's file.
   void give_pieces() {
@@ -155,8 +148,7 @@ class GpuBackendTest : public ::testing::Test {
   const support::FakeMps mps_;
   support::TemporaryFolder directory_;
   asio::io_context io_{1};
-  asio::ip::tcp::acceptor acceptor_{io_,
-                                    asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
+  FrontendPort port_{io_};
   std::unique_ptr<BackendDaemon> daemon_;
   std::unique_ptr<FrontendEnd> frontend_;
   std::size_t pieces_ = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gpulet/core/sha256.h"
+#include "tests/net/loop.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
@@ -32,12 +33,9 @@ class ModelReceiverTest : public ::testing::Test {
                       [this](serve::BackendEvent event) { told_.push_back(std::move(event)); });
   }
   bool told(std::size_t events) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (told_.size() < events && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_for(std::chrono::milliseconds(100));
-    }
-    return told_.size() == events;
+    return net::testing::run_until(
+               io_, [&] { return told_.size() >= events; }, std::chrono::seconds(20)) &&
+           told_.size() == events;
   }
 
   support::TemporaryFolder directory_;

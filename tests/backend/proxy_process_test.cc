@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/net/loop.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
@@ -81,12 +82,7 @@ class ProxyProcessTest : public ::testing::Test {
   }
   template <typename Condition>
   bool run_until(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!condition() && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_for(milliseconds(100));
-    }
-    return condition();
+    return net::testing::run_until(io_, condition, kPatience);
   }
   // The input of `count` requests, each filled with its own number.
   std::optional<Bytes> fill_slot(std::uint32_t count, std::uint8_t first) {

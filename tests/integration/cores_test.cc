@@ -1,7 +1,6 @@
 // A gpulet whose cores are controlled, with all that is real about it: a backend, a process that
 // runs TorchScript, and the kernel's hold on it. The frontend is a socket.
 #include <gtest/gtest.h>
-#include <time.h>
 #include <torch/script.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include "gpulet/core/sha256.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "tests/backend/frontend_end.h"
+#include "tests/support/busy_child.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
@@ -42,22 +42,13 @@ def forward(self, x):
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Of all threads of a process, ended ones too.
-double cpu_seconds(pid_t process) {
-  clockid_t clock{};
-  timespec time{};
-  EXPECT_EQ(clock_getcpuclockid(process, &clock), 0);
-  EXPECT_EQ(clock_gettime(clock, &time), 0);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
 class ControlledCoresTest : public ::testing::Test {
  protected:
   void SetUp() override {
     config::BackendConfig config;
     config.node = "n0";
     config.warm_proxies = 0;
-    config.frontend = {"127.0.0.1", acceptor_.local_endpoint().port()};
+    config.frontend = port_.address();
     auto driver = partition::make_cpu_quota_driver(partition::usable_cores());
     ASSERT_TRUE(driver.ok()) << driver.status().to_string();
     HostedDevice device;
@@ -74,23 +65,13 @@ class ControlledCoresTest : public ::testing::Test {
     ASSERT_TRUE(store.ok() && user.ok());
     daemon_ = BackendDaemon::start(io_, {config, std::move(devices), std::move(store).value(),
                                          nullptr, std::move(user).value()});
-    acceptor_.async_accept(
-        [this](const boost::system::error_code& error, asio::ip::tcp::socket socket) {
-          ASSERT_FALSE(error) << error.message();
-          frontend_ = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
-        });
-    ASSERT_TRUE(run_until([this] { return frontend_ != nullptr; }));
-    frontend_->say(serve::Welcome{std::chrono::seconds(60)});
+    frontend_ = port_.accept(kPatience);
+    ASSERT_NE(frontend_, nullptr);
   }
 
   template <typename Condition>
-  bool run_until(Condition condition, std::chrono::steady_clock::duration within = kPatience) {
-    const auto deadline = std::chrono::steady_clock::now() + within;
-    while (!condition() && std::chrono::steady_clock::now() < deadline) {
-      io_.restart();
-      io_.run_one_for(milliseconds(20));
-    }
-    return condition();
+  bool run_until(Condition condition) {
+    return net::testing::run_until(io_, condition, kPatience);
   }
 
   // A gpulet of one percent that serves; its process.
@@ -116,7 +97,7 @@ class ControlledCoresTest : public ::testing::Test {
   double use_of(pid_t process) {
     const auto answered = [this] { return frontend_->heard<BatchResult>().size(); };
     const auto begin = std::chrono::steady_clock::now();
-    const double before = cpu_seconds(process);
+    const double before = support::cpu_seconds(process);
     while (std::chrono::steady_clock::now() < begin + kMeasured) {
       Batch batch;
       batch.id = {++batches_};
@@ -129,13 +110,12 @@ class ControlledCoresTest : public ::testing::Test {
       EXPECT_TRUE(run_until([&] { return answered() == batches_; }));
     }
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
-    return (cpu_seconds(process) - before) / passed.count();
+    return (support::cpu_seconds(process) - before) / passed.count();
   }
 
   support::TemporaryFolder folder_;
   asio::io_context io_{1};
-  asio::ip::tcp::acceptor acceptor_{io_,
-                                    asio::ip::tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
+  FrontendPort port_{io_};
   std::unique_ptr<BackendDaemon> daemon_;
   std::unique_ptr<FrontendEnd> frontend_;
   std::uint64_t batches_ = 0;

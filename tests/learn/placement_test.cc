@@ -120,6 +120,11 @@ TEST(PlacementRules, KeepToSoManyDevices) {
   EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end(), 1), 0);
 }
 
+// What may be given of the first device: place 0 is to give nothing.
+std::vector<std::uint8_t> sizes_of_the_first(const std::vector<std::uint8_t>& allowed) {
+  return {allowed.begin() + 1, allowed.begin() + 7};
+}
+
 TEST(PlacementRules, LeaveRoomForTheModelsToCome) {
   Worked worked = worked_placement();
   worked.input.options.max_devices = 1;
@@ -131,15 +136,12 @@ TEST(PlacementRules, LeaveRoomForTheModelsToCome) {
   const PlacementRules rules(task, worked.input);
   std::vector<float> seen = observe(task, worked.input);
   std::vector<std::uint8_t> allowed(task.places());
-  const auto sizes_of_the_first = [&] {
-    return std::vector(allowed.begin() + 1, allowed.begin() + 7);
-  };
   const std::vector<std::uint32_t> before{1};  // `small` has a fifth of the first
   rules.allow(seen, 1, before, allowed);
-  EXPECT_EQ(sizes_of_the_first(), (std::vector<std::uint8_t>{1, 1, 1, 1, 0, 0}));
+  EXPECT_EQ(sizes_of_the_first(allowed), (std::vector<std::uint8_t>{1, 1, 1, 1, 0, 0}));
   seen[7] = 0;  // nobody asks for `large`
   rules.allow(seen, 1, before, allowed);
-  EXPECT_EQ(sizes_of_the_first(), (std::vector<std::uint8_t>{1, 1, 1, 1, 1, 0}));
+  EXPECT_EQ(sizes_of_the_first(allowed), (std::vector<std::uint8_t>{1, 1, 1, 1, 1, 0}));
 }
 
 TEST(PlacementRules, OpenWhatHoldsTheRateOrElseTheMost) {
@@ -148,18 +150,15 @@ TEST(PlacementRules, OpenWhatHoldsTheRateOrElseTheMost) {
   const PlacementRules rules(task, worked.input);
   std::vector<float> seen = observe(task, worked.input);
   std::vector<std::uint8_t> allowed(task.places());
-  const auto sizes_of_the_first = [&] {
-    return std::vector(allowed.begin() + 1, allowed.begin() + 7);
-  };
   rules.allow(seen, 0, {}, allowed);
   const auto many = std::count(allowed.begin(), allowed.end(), 1);
   seen[3] = 4;  // four times the rate of `small`
   rules.allow(seen, 0, {}, allowed);
   EXPECT_LT(std::count(allowed.begin(), allowed.end(), 1), many);
-  EXPECT_EQ(sizes_of_the_first().back(), 1);
+  EXPECT_EQ(sizes_of_the_first(allowed).back(), 1);
   seen[3] = 1000;
   rules.allow(seen, 0, {}, allowed);
-  EXPECT_EQ(sizes_of_the_first(), (std::vector<std::uint8_t>{0, 0, 0, 0, 0, 1}));
+  EXPECT_EQ(sizes_of_the_first(allowed), (std::vector<std::uint8_t>{0, 0, 0, 0, 0, 1}));
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 2) << "both fast devices, whole";
 }
 

@@ -10,20 +10,25 @@
 
 namespace gpulet::net::testing {
 
+// Runs handlers until the condition holds, or says false where it does not within the time.
+template <typename Condition>
+[[nodiscard]] bool run_until(asio::io_context& context, Condition condition,
+                             std::chrono::steady_clock::duration within) {
+  const auto deadline = std::chrono::steady_clock::now() + within;
+  while (!condition() && std::chrono::steady_clock::now() < deadline) {
+    context.restart();
+    context.run_one_for(std::chrono::milliseconds(20));
+  }
+  return condition();
+}
+
 class Loop {
  public:
   [[nodiscard]] asio::any_io_executor executor() { return context_.get_executor(); }
   [[nodiscard]] asio::io_context& context() { return context_; }
 
-  // Runs handlers until the condition holds; false where it does not within the deadline.
   [[nodiscard]] bool run_until(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    while (!condition()) {
-      context_.restart();
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      context_.run_one_for(std::chrono::milliseconds(20));
-    }
-    return true;
+    return testing::run_until(context_, condition, std::chrono::seconds(20));
   }
 
   // Runs what is ready now.

@@ -1,52 +1,21 @@
 // What a share delivers, measured: a busy loop in a gpulet of p percent gets p percent of its
 // device's time.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <thread>
 
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "partition/drivers/affinity.h"
+#include "tests/support/busy_child.h"
 
 namespace gpulet::partition {
 namespace {
 
+using support::BusyChild;
+
 constexpr std::chrono::seconds kMeasured(5);
 constexpr double kTolerance = 0.03;
-
-// A child that burns CPU until it is killed.
-class BusyChild {
- public:
-  BusyChild() : pid_(::fork()) {
-    if (pid_ == 0) {
-      volatile unsigned spins = 0;
-      for (;;) spins = spins + 1;
-    }
-  }
-  ~BusyChild() {
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  BusyChild(const BusyChild&) = delete;
-  BusyChild& operator=(const BusyChild&) = delete;
-
-  [[nodiscard]] pid_t pid() const { return pid_; }
-  [[nodiscard]] double cpu_seconds() const {
-    clockid_t clock{};
-    timespec time{};
-    EXPECT_EQ(clock_getcpuclockid(pid_, &clock), 0);
-    EXPECT_EQ(clock_gettime(clock, &time), 0);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  }
-
- private:
-  pid_t pid_;
-};
 
 double measure_share(const BusyChild& child, std::chrono::seconds measured = kMeasured) {
   const auto begin = std::chrono::steady_clock::now();

@@ -59,6 +59,7 @@ class CoreControl {
   [[nodiscard]] std::vector<Change> take_changes();
 
   [[nodiscard]] std::optional<control::Cores> cores_of(GpuletId id) const;
+  // Of a model that has executables. Its counts go on where it had none for a while.
   [[nodiscard]] std::optional<ModelControlStatus> status_of(const std::string& model) const;
   [[nodiscard]] std::vector<NodeControlStatus> nodes() const;
 

@@ -1,0 +1,22 @@
+"""Files that an experiment works with: those it writes below one folder, and tables that it reads."""
+import csv
+import json
+
+
+class Folder:
+    def __init__(self, work):
+        self.work = work
+
+    def write(self, name, text):
+        (self.work / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.work / name).write_text(text, encoding="utf-8")
+        return self.work / name
+
+    def write_json(self, name, document):
+        return self.write(name, json.dumps(document, indent=1) + "\n")
+
+
+def read_csv(file):
+    """The rows after the header, each by the names of its columns; lines that begin with # are remarks."""
+    with open(file, encoding="utf-8", newline="") as opened:
+        return list(csv.DictReader(line for line in opened if not line.startswith("#")))
