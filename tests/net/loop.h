@@ -10,16 +10,18 @@
 
 namespace gpulet::net::testing {
 
-// Runs handlers until the condition holds, or says false where it does not within the time.
+// Runs handlers until the condition holds; false where it does not within the time. A condition
+// that has held is not looked at again.
 template <typename Condition>
 [[nodiscard]] bool run_until(asio::io_context& context, Condition condition,
                              std::chrono::steady_clock::duration within) {
   const auto deadline = std::chrono::steady_clock::now() + within;
-  while (!condition() && std::chrono::steady_clock::now() < deadline) {
+  while (!condition()) {
     context.restart();
+    if (std::chrono::steady_clock::now() > deadline) return false;
     context.run_one_for(std::chrono::milliseconds(20));
   }
-  return condition();
+  return true;
 }
 
 class Loop {
