@@ -2,7 +2,7 @@
 # presets that build everything from cold. That each source includes what it uses and stands by itself shows in the
 # builds without: dev and notorch, and scripts/lint.
 set(CMAKE_UNITY_BUILD ${GPULET_UNITY})
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 
 # Sources that cannot be one with their neighbours: both have a thing of the same name to themselves.
 function(gpulet_compile_alone)

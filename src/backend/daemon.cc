@@ -11,6 +11,7 @@
 #include "backend/gpulet_processes.h"
 #include "gpulet/backend/model_receiver.h"
 #include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/clock.h"
 #include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/connector.h"
@@ -37,8 +38,6 @@ void log(const serve::DeviceReport& report) {
     spdlog::error("device {}: lost: {}", report.device, report.fault.message());
   }
 }
-
-Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
 net::ConnectorOptions connector_options(const Setup& setup) {
   net::ConnectorOptions options;
@@ -174,7 +173,7 @@ void BackendDaemon::Impl::on_closed(const Status& reason) {
 Result<MutableBytes> BackendDaemon::Impl::payload_memory(const net::FrameHeader& header,
                                                          std::span<const std::byte> message) {
   if (header.type == net::MessageType::batch) {
-    batch_began_ = now();
+    batch_began_ = net::now();
     const auto command = net::decode_backend_command(header, message, Bytes());
     if (!command.ok()) return command.status();
     const auto gpulet = std::get<Batch>(command.value()).gpulet;
@@ -207,7 +206,7 @@ void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {
 
 void BackendDaemon::Impl::obey(Batch& command) {
   serve::BatchArrived arrived;
-  arrived.arrived = std::exchange(batch_began_, std::nullopt).value_or(now());
+  arrived.arrived = std::exchange(batch_began_, std::nullopt).value_or(net::now());
   arrived.placed =
       !command.inputs.empty() && processes_.holds(command.gpulet, command.inputs.front());
   arrived.batch = std::move(command);
@@ -239,7 +238,7 @@ void BackendDaemon::Impl::happen(serve::BackendEvent event) {
 
 void BackendDaemon::Impl::handle(serve::BackendEvent event) {
   serve::BackendEffects effects;
-  const auto time = now();
+  const auto time = net::now();
   if (observer_ == nullptr) {
     core_.on(std::move(event), time, effects);
   } else {
@@ -263,7 +262,7 @@ void BackendDaemon::Impl::carry_out(serve::DropFrontend& effect) {
 
 void BackendDaemon::Impl::wake_in_time() {
   const auto next = core_.next_wakeup();
-  if (next >= timer_set_for_ && timer_set_for_ > now())
+  if (next >= timer_set_for_ && timer_set_for_ > net::now())
     return;  // it will wake early enough, and look again
   timer_set_for_ = next;
   if (next == kNever) {

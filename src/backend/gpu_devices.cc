@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "gpulet/core/megabytes.h"
 #include "gpulet/partition/drivers/green.h"
 #include "gpulet/partition/drivers/mig.h"
 #include "gpulet/partition/drivers/mps.h"
@@ -22,8 +23,6 @@ namespace {
 constexpr std::uint32_t kClients = 48;
 constexpr std::uint32_t kMoreClients = 60;
 constexpr unsigned kDriverOfMoreClients = 590;
-constexpr std::string_view kMig = "mig";
-constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 
 std::uint32_t clients_of(const std::string& driver_version) {
   unsigned major = 0;
@@ -83,7 +82,7 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
       gpu::choose_gpu(machine.gpus, described.gpu.empty() ? std::to_string(number) : described.gpu);
   if (!gpu.ok()) return gpu.status();
   const auto& name = gpu.value().uuid;
-  if (gpu.value().mig_enabled && described.partitioning != kMig) {
+  if (gpu.value().mig_enabled && described.partitioning != "mig") {
     return Status(StatusCode::unavailable, name + " is in MIG mode, in which " +
                                                described.partitioning +
                                                " has no whole GPU to divide; serve with another "
@@ -101,7 +100,7 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
                                            "would each divide all of it");
   }
   const auto memory = described.memory_mb > 0
-                          ? static_cast<std::uint64_t>(described.memory_mb * kBytesOfMegabyte)
+                          ? static_cast<std::uint64_t>(described.memory_mb * kBytesPerMegabyte)
                           : gpu.value().memory_bytes;
   return Found{gpu.value(), machine.cuda[gpu.value().number], memory};
 }

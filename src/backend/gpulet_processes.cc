@@ -8,12 +8,13 @@
 #include <string>
 #include <utility>
 
+#include "gpulet/core/megabytes.h"
+
 namespace gpulet::backend {
 namespace {
 
 // For a retiring gpulet's last batches; the frontend drains in less.
 constexpr Duration kFinishTimeout = std::chrono::seconds(30);
-constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 
 bool has_one_process(const HostedDevice& device) {
   return device.driver->traits().change == partition::ChangeOfSize::in_place;
@@ -141,7 +142,7 @@ Status GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto granted = device.driver->grant(
       {.gpulet = order.gpulet,
        .share = order.size,
-       .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesOfMegabyte),
+       .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesPerMegabyte),
        .instance = order.instance,
        .adjustable = order.adjustable});
   if (!granted.ok()) return granted.status();

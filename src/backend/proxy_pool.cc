@@ -6,13 +6,9 @@
 #include <chrono>
 #include <utility>
 
+#include "gpulet/net/clock.h"
+
 namespace gpulet::backend {
-namespace {
-
-Time now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
-
-}  // namespace
-
 ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
                      const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
                      std::optional<ProxyUser> user)
@@ -44,7 +40,7 @@ Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
 }
 
 void ProxyPool::loading(bool any) {
-  for (auto& [program, shelf] : shelves_) shelf.plan.loading(any, now());
+  for (auto& [program, shelf] : shelves_) shelf.plan.loading(any, net::now());
   fill();
 }
 
@@ -67,7 +63,7 @@ std::vector<pid_t> ProxyPool::processes() const {
 void ProxyPool::fill() {
   if (closed_) return;
   for (auto& [program, shelf] : shelves_) {
-    if (shelf.plan.wants_another(now())) start_one(program, shelf);
+    if (shelf.plan.wants_another(net::now())) start_one(program, shelf);
   }
   wake_in_time();
 }
@@ -84,7 +80,7 @@ void ProxyPool::start_one(const std::filesystem::path& program, Shelf& shelf) {
   auto started = ProxyProcess::start(executor_, {program, true, user_}, std::move(callbacks));
   if (!started.ok()) {
     spdlog::warn("warm proxy: {}", started.status().to_string());
-    shelf.plan.died(false, now());
+    shelf.plan.died(false, net::now());
     return;
   }
   *process_id = started.value()->pid();
@@ -110,7 +106,7 @@ void ProxyPool::on_exit(const std::filesystem::path& program, pid_t process, con
   if (found == shelf.warm.end()) return;
   const auto why = reason.ok() ? "it exited" : reason.message();
   spdlog::warn("warm proxy: process {} is gone: {}", process, why);
-  shelf.plan.died(found->idle, now());
+  shelf.plan.died(found->idle, net::now());
   shelf.warm.erase(found);
   fill();
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gpulet/backend/gpu_devices.h"
+#include "gpulet/core/megabytes.h"
 #include "gpulet/partition/drivers/cpu_quota.h"
 #include "gpulet/partition/drivers/simulated.h"
 #include "gpulet/profile/store.h"
@@ -14,10 +15,9 @@ namespace gpulet::backend {
 namespace {
 
 constexpr std::string_view kSimulated = "simulated";
-constexpr std::string_view kMig = "mig";
 constexpr std::string_view kMps = "mps";
 constexpr std::string_view kGreen = "green";
-constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
+constexpr std::string_view kMig = "mig";
 
 // The cores of the device `number` of those that `described` stands for: its own run of the list,
 // or of all that this process may use.
@@ -52,7 +52,7 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
                 : described.partitioning == kMig ? gpus.make_mig(described, number)
                                                  : gpus.make_mps(described, number);
     if (!made.ok()) return made.status();
-    device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesOfMegabyte;
+    device.memory_mb = static_cast<double>(made.value().memory_bytes) / kBytesPerMegabyte;
     gpu = made.value().uuid;
     return std::move(made).value().driver;
   }

@@ -6,6 +6,7 @@
 #include "config/loading.h"
 #include "config/wording.h"
 #include "gpulet/config/csv.h"
+#include "gpulet/config/model_config.h"
 
 namespace gpulet::config {
 namespace {
@@ -17,7 +18,6 @@ constexpr std::uint32_t kHighestCore = 4095;
 constexpr std::uint32_t kHighestGpu = 4095;
 constexpr std::string_view kGpuMend =
     "write its number or its UUID, as `gpulet devices` tells them: 0 or \"GPU-5c3d...\"";
-constexpr std::uint32_t kLargestBatch = 1024;
 constexpr std::uint32_t kMostProcesses = 8;  // in one instance
 
 std::vector<Share> default_sizes() {

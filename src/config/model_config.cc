@@ -10,7 +10,6 @@
 namespace gpulet::config {
 namespace {
 
-constexpr std::uint32_t kLargestBatch = 1024;
 constexpr std::int64_t kLargestDimension = 1 << 30;
 constexpr std::size_t kMostDimensions = 8;
 constexpr std::size_t kMostTensors = 64;

@@ -38,7 +38,7 @@ void read_arrivals(const JsonCursor& cursor, WorkloadModel& model) {
                "take it out, or write \"arrivals\":\"poisson\"");
 }
 
-WorkloadModel read_model(const JsonCursor& cursor, const std::filesystem::path& file) {
+WorkloadModel read_workload_model(const JsonCursor& cursor, const std::filesystem::path& file) {
   cursor.allow_keys({"name", "rate", "slo_ms", "arrivals", "concurrency", "input"});
   WorkloadModel model;
   model.name = cursor.required("name").name();
@@ -57,7 +57,7 @@ Result<std::vector<WorkloadModel>> parse_workload(std::string_view text,
     std::vector<WorkloadModel> models;
     UniqueNames names("model");
     for (const JsonCursor& element : root.required("models").elements("a list of models", 1)) {
-      models.push_back(read_model(element, file));
+      models.push_back(read_workload_model(element, file));
       names.add(models.back().name, element.required("name"));
     }
     return models;

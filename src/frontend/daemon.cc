@@ -12,6 +12,7 @@
 #include "core_host.h"
 #include "endpoints.h"
 #include "gpulet/net/buffer_pool.h"
+#include "gpulet/net/clock.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/serve/planning.h"
 #include "metrics.h"
@@ -25,10 +26,8 @@ namespace {
 
 namespace asio = net::asio;
 
-Time steady_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
-
 observe::WallClock wall_clock() {
-  return {steady_now(), std::chrono::system_clock::now().time_since_epoch()};
+  return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
 constexpr std::size_t kMaxBackends = 4096;
@@ -43,7 +42,7 @@ class FrontendDaemon::Impl {
       : io_(io),
         setup_(std::move(setup)),
         observer_(std::move(observer)),
-        started_(steady_now()),
+        started_(net::now()),
         core_(core_options(setup_), setup_.catalogue, started_),
         catalogue_(io, setup_.loader,
                    [this](Result<LoadedCatalogue> read) { take_in(std::move(read)); }),
@@ -98,7 +97,7 @@ class FrontendDaemon::Impl {
   const net::Listener& clients() const { return *client_listener_; }
   const net::Listener& backends() const { return *backend_listener_; }
   const Endpoints& endpoints() const { return *endpoints_; }
-  serve::FrontendStatus status() const { return core_.status(steady_now()); }
+  serve::FrontendStatus status() const { return core_.status(net::now()); }
   Time started_at() const { return started_; }
 
   void stop(std::function<void()> done) {
@@ -135,7 +134,7 @@ class FrontendDaemon::Impl {
   }
 
   void run_core(serve::FrontendEvent event) {
-    const Time now = steady_now();
+    const Time now = net::now();
     effects_.clear();
     if (observer_) {
       const serve::FrontendEvent seen = event;
@@ -228,7 +227,7 @@ class FrontendDaemon::Impl {
 
   // Everything that comes within `length`, or what was sampled where it is zero.
   void trace(Duration length, TraceLog::OnRecords done) {
-    const Time until = steady_now() + length;
+    const Time until = net::now() + length;
     if (length > Duration::zero()) deliver(serve::TraceUntil{until});
     traces_.collect(length, std::move(done));
   }
@@ -357,7 +356,7 @@ class FrontendDaemon::Impl {
   }
   static void client_said(ClientId, const serve::Authenticate&) {}  // its session's own
   void client_said(ClientId id, const serve::StatusRequest&) {
-    const Time now = steady_now();
+    const Time now = net::now();
     client_sessions_.at(id)->send(
         serve::StatusReply{status_json(core_.status(now), started_, now, client_sessions_.size())});
   }

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "gpulet/net/clock.h"
+
 namespace gpulet::frontend {
 namespace {
 
@@ -19,8 +21,6 @@ constexpr auto kAtTheLatest = std::chrono::seconds(2);
 
 constexpr std::uint32_t kWatched = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE |
                                    IN_CREATE | IN_DELETE_SELF | IN_MOVE_SELF;
-
-Time steady_now() { return Time(std::chrono::steady_clock::now().time_since_epoch()); }
 
 }  // namespace
 
@@ -101,7 +101,7 @@ void FileWatch::take_in(std::size_t bytes) {
 }
 
 void FileWatch::settle() {
-  const Time now = steady_now();
+  const Time now = net::now();
   if (!std::exchange(settling_, true)) first_change_ = now;
   const Time due = std::min(now + kQuiet, first_change_ + kAtTheLatest);
   settled_.expires_at(std::chrono::steady_clock::time_point(due.time_since_epoch()));

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "gpu/nvml_calls.h"
+#include "gpulet/core/megabytes.h"
 
 namespace gpulet::gpu {
 namespace {
 
 namespace abi = nvml_abi;
 
-constexpr std::uint64_t kMegabyte = 1U << 20U;
 // NVML's numbers of the profiles that have slices alone, and no extra engines or memory.
 constexpr abi::Count kPlainProfiles[] = {0, 1, 2, 3, 4, 5, 6};  // of 1, 2, 3, 4, 7, 8 and 6 slices
 constexpr std::size_t kMostHandles = 64;                        // of instances, or their parts
@@ -139,7 +139,8 @@ Result<Profile> MigDevice::Impl::read_profile(abi::Device device, const abi::Gpu
   auto count = static_cast<abi::Count>(placements.size());
   const abi::Return code = calls_->possible_placements(device, of.id, placements.data(), &count);
   if (code != abi::kSuccess) return failure(code, "it does not tell where its instances may be");
-  Profile profile{{of.slices, 0, of.multiprocessors, of.memory_mb * kMegabyte}, of.id, plain};
+  Profile profile{
+      {of.slices, 0, of.multiprocessors, of.memory_mb * kBytesPerMegabyte}, of.id, plain};
   for (abi::Count at = 0; at < count; ++at) {
     profile.info.memory_slices = placements[at].size;
     profile.info.starts.push_back(placements[at].start);

@@ -9,7 +9,7 @@
 namespace gpulet::schedule {
 namespace {
 
-std::string number(double value) {
+std::string rounded(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.4g", value);
   return text;
@@ -94,28 +94,28 @@ std::string explain_latency(const Problem& problem, std::size_t model) {
     return "the profiles of " + types_of(problem) + " have no latency of '" + demand.name +
            "' at any size that the cluster lists: measure it at those sizes, or list measured ones";
   }
-  return "an SLO of " + number(demand.slo_ms) + " ms is out of reach: the fastest batch takes " +
-         number(fastest.latency_ms) + " ms (one request on " + std::to_string(fastest.percent) +
+  return "an SLO of " + rounded(demand.slo_ms) + " ms is out of reach: the fastest batch takes " +
+         rounded(fastest.latency_ms) + " ms (one request on " + std::to_string(fastest.percent) +
          " % of a " + fastest.where->example->type +
          ", margin included) and a request may wait as " + "long for it again: raise slo_ms to " +
-         number(2 * fastest.latency_ms) + " at least";
+         rounded(2 * fastest.latency_ms) + " at least";
 }
 
 std::string explain_capacity(const Problem& problem, std::size_t model, double unserved,
                              std::size_t devices_used, const BestDevice& best) {
   const ModelDemand& demand = *problem.models()[model];
   const std::string& type = best.where->example->type;
-  std::string reason = number(demand.rate - unserved) + " of " + number(demand.rate) +
+  std::string reason = rounded(demand.rate - unserved) + " of " + rounded(demand.rate) +
                        " requests/s fit (" + std::to_string(devices_used) + " of " +
                        std::to_string(problem.device_budget()) +
-                       " devices that may be used are in use): within " + number(demand.slo_ms) +
-                       " ms one device of type " + type + " serves at most " + number(best.rate) +
+                       " devices that may be used are in use): within " + rounded(demand.slo_ms) +
+                       " ms one device of type " + type + " serves at most " + rounded(best.rate) +
                        " requests/s of it";
   if (best.percent != kWholeDevice.percent) {
     reason += " at " + std::to_string(best.percent) + " %, its best size";
   }
   const double more = std::max(1.0, std::ceil(unserved / best.rate));
-  reason += ": add " + number(more) + " of them";
+  reason += ": add " + rounded(more) + " of them";
   if (problem.device_budget() < problem.devices().size()) reason += " (raise max_devices)";
   return reason + ", lower the rate, or raise the SLO";
 }

@@ -48,7 +48,7 @@ void BackendCore::on_event(BatchArrived& event, Now now) {
 }
 
 Status BackendCore::refusal(const BatchArrived& event, Time now) const {
-  const auto name = "gpulet " + std::to_string(event.batch.gpulet.value);
+  const std::string name = name_of(event.batch.gpulet);
   const auto found = gpulets_.find(event.batch.gpulet);
   if (found == gpulets_.end()) {
     return {StatusCode::unavailable, name + " is not on node '" + options_.node + "'"};

@@ -14,8 +14,6 @@ constexpr std::uint64_t kMostUnderWay = 8 * kModelPieceBytes;
 // Files that come at the same time: with the bound above, what the shell must have room for.
 constexpr std::size_t kMostFilesUnderWay = 4;
 
-std::string name_of(GpuletId gpulet) { return "gpulet " + std::to_string(gpulet.value); }
-
 }  // namespace
 
 HostedGpulet* BackendCore::find(GpuletId gpulet) {

@@ -77,8 +77,8 @@ void HostedGpulet::enter(GpuletPhase phase, Time now) {
 Status HostedGpulet::check(const Batch& batch) const {
   const auto found = sizes_.find(batch.model);
   if (found == sizes_.end()) {
-    return {StatusCode::not_found, "gpulet " + std::to_string(id().value) +
-                                       " does not hold the model '" + batch.model + "'"};
+    return {StatusCode::not_found,
+            name_of(id()) + " does not hold the model '" + batch.model + "'"};
   }
   if (batch.count == 0 || batch.count > found->second.max_batch) {
     return {StatusCode::invalid, "a batch of '" + batch.model + "' has 1.." +

@@ -141,7 +141,7 @@ void print_summary(const TimedPlan& made, std::size_t devices) {
 
 void print_document(const TimedPlan& made) {
   print_unserved(made.plan, std::cerr);
-  std::cout << to_json(made.plan, made.microseconds).dump(2) << '\n';
+  std::cout << tools::to_json(made.plan, made.microseconds).dump(2) << '\n';
 }
 
 }  // namespace

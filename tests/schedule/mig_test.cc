@@ -60,11 +60,11 @@ PlannedGpulet gpulet_of(const Worked& worked, const std::string& model, MigInsta
 }
 
 // "a" in a 3g, "b" in a 4g; each with batches of 2.
-struct Sound {
+struct SoundOnMig {
   Worked worked = a100s(1, 2);
   Plan plan;
 
-  Sound() {
+  SoundOnMig() {
     worked.input.demands = {{"a", 60, 100, 32}, {"b", 20, 100, 32}};
     plan.gpulets = {gpulet_of(worked, "b", {4, 0}, 2, 20, 100),
                     gpulet_of(worked, "a", {3, 4}, 2, 30, 100),
@@ -73,20 +73,20 @@ struct Sound {
 };
 
 TEST(CheckOfMig, AcceptsASoundPlan) {
-  const Sound sound;
+  const SoundOnMig sound;
   EXPECT_EQ(violations(sound.plan, sound.worked.input), "");
 }
 
 struct BrokenRule {
   std::string what;
-  std::function<void(Sound&)> change;
+  std::function<void(SoundOnMig&)> change;
   std::string says;
 };
 
 class CheckOfMigTable : public ::testing::TestWithParam<BrokenRule> {};
 
 TEST_P(CheckOfMigTable, FindsIt) {
-  Sound sound;
+  SoundOnMig sound;
   GetParam().change(sound);
   EXPECT_NE(violations(sound.plan, sound.worked.input).find(GetParam().says), std::string::npos)
       << violations(sound.plan, sound.worked.input);
@@ -94,47 +94,47 @@ TEST_P(CheckOfMigTable, FindsIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     Rules, CheckOfMigTable,
-    ::testing::Values(BrokenRule{"NoInstance", [](Sound& s) { s.plan.gpulets[0].instance.reset(); },
-                                 "names no instance"},
-                      BrokenRule{"NoSuchProfile",
-                                 [](Sound& s) {
-                                   s.plan.gpulets[0].instance = {5, 0};
-                                 },
-                                 "5g@0 is no instance of a100-80"},
-                      BrokenRule{"NoSuchPlace",
-                                 [](Sound& s) {
-                                   s.plan.gpulets[0].instance = {4, 2};
-                                 },
-                                 "4g@2 is no instance of a100-80"},
-                      BrokenRule{"SharedSlice",
-                                 [](Sound& s) {
-                                   s.plan.gpulets[1].instance = {3, 0};
-                                 },
-                                 "share a memory slice"},
-                      BrokenRule{"WrongSize", [](Sound& s) { s.plan.gpulets[0].size = Share{100}; },
-                                 "4g@0 is not 100 % of the device"},
-                      BrokenRule{"TooManyProcesses",
-                                 [](Sound& s) { s.plan.gpulets.push_back(s.plan.gpulets[1]); },
-                                 "3g@4 holds 3 gpulets, at most 2 are possible"},
-                      BrokenRule{"ForeignProcess",
-                                 [](Sound& s) {
-                                   s.plan.gpulets[2] = gpulet_of(s.worked, "b", {3, 4}, 2, 20, 100);
-                                 },
-                                 "3g@4 holds gpulets of different models"},
-                      BrokenRule{"TooMuchMemory",
-                                 [](Sound& s) {
-                                   s.worked.profiles->at("gpu").models.at("a").memory_mb = 25000;
-                                 },
-                                 "the models in 3g@4 need"},
-                      BrokenRule{"InstanceWithoutMig",
-                                 [](Sound& s) { s.worked.input.cluster.devices[0].mig.reset(); },
-                                 "MIG does not divide the device"},
-                      BrokenRule{"PapersRule",
-                                 [](Sound& s) {
-                                   auto& mig = s.worked.input.cluster.devices[0].mig;
-                                   mig = mig->without_3g_beside_4g();
-                                 },
-                                 "a 3g stands beside a 4g"}),
+    ::testing::Values(
+        BrokenRule{"NoInstance", [](SoundOnMig& s) { s.plan.gpulets[0].instance.reset(); },
+                   "names no instance"},
+        BrokenRule{"NoSuchProfile",
+                   [](SoundOnMig& s) {
+                     s.plan.gpulets[0].instance = {5, 0};
+                   },
+                   "5g@0 is no instance of a100-80"},
+        BrokenRule{"NoSuchPlace",
+                   [](SoundOnMig& s) {
+                     s.plan.gpulets[0].instance = {4, 2};
+                   },
+                   "4g@2 is no instance of a100-80"},
+        BrokenRule{"SharedSlice",
+                   [](SoundOnMig& s) {
+                     s.plan.gpulets[1].instance = {3, 0};
+                   },
+                   "share a memory slice"},
+        BrokenRule{"WrongSize", [](SoundOnMig& s) { s.plan.gpulets[0].size = Share{100}; },
+                   "4g@0 is not 100 % of the device"},
+        BrokenRule{"TooManyProcesses",
+                   [](SoundOnMig& s) { s.plan.gpulets.push_back(s.plan.gpulets[1]); },
+                   "3g@4 holds 3 gpulets, at most 2 are possible"},
+        BrokenRule{"ForeignProcess",
+                   [](SoundOnMig& s) {
+                     s.plan.gpulets[2] = gpulet_of(s.worked, "b", {3, 4}, 2, 20, 100);
+                   },
+                   "3g@4 holds gpulets of different models"},
+        BrokenRule{
+            "TooMuchMemory",
+            [](SoundOnMig& s) { s.worked.profiles->at("gpu").models.at("a").memory_mb = 25000; },
+            "the models in 3g@4 need"},
+        BrokenRule{"InstanceWithoutMig",
+                   [](SoundOnMig& s) { s.worked.input.cluster.devices[0].mig.reset(); },
+                   "MIG does not divide the device"},
+        BrokenRule{"PapersRule",
+                   [](SoundOnMig& s) {
+                     auto& mig = s.worked.input.cluster.devices[0].mig;
+                     mig = mig->without_3g_beside_4g();
+                   },
+                   "a 3g stands beside a 4g"}),
     [](const auto& instance) { return instance.param.what; });
 
 TEST(ValidateOfMig, RefusesSizesThatAreNotTheProfiles) {

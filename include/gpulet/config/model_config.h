@@ -28,6 +28,8 @@
 
 namespace gpulet::config {
 
+inline constexpr std::uint32_t kLargestBatch = 1024;  // that may be asked for
+
 struct ModelConfig {
   std::string name;                // [A-Za-z0-9._-]+, unique
   std::filesystem::path file;      // absolute once loaded

@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 namespace gpulet {
 
@@ -23,6 +24,11 @@ using ClientId = Id<struct ClientTag>;    // one connection of one client; 0: th
 using Epoch = Id<struct EpochTag>;        // one plan in force
 
 inline constexpr ClientId kEngine{0};  // asks for the applications
+
+// As messages call it.
+[[nodiscard]] inline std::string name_of(GpuletId gpulet) {
+  return "gpulet " + std::to_string(gpulet.value);
+}
 
 }  // namespace gpulet
 

@@ -16,15 +16,16 @@
 #include <sstream>
 #include <vector>
 
+#include "gpulet/core/megabytes.h"
+
 namespace gpulet::executor {
 namespace {
 
-constexpr std::size_t kMegabyte = 1U << 20U;
 // Of the heap of a process without a model: the kernel's part of loading mobilenet_v2 is done then.
-constexpr std::size_t kHeapWithoutModel = 64 * kMegabyte;
+constexpr std::size_t kHeapWithoutModel = 64 * kBytesPerMegabyte;
 // More than this is not left lying about for batches that may never come.
-constexpr std::size_t kMostSpareHeap = 512 * kMegabyte;
-constexpr std::size_t kSpareHeapToKeep = 32 * kMegabyte;
+constexpr std::size_t kMostSpareHeap = 512 * kBytesPerMegabyte;
+constexpr std::size_t kSpareHeapToKeep = 32 * kBytesPerMegabyte;
 
 int intra_op_threads() {
   const char* text =

@@ -15,8 +15,6 @@
 namespace gpulet::partition {
 namespace {
 
-std::string name_of(GpuletId gpulet) { return "gpulet " + std::to_string(gpulet.value); }
-
 // What both mechanisms have in common: who has which share of the device's cores.
 class CpuQuotaDriver : public PartitionDriver {
  public:

@@ -28,8 +28,7 @@ class GreenDriver final : public PartitionDriver {
     }
     if (Status possible = check_green_size(gpu_, claim.share); !possible.ok()) return possible;
     if (granted_.contains(claim.gpulet)) {
-      return Status(StatusCode::internal,
-                    "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
+      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
     const std::uint32_t blocks = gpu_.sizes.divisible / gpu_.sizes.step;
     if (granted_.size() >= kLanesOfABlock * blocks) {

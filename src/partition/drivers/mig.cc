@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/core/megabytes.h"
 #include "gpulet/gpu/cuda_driver.h"
 #include "partition/drivers/mig_keeper.h"
 
 namespace gpulet::partition {
 namespace {
 
-constexpr double kBytesOfMegabyte = 1024.0 * 1024.0;
 // Of the memory that the geometry gives an instance, this much at least it must have: drivers keep
 // some back, and a GPU of another size has half or twice as much.
 constexpr double kLeastMemory = 0.9;
@@ -116,7 +116,7 @@ Status check_mig_geometry(const MigGeometry& geometry,
                                        " over " + std::to_string(expected.memory_slices) +
                                        by_geometry + mend};
     }
-    const double has_mb = static_cast<double>(found->memory_bytes) / kBytesOfMegabyte;
+    const double has_mb = static_cast<double>(found->memory_bytes) / kBytesPerMegabyte;
     if (has_mb < kLeastMemory * expected.memory_mb) {
       return {StatusCode::invalid, "a " + name + " of the GPU has " +
                                        std::to_string(static_cast<long>(has_mb)) + " MB, and " +

@@ -13,8 +13,6 @@ constexpr auto kTryAgainAfter = 200ms;
 constexpr auto kLookAfter = 5s;    // whether somebody else has changed what there is
 constexpr auto kForgetAfter = 5s;  // what nobody asks for
 
-std::string name_of(GpuletId gpulet) { return "gpulet " + std::to_string(gpulet.value); }
-
 }  // namespace
 
 MigKeeper::MigKeeper(gpu::MigDevice device, std::vector<gpu::MigDeviceInstance> there, MigGpu gpu,

@@ -28,8 +28,7 @@ class MpsDriver final : public PartitionDriver {
                                              std::to_string(claim.share.percent));
     }
     if (granted_.contains(claim.gpulet)) {
-      return Status(StatusCode::internal,
-                    "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
+      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
     if (granted_.size() >= gpu_.max_clients) {
       return Status(StatusCode::unavailable, "MPS lets " + std::to_string(gpu_.max_clients) +

@@ -8,18 +8,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/core/megabytes.h"
+
 namespace gpulet::partition {
 namespace {
 
 constexpr auto kLookAgainAfter = std::chrono::milliseconds(500);
 // A daemon that has refused so often to end a client never will.
 constexpr int kTerminations = 3;
-constexpr std::uint64_t kMegabyte = 1U << 20U;
 // What a process takes of the GPU beside its models, and the limit counts: CUDA's context with the
 // code of LibTorch's, cuBLAS's and cuDNN's kernels (loaded when first used), and their workspaces.
 // An estimate on the safe side, not measured: a limit that is too tight fails batches, one that is
 // loose costs nothing, because nothing is reserved.
-constexpr std::uint64_t kContextBytes = 1024 * kMegabyte;
+constexpr std::uint64_t kContextBytes = 1024 * kBytesPerMegabyte;
 // A quarter more than was measured: an allocator keeps blocks that it does not use.
 constexpr std::uint64_t kSlackPart = 4;
 
@@ -130,7 +131,7 @@ std::uint64_t mps_memory_limit(std::uint64_t models_need, std::uint64_t device_b
 
 // The only device that the daemon shows its clients is number 0 to them.
 std::string mps_memory_text(std::uint64_t limit) {
-  return "0=" + std::to_string(limit / kMegabyte) + "M";
+  return "0=" + std::to_string(limit / kBytesPerMegabyte) + "M";
 }
 
 }  // namespace gpulet::partition

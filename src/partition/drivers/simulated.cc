@@ -34,8 +34,7 @@ class SimulatedDriver : public PartitionDriver {
                                              std::to_string(claim.share.percent));
     }
     if (granted_.contains(claim.gpulet)) {
-      return Status(StatusCode::internal,
-                    "gpulet " + std::to_string(claim.gpulet.value) + " has a share already");
+      return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
     if (Status possible = check_room(claim); !possible.ok()) return possible;
     granted_.emplace(claim.gpulet, claim.instance);
@@ -44,7 +43,7 @@ class SimulatedDriver : public PartitionDriver {
   [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
   [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
   [[nodiscard]] Status adjust(GpuletId gpulet, double cores) override {
-    const std::string name = "gpulet " + std::to_string(gpulet.value);
+    const std::string name = name_of(gpulet);
     if (!granted_.contains(gpulet))
       return {StatusCode::internal, name + " has no share on this device"};
     if (cores > 0) return {};

@@ -8,7 +8,7 @@ namespace gpulet::schedule {
 namespace {
 
 // The relaxation's sums carry rounding.
-constexpr double kRounding = 1e-7;
+constexpr double kBoundSlack = 1e-7;
 // With more devices to go, one that is filled to the brim with what there is plenty of is repeated
 // at once.
 constexpr std::size_t kFewDevices = 16;
@@ -39,7 +39,7 @@ std::optional<Cover> CoverSearch::run(std::size_t devices, bool only_whole,
     }
     if (only_whole) {
       std::erase_if(next, [&](const State& state) {
-        return state.bound > static_cast<double>(devices_) + kRounding;
+        return state.bound > static_cast<double>(devices_) + kBoundSlack;
       });
     }
     std::stable_sort(next.begin(), next.end(),
