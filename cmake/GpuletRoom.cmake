@@ -72,15 +72,19 @@ endfunction()
 
 # gpulet_test(<name> SOURCES ... LIBS ... [LABELS unit|session|net|torch|gpu|slow ...])
 # SERIAL: what it measures or loads wants the machine for itself. TIMEOUT: seconds for one case (60).
+# COST: seconds that a long one takes. Those begin first, so that none is left alone at the end.
 # THREADS: more than one thread runs in what it tests. ThreadSanitizer builds only those: it finds nothing in the others.
 # Program test_<name> with GoogleTest's main. One ctest entry per test case, named <name>.<Suite>.<Case>.
 function(gpulet_test name)
-  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(TEST "SERIAL;THREADS" "TIMEOUT;COST" "SOURCES;LIBS;LABELS" ${ARGN})
   if(GPULET_SANITIZE STREQUAL "thread" AND NOT TEST_THREADS)
     return()
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT 60)
+  endif()
+  if(NOT TEST_COST)
+    set(TEST_COST 0)
   endif()
   add_executable(test_${name} ${TEST_SOURCES})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
@@ -91,7 +95,8 @@ function(gpulet_test name)
                                                   GPULET_BINARY_DIR="${PROJECT_BINARY_DIR}")
   include(GoogleTest)
   gtest_discover_tests(test_${name} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
-                       PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} RUN_SERIAL ${TEST_SERIAL})
+                       PROPERTIES LABELS "${TEST_LABELS}" TIMEOUT ${TEST_TIMEOUT} COST ${TEST_COST}
+                                  RUN_SERIAL ${TEST_SERIAL})
 endfunction()
 
 # gpulet_fuzzer(<name> SOURCES ... LIBS ...): program fuzz_<name>, only in the fuzz preset. Seeds in tests/<room>/corpus.

@@ -42,7 +42,7 @@ step() {
 steps_jobs() {
   local cores memory
   cores=$(nproc)
-  memory=$(awk '/^MemAvailable:/ { print int($2 / 1200000) }' /proc/meminfo)
+  memory=$(awk '/^MemAvailable:/ { print int($2 / 1500000) }' /proc/meminfo)
   [[ $memory -ge 1 ]] || memory=1
   echo $((cores < memory ? cores : memory))
 }

@@ -4,10 +4,10 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <iostream>
 #include <memory>
@@ -19,6 +19,7 @@
 #include "gpulet/mig/optimise.h"
 #include "gpulet/schedule/mig_policies.h"
 #include "tools/command.h"
+#include "tools/on_threads.h"
 #include "tools/plan_options.h"
 #include "tools/plan_output.h"
 #include "tools/progress_line.h"
@@ -39,20 +40,6 @@ struct OptimizeOptions {
   std::uint32_t threads = std::max(1U, std::thread::hardware_concurrency());
   bool json = false;
 };
-
-// Bodies are taken by whichever thread is free.
-mig::ForEach on_threads(std::uint32_t threads) {
-  return [threads](std::size_t count, const std::function<void(std::size_t)>& body) {
-    std::atomic<std::size_t> next{0};
-    const auto work = [&] {
-      for (std::size_t at = next++; at < count; at = next++) body(at);
-    };
-    std::vector<std::jthread> others;
-    for (std::uint32_t other = 1; other < std::min<std::size_t>(threads, count); ++other)
-      others.emplace_back(work);
-    work();
-  };
-}
 
 // How the search went.
 struct Search {
@@ -110,7 +97,7 @@ int optimize(const OptimizeOptions& options) {
     mig::TwoPhaseOptions two_phase;
     two_phase.seed = options.seed;
     two_phase.go_on = [&](const mig::Progress& progress) { return watch->go_on(progress); };
-    two_phase.for_each = on_threads(options.threads);
+    two_phase.for_each = std::bind_front(on_threads, options.threads);
     loaded.value().policy = schedule::make_mig_two_phase(std::move(two_phase));
   }
   const Result<TimedPlan> made = make_plan(*loaded.value().policy, input);

@@ -1,10 +1,8 @@
 #include "tools/scenario_runs.h"
 
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "gpulet/core/random.h"
@@ -58,23 +56,15 @@ Result<std::vector<ScenarioRow>> run_scenarios(
     const std::vector<std::vector<schedule::ModelDemand>>& rows,
     const simulate::SimulationOptions& options, unsigned jobs) {
   std::vector<std::optional<Result<simulate::Outcome>>> outcomes(rows.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < rows.size(); i = next++) {
-      simulate::Scene of_row = scene;
-      of_row.demands = rows[i];
-      simulate::SimulationOptions of_run = options;
-      of_run.seed = scenario_seed(options.seed, i + 1);
-      of_run.keep_plan = true;
-      of_run.only_schedulable = true;
-      outcomes[i] = simulate::simulate(knowledge, of_row, of_run);
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    for (unsigned i = 1; i < jobs; ++i) threads.emplace_back(work);
-    work();
-  }
+  on_threads(jobs, rows.size(), [&](std::size_t i) {
+    simulate::Scene of_row = scene;
+    of_row.demands = rows[i];
+    simulate::SimulationOptions of_run = options;
+    of_run.seed = scenario_seed(options.seed, i + 1);
+    of_run.keep_plan = true;
+    of_run.only_schedulable = true;
+    outcomes[i] = simulate::simulate(knowledge, of_row, of_run);
+  });
   std::vector<ScenarioRow> done;
   for (const auto& outcome : outcomes) {
     if (!outcome->ok()) {
