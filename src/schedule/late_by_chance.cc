@@ -1,9 +1,17 @@
 #include "schedule/late_by_chance.h"
 
+#include <math.h>
+
 #include <cmath>
 
 namespace gpulet::schedule {
 namespace {
+
+// std::lgamma leaves the sign in a variable that all threads share.
+double log_factorial(std::uint32_t n) {
+  int sign = 0;
+  return ::lgamma_r(n + 1.0, &sign);
+}
 
 // The sum over n > batch of (n - batch) P(N = n). REQUIRES: mean < batch.
 double beyond(std::uint32_t batch, double mean) {
@@ -13,7 +21,7 @@ double beyond(std::uint32_t batch, double mean) {
   // The terms fall for good once n is beyond mean and batch.
   do {
     ++n;
-    term = (n - batch) * std::exp(n * std::log(mean) - mean - std::lgamma(n + 1.0));
+    term = (n - batch) * std::exp(n * std::log(mean) - mean - log_factorial(n));
     sum += term;
   } while (n < batch + 4 || term > sum * 1e-12);
   return sum;
