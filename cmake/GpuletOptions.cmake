@@ -27,11 +27,6 @@ if(GPULET_SANITIZE)
   endif()
 endif()
 
-# GCC looks for garbage once it holds 128 MB or so, which costs a tenth of a build and frees little.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options("SHELL:--param ggc-min-heapsize=2000000")
-endif()
-
 # Of the tests' own sources: what they find is in the rooms, and nobody waits for them to run.
 add_library(gpulet_test_flags INTERFACE)
 if(GPULET_SANITIZE MATCHES "undefined")

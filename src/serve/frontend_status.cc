@@ -1,5 +1,6 @@
 // What FrontendCore tells about itself.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "gpulet/serve/frontend_core.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gpulet/core/random.h"
+#include "tools/on_threads.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
