@@ -76,7 +76,8 @@ class Files(Folder):
     """Profiles, clusters, demands and traces below one folder."""
 
     def __init__(self, options):
-        self.work, self.gpulet, self.data = options.work, options.bin / "gpulet", options.data
+        super().__init__(options.work)
+        self.gpulet, self.data = options.bin / "gpulet", options.data
         self.latency = {}
         for row in read_csv(self.data / "latency.csv"):
             self.latency.setdefault(row["model"], {})[int(row["batch"]), int(row["partition"])] = \

@@ -94,7 +94,8 @@ class Files(Folder):
     """Profiles, cluster, demands, traces and control files below one folder."""
 
     def __init__(self, options):
-        self.work, self.gpulet = options.work, options.build.resolve() / "bin/gpulet"
+        super().__init__(options.work)
+        self.gpulet = options.build.resolve() / "bin/gpulet"
 
     def profiles(self):
         """The GPU as a whole, and the CPU with one to all of its cores: below one core a quota is as slow as it is

@@ -73,16 +73,17 @@ class FrontendPort {
   }
   // The backend's next connection, welcomed; the test has failed where none comes.
   [[nodiscard]] std::unique_ptr<FrontendEnd> accept(std::chrono::steady_clock::duration within) {
-    std::unique_ptr<FrontendEnd> end;
+    // Shared with the handler, which may still be called after this has given up.
+    const auto accepted = std::make_shared<std::unique_ptr<FrontendEnd>>();
     acceptor_.async_accept(
-        [&end](const boost::system::error_code& error, net::asio::ip::tcp::socket socket) {
+        [accepted](const boost::system::error_code& error, net::asio::ip::tcp::socket socket) {
           ASSERT_FALSE(error) << error.message();
-          end = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
+          *accepted = std::make_unique<FrontendEnd>(net::StreamSocket(std::move(socket)));
         });
     EXPECT_TRUE(net::testing::run_until(
-        io_, [&end] { return end != nullptr; }, within));
-    if (end != nullptr) end->say(serve::Welcome{std::chrono::seconds(60)});
-    return end;
+        io_, [&] { return *accepted != nullptr; }, within));
+    if (*accepted != nullptr) (*accepted)->say(serve::Welcome{std::chrono::seconds(60)});
+    return std::move(*accepted);
   }
   void close() { acceptor_.close(); }
 

@@ -152,6 +152,7 @@ const tests = {
     await page.selectOption("#shown", "model-1");
     assert.equal(await page.textContent("#control-title"), "Control of model-1");
     assert.match((await texts(page, "#plot-response figcaption p"))[0], /aimed at 40\.0 ms/);
+    await accessible(page, "control, light");
     await page.emulateMedia({ colorScheme: "dark" });
     await accessible(page, "control, dark");
     await page.setViewportSize({ width: 360, height: 800 });
