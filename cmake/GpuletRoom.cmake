@@ -99,7 +99,8 @@ function(gpulet_test name)
                                   RUN_SERIAL ${TEST_SERIAL})
 endfunction()
 
-# gpulet_fuzzer(<name> SOURCES ... LIBS ...): program fuzz_<name>, only in the fuzz preset. Seeds in tests/<room>/corpus.
+# gpulet_fuzzer(<name> SOURCES ... LIBS ...): program fuzz_<name>, only in the fuzz presets. Seeds in tests/<room>/corpus.
+# Target "fuzzers" builds all of them, and the test fuzz.<name> runs each on its seeds for a few seconds.
 function(gpulet_fuzzer name)
   if(NOT GPULET_WITH_FUZZERS)
     return()
@@ -109,6 +110,13 @@ function(gpulet_fuzzer name)
   target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(fuzz_${name} PRIVATE ${FUZZ_LIBS} gpulet_warnings)
   target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
+  endif()
+  add_dependencies(fuzzers fuzz_${name})
+  add_test(NAME fuzz.${name} COMMAND scripts/fuzz --no-build --folder ${PROJECT_BINARY_DIR} --seconds 4 --seed 1 ${name}
+           WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz TIMEOUT 120)
 endfunction()
 
 # gpulet_benchmark(<name> SOURCES ... LIBS ...): program bench_<name> with Google Benchmark.

@@ -150,7 +150,8 @@ std::vector<MigLayout> MigGeometry::maximal_layouts() const {
   // Each layout is grown in the order of starts, so that it is reached once.
   std::vector<std::pair<MigLayout, std::size_t>> growing{{{}, 0}};
   while (!growing.empty()) {
-    const auto [layout, from] = std::move(growing.back());
+    const MigLayout layout = std::move(growing.back().first);
+    const std::size_t from = growing.back().second;
     growing.pop_back();
     for (std::size_t next = every.size(); next-- > from;) {
       if (!fits(layout, every[next])) continue;

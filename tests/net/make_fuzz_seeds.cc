@@ -1,5 +1,5 @@
-// make_fuzz_seeds DIR: writes one small stream for each kind of message, for the fuzz targets to
-// start from.
+// make_fuzz_seeds DIR TARGET: writes small streams of the protocol for that fuzz target to start
+// from, one for each kind of message. Exits 1 where the target has none.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -98,14 +98,17 @@ void add_proxy_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fputs("usage: make_fuzz_seeds DIR\n", stderr);
+  if (argc != 3) {
+    std::fputs("usage: make_fuzz_seeds DIR TARGET\n", stderr);
     return 2;
   }
+  const std::string target = argv[2];
+  if (target != "client_frames" && target != "peer_frames") return 1;
   SeedFolder seeds(argv[1]);
   const std::vector<TensorSpec> image{{"image", DataType::fp32, {2, 2}}};
   const Bytes payload = Bytes::own(std::vector<std::byte>(16));
   add_client_seeds(seeds, image, payload);
+  if (target == "client_frames") return 0;
   add_backend_seeds(seeds, image, payload);
   add_proxy_seeds(seeds, image);
   return 0;
