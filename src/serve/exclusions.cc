@@ -9,7 +9,7 @@ namespace {
 // Nodes that came and went; beyond that the one that joined first is forgotten.
 constexpr std::size_t kMostStays = 4096;
 
-std::string name_of(const Exclusion& exclusion) {
+std::string excluded_name(const Exclusion& exclusion) {
   if (!exclusion.device) return "node " + exclusion.node;
   return "device " + exclusion.node + "/" + std::to_string(*exclusion.device);
 }
@@ -113,7 +113,7 @@ std::vector<std::string> Exclusions::expire(Time now) {
   for (auto& [key, entry] : entries_) {
     if (!entry.in_force || entry.told.until > now) continue;
     entry.in_force = false;
-    over.push_back(name_of(entry.told));
+    over.push_back(excluded_name(entry.told));
   }
   // Long ago: the next failure is a first one.
   std::erase_if(entries_, [&](const auto& one) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kNodesThatConvict = 2;
 
-std::string where(const schedule::DeviceKey& device) {
+std::string device_name(const schedule::DeviceKey& device) {
   return device.node + "/" + std::to_string(device.device);
 }
 
@@ -38,8 +38,10 @@ void FrontendCore::gpulet_failed(const FleetGpulet& gpulet, const GpuletReport& 
   // The same file was loaded elsewhere, so that this copy of it is at fault.
   if (cause == FailureCause::model_file && unproven.empty()) cause = FailureCause::node_store;
   ++failures_[cause];
-  for (const std::string& name : names)
-    versions_.find(name)->failure = {gpulet.device, cause, report.status};
+  for (const std::string& name : names) {
+    NamedModel& known = *versions_.find(name);
+    known.failure = {gpulet.device, cause, report.status, known.wanted().id};
+  }
 
   if (is_machine_cause(cause)) {
     exclude(gpulet.device, report.id, cause, report.status, now, effects);
@@ -50,7 +52,7 @@ void FrontendCore::gpulet_failed(const FleetGpulet& gpulet, const GpuletReport& 
     suspect(unproven.empty() ? names : unproven, gpulet, report, now, effects);
   }
   if (on_its_way) abandon_rollout();
-  want_plan("a gpulet on " + where(gpulet.device) + " failed");
+  want_plan("a gpulet on " + device_name(gpulet.device) + " failed");
   plan_urgent_ = true;
 }
 
@@ -61,7 +63,7 @@ void FrontendCore::exclude(const schedule::DeviceKey& device, GpuletId gpulet, F
   if (!was_open) return;
   const Exclusion& excluded = *exclusions_.of(device);
   note(true,
-       (excluded.device ? "device " + where(device) : "node " + device.node) +
+       (excluded.device ? "device " + device_name(device) : "node " + device.node) +
            " takes no new gpulets for " + std::to_string(to_seconds(excluded.until - now)) +
            " s (" + std::string(to_string(cause)) + "): " + why.message(),
        now, effects);
@@ -69,11 +71,11 @@ void FrontendCore::exclude(const schedule::DeviceKey& device, GpuletId gpulet, F
 
 bool FrontendCore::has_other_node(const std::string& name, const ModelVersion& version) const {
   const schedule::Cluster cluster = fleet_.cluster();
-  return std::any_of(
-      cluster.devices.begin(), cluster.devices.end(), [&](const schedule::Device& device) {
-        return !version.failed_on.contains(device.key.node) && exclusions_.allows(device.key) &&
-               profile_of(device.key, name) != nullptr;
-      });
+  return std::any_of(cluster.devices.begin(), cluster.devices.end(),
+                     [&](const schedule::Device& device) {
+                       return !version.failed_on.contains(device.key.node) &&
+                              profile_of(device.key, name) != nullptr;
+                     });
 }
 
 void FrontendCore::suspect(const std::vector<std::string>& names, const FleetGpulet& gpulet,
@@ -129,8 +131,20 @@ std::set<schedule::DeviceKey> FrontendCore::closed_devices(const schedule::Clust
   return closed;
 }
 
+bool FrontendCore::park_failed(bool nothing_is_open) {
+  bool all_wait = nothing_is_open;
+  for (auto& [name, known] : versions_.named()) {
+    const bool waits =
+        nothing_is_open && known.failure && !exclusions_.allows(known.failure->device);
+    known.parked = waits && known.next && known.failure->version == known.next->id;
+    known.stuck = waits && !known.next && !has_ready_lane(name);
+    if (waits && !known.parked && !known.stuck) all_wait = false;
+  }
+  return all_wait;
+}
+
 std::vector<schedule::PlannedGpulet> FrontendCore::keep_on(
-    const std::set<schedule::DeviceKey>& closed, bool nothing_is_open,
+    const std::set<schedule::DeviceKey>& closed,
     const std::vector<schedule::ModelDemand>& demands) {
   kept_.clear();
   std::vector<schedule::PlannedGpulet> kept;
@@ -144,13 +158,10 @@ std::vector<schedule::PlannedGpulet> FrontendCore::keep_on(
                asked.max_batch >= one.batch;
       });
       if (demand == demands.end()) return true;
-      // Where nothing else can be made, the version in force goes on until its successor can be.
-      const NamedModel& known = *versions_.find(one.model);
+      const std::string& wanted = versions_.find(one.model)->wanted().id;
       return std::none_of(gpulet->models.begin(), gpulet->models.end(),
                           [&](const schedule::LoadedModel& loaded) {
-                            return loaded.name == one.model &&
-                                   (loaded.version == known.wanted().id ||
-                                    (nothing_is_open && loaded.version == known.current.id));
+                            return loaded.name == one.model && loaded.version == wanted;
                           });
     });
     if (part.assignments.empty()) continue;
@@ -162,7 +173,7 @@ std::vector<schedule::PlannedGpulet> FrontendCore::keep_on(
 
 std::string FrontendCore::failure_of(const NamedModel& known) const {
   if (!known.failure) return "its gpulet failed";
-  return "its gpulet on " + where(known.failure->device) + " failed (" +
+  return "its gpulet on " + device_name(known.failure->device) + " failed (" +
          std::string(to_string(known.failure->cause)) + "): " + known.failure->why.message();
 }
 

@@ -40,6 +40,7 @@ void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& e
     demands_.wake(versions_.find(model.name)->demand);
     changed = held_back_.erase(model.name) > 0 || !has_ready_lane(model.name) || changed;
     versions_.find(model.name)->failure.reset();
+    versions_.find(model.name)->stuck = false;
   }
   std::vector<std::string> gone;
   for (const auto& [name, known] : versions_.named()) {
@@ -112,6 +113,7 @@ void FrontendCore::stage_version(NamedModel& known, const ServedModel& model, st
   if (known.next) drop_next(known, effects);
   known.refused.reset();
   known.failure.reset();
+  known.stuck = false;
   ModelVersion version;
   if (auto back = versions_.take_back(model.name, id)) {
     version = std::move(*back);
@@ -147,6 +149,7 @@ void FrontendCore::drop_next(NamedModel& known, FrontendEffects& effects) {
     cancel_rollout(effects);
   versions_.leaving().push_back({name, std::move(*known.next), false, false});
   known.next.reset();
+  known.parked = false;
 }
 
 void FrontendCore::take_over(NamedModel& known, DispatchOutput& output, Time now,
@@ -156,6 +159,7 @@ void FrontendCore::take_over(NamedModel& known, DispatchOutput& output, Time now
   versions_.leaving().push_back({name, std::move(known.current), false, true});
   known.current = std::move(*known.next);
   known.next.reset();
+  known.parked = false;
   ++known.number;
   note(false, "model " + name + ": version " + short_version(known.current.id) + " has taken over",
        now, effects);
@@ -221,7 +225,7 @@ void FrontendCore::proven(const std::vector<schedule::LoadedModel>& models) {
   for (const schedule::LoadedModel& model : models) {
     NamedModel* const known = versions_.find(model.name);
     if (known == nullptr) continue;
-    if (known->wanted().id == model.version) known->failure.reset();
+    if (known->failure && known->failure->version == model.version) known->failure.reset();
     const auto prove = [](ModelVersion& version) {
       version.proven = true;
       version.failed_on.clear();
@@ -284,7 +288,8 @@ void FrontendCore::refuse_wakers(Time now, FrontendEffects& effects) {
 
 bool FrontendCore::withheld(const std::string& name) const {
   const NamedModel* const known = versions_.find(name);
-  return held_back_.contains(name) || (known != nullptr && known->current_refused());
+  return held_back_.contains(name) ||
+         (known != nullptr && (known->current_refused() || known->stuck));
 }
 
 bool FrontendCore::has_ready_lane(const std::string& name) const {
@@ -328,7 +333,8 @@ std::string FrontendCore::reason_of(const std::string& name, const NamedModel& k
            " is refused: " + known.refused->why.message();
   }
   if (known.next) {
-    return "version " + short_version(known.next->id) + " is being warmed" +
+    return "version " + short_version(known.next->id) +
+           (known.parked ? " waits" : " is being warmed") +
            (known.failure ? "; " + failure_of(known) : std::string());
   }
   if (known.failure) return failure_of(known);

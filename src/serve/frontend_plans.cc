@@ -49,6 +49,8 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
     return;
   }
   request.closed = closed_devices(request.cluster);
+  uses_excluded_ = park_failed(request.closed.size() == request.cluster.devices.size());
+  if (uses_excluded_) request.closed.clear();
   reasons_of_pending_ = std::exchange(plan_reasons_, {});
   plan_pending_ = true;
   plan_urgent_ = false;
@@ -64,8 +66,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
     if (known != versions_.named().end())
       demand.queued = static_cast<double>(dispatcher_.queued(known->second.current.index));
   }
-  const bool nothing_is_open = request.closed.size() == request.cluster.devices.size();
-  request.kept = keep_on(request.closed, nothing_is_open, request.demands);
+  request.kept = keep_on(request.closed, request.demands);
   if (!serving_.empty()) request.current = plan_;
   request.profiles = profiles_;
   request.interference = interference_;
@@ -103,7 +104,7 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
   const bool allowed = std::all_of(
       steps.create.begin(), steps.create.end(),
       [&](std::size_t index) { return exclusions_.allows(event.plan.gpulets[index].device); });
-  if (!allowed) {
+  if (!allowed && !uses_excluded_) {
     want_plan("gpulets failed while the plan was made");
     plan_urgent_ = true;
     return;

@@ -350,7 +350,10 @@ void World::start_process(NodeIndex index, const StartGpulet& start) {
       if (!loaded.status.ok() || failure == load_failures_.end()) continue;
       loaded.status = failure->second.why;
       loaded.cause = failure->second.cause;
-      if (!is_machine_cause(loaded.cause)) loaded.failed_model = model.name;
+      // As backends do: they know it of files, but not where no process can be made.
+      const bool of_a_file =
+          loaded.cause == FailureCause::node_disk || loaded.cause == FailureCause::node_store;
+      if (of_a_file || !is_machine_cause(loaded.cause)) loaded.failed_model = model.name;
     }
   }
   tell_node_at(started + models * options_.model_load, index, id, life, std::move(loaded));

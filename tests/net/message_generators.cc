@@ -73,8 +73,8 @@ partition::DeviceHealth any_health() {
 }
 
 FailureCause any_cause() {
-  const auto last = static_cast<std::uint8_t>(kLastFailureCause);
-  return static_cast<FailureCause>(*rc::gen::inRange<std::uint8_t>(0, last + 1));
+  const int last = static_cast<int>(kLastFailureCause);
+  return static_cast<FailureCause>(*rc::gen::inRange(0, last + 1));
 }
 
 GpuletReport any_report() {

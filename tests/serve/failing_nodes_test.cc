@@ -39,12 +39,12 @@ std::size_t served(const World& world, std::uint64_t first, std::uint64_t end) {
   return testing::outcome(world, first, end).good;
 }
 
-// The node where the gpulets of a model are.
+// The nodes that serve a model.
 std::set<std::string> nodes_of(const World& world, const std::string& model) {
   std::set<std::string> nodes;
-  for (const GpuletStatus& gpulet : world.status().gpulets) {
-    for (const schedule::LoadedModel& loaded : gpulet.gpulet.models)
-      if (loaded.name == model) nodes.insert(gpulet.gpulet.device.node);
+  for (const schedule::PlannedGpulet& gpulet : world.frontend().plan().gpulets) {
+    for (const schedule::Assignment& one : gpulet.assignments)
+      if (one.model == model) nodes.insert(gpulet.device.node);
   }
   return nodes;
 }
@@ -92,6 +92,7 @@ TEST(FailingNode, IsShownWithTheOriginalErrorAndTriedAgainWithAGrowingPause) {
   EXPECT_NE(first[0].error.message().find("No space left"), std::string::npos);
   EXPECT_NE(world.model("b").reason.find("No space left"), std::string::npos);
   EXPECT_FALSE(world.model("b").next_refused);
+  EXPECT_EQ(world.model("a").state, ModelState::ready) << "planned into the same gpulet";
   world.request_at(at_s(4), "b", 1);
   world.run_until(at_s(5));
   ASSERT_EQ(world.replies().count(1), 1U) << "answered at once, not at its deadline";
@@ -127,19 +128,23 @@ TEST(FailingNode, WhatServesThereGoesOnWhereThereIsNoOther) {
   EXPECT_FALSE(world.model("a").next_refused);
 }
 
-TEST(FailingNode, AFileThatLoadsElsewhereIsNotToBlame) {
-  World world({}, {version("a", "a1"), version("b", "b1")}, three_models());
+TEST(FailingNode, AFileThatLoadedElsewhereIsNotToBlame) {
+  World world({}, {version("a", "a1")}, three_models());
   world.add_backend("n1", 1);
   world.run_until(at_s(5));
   world.set_load_failure_on("n0", "a", {StatusCode::invalid, "is no TorchScript file"},
                             FailureCause::model_file);
-  const std::uint64_t end = load(world, "a", 6, 40, 1);
   world.add_backend("n0", 1);
-  world.kill_a_proxy("n1");
-  world.run_until(at_s(42));
-  EXPECT_FALSE(world.model("a").next_refused);
+  world.run_until(at_s(6));
+  world.stop_backend("n1");
+  world.run_until(at_s(20));
+  EXPECT_EQ(world.model("a").state, ModelState::unavailable);
+  EXPECT_FALSE(was_told(world, " is refused"));
+  ASSERT_EQ(world.status().exclusions.size(), 1U);
+  EXPECT_EQ(world.status().exclusions[0].cause, FailureCause::node_store);
+  world.add_backend("n2", 1);
+  world.run_until(at_s(25));
   EXPECT_EQ(world.model("a").state, ModelState::ready);
-  EXPECT_GE(served(world, 1, end), (end - 1) * 9 / 10);
 }
 
 TEST(UnknownFailure, IsTriedOnAnotherNodeBeforeTheVersionIsRefused) {

@@ -262,15 +262,19 @@ class FrontendCore {
                FrontendEffects& effects);
   // Names of the gpulet's models whose wanted version it holds.
   [[nodiscard]] std::vector<std::string> wanted_models(const FleetGpulet& gpulet) const;
-  // Some node that the version did not fail on takes gpulets of the model.
+  // There is another node with devices for the model, on which the version did not fail.
   [[nodiscard]] bool has_other_node(const std::string& name, const ModelVersion& version) const;
   // The plan on its way is given up, but what was made for it stays for the next one.
   void abandon_rollout();
   [[nodiscard]] std::set<schedule::DeviceKey> closed_devices(
       const schedule::Cluster& cluster) const;
+  // Where no device takes new gpulets, models that failed wait until one does. Returns whether the
+  // others may be planned there as ever: not where one of those that failed serves, since its plan
+  // would fail again.
+  bool park_failed(bool nothing_is_open);
   // The parts of the plan in force on these devices that go on.
   [[nodiscard]] std::vector<schedule::PlannedGpulet> keep_on(
-      const std::set<schedule::DeviceKey>& closed, bool nothing_is_open,
+      const std::set<schedule::DeviceKey>& closed,
       const std::vector<schedule::ModelDemand>& demands);
   [[nodiscard]] std::string failure_of(const NamedModel& known) const;
 
@@ -409,7 +413,8 @@ class FrontendCore {
   Time period_end_;
   std::map<std::string, Time> held_back_;  // models whose gpulets failed everywhere, until when
   Exclusions exclusions_;
-  std::set<GpuletId> kept_;  // by the plan on its way, on devices that take no new gpulets
+  std::set<GpuletId> kept_;     // by the plan on its way, on devices that take no new gpulets
+  bool uses_excluded_ = false;  // the plan on its way may, because no other device is there
   std::map<FailureCause, std::uint64_t> failures_;
 
   std::uint64_t next_gpulet_;

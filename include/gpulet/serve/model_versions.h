@@ -41,6 +41,7 @@ struct ModelFailure {
   schedule::DeviceKey device;
   FailureCause cause = FailureCause::unknown;
   Status why;
+  std::string version{};
 };
 
 struct NamedModel {
@@ -50,11 +51,15 @@ struct NamedModel {
   std::size_t demand = 0;                 // index into Demands
   std::uint32_t number = 1;               // of the current one, counted since the frontend's start
   bool waking = false;                    // a request came while it slept; no gpulet is ready yet
-  std::optional<ModelFailure> failure{};  // of what is wanted, until a gpulet has that ready
+  std::optional<ModelFailure> failure{};  // until a gpulet has that version ready
+  // No device takes new gpulets, so the next version waits, or, where there is none and nothing
+  // serves it, the model does.
+  bool parked = false;
+  bool stuck = false;
 
   // What gpulets should have.
-  [[nodiscard]] const ModelVersion& wanted() const { return next ? *next : current; }
-  [[nodiscard]] ModelVersion& wanted() { return next ? *next : current; }
+  [[nodiscard]] const ModelVersion& wanted() const { return next && !parked ? *next : current; }
+  [[nodiscard]] ModelVersion& wanted() { return next && !parked ? *next : current; }
   [[nodiscard]] bool current_refused() const { return refused && refused->id == current.id; }
 };
 
