@@ -127,17 +127,17 @@ partition::DeviceHealth GpuletProcesses::health_of(std::uint32_t device) const {
 void GpuletProcesses::start(serve::StartGpulet order) {
   const auto gpulet = order.gpulet;
   auto started = start_process(order);
-  if (started.ok()) {
+  if (started.status.ok()) {
     tell_later(serve::ProxyStarted{gpulet});
   } else {
     running_.erase(gpulet);  // first: a share is released when nobody is left under it
     devices_[order.device].driver->release(gpulet);
-    tell_later(serve::ProxyEnded{gpulet, std::move(started), health_of(order.device)});
+    tell_later(serve::ProxyEnded{gpulet, started.status, health_of(order.device), started.cause});
   }
   tell_pool();
 }
 
-Status GpuletProcesses::start_process(serve::StartGpulet& order) {
+GpuletProcesses::Started GpuletProcesses::start_process(serve::StartGpulet& order) {
   auto& device = devices_[order.device];
   auto granted = device.driver->grant(
       {.gpulet = order.gpulet,
@@ -145,19 +145,22 @@ Status GpuletProcesses::start_process(serve::StartGpulet& order) {
        .memory_bytes = static_cast<std::uint64_t>(order.memory_mb * kBytesPerMegabyte),
        .instance = order.instance,
        .adjustable = order.adjustable});
-  if (!granted.ok()) return granted.status();
+  if (!granted.ok()) return {granted.status(), device.driver->blame()};
   auto taken = take(order.device, granted.value(), callbacks_for(order.gpulet, order.device));
-  if (!taken.ok()) return taken.status();
+  if (!taken.ok()) return {taken.status(), FailureCause::node_spawn};
   const auto pid = taken.value().proxy->pid();
   spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,
                order.size.percent, order.device, taken.value().kind, pid);
   auto& running = running_[order.gpulet];
   running = Running{order.device, std::move(taken.value().proxy)};
   auto attached = device.driver->attach(order.gpulet, pid);
-  if (!attached.ok()) return attached;
+  if (!attached.ok()) return {attached, device.driver->blame()};
   order.models.environment = std::move(granted).value().environment;
-  return running.proxy->load(std::move(order.models), {.input_capacity = order.input_capacity,
-                                                       .output_capacity = order.output_capacity});
+  auto loads = running.proxy->load(
+      std::move(order.models),
+      {.input_capacity = order.input_capacity, .output_capacity = order.output_capacity});
+  const bool lacks_file = loads.code() == StatusCode::not_found;
+  return {std::move(loads), lacks_file ? FailureCause::node_store : FailureCause::node_memory};
 }
 
 ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet, std::uint32_t device) {
@@ -183,7 +186,7 @@ void GpuletProcesses::loaded(GpuletId gpulet, serve::ProxyReady ready) {
                  ready.found.device_sms > 0 ? std::to_string(ready.found.device_sms) : "?");
   }
   tell_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.forms), ready.found,
-                           ready.device});
+                           ready.device, ready.cause, std::move(ready.failed_model)});
   tell_pool();
 }
 
@@ -206,7 +209,8 @@ void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
 void GpuletProcesses::activate(GpuletId gpulet) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
-  tell_later(serve::ShareActive{gpulet, devices_[found->second.device].driver->activate(gpulet)});
+  auto& driver = *devices_[found->second.device].driver;
+  tell_later(serve::ShareActive{gpulet, driver.activate(gpulet), driver.blame()});
 }
 
 void GpuletProcesses::adjust(GpuletId gpulet, double cores) {

@@ -79,7 +79,11 @@ class GpuletProcesses {
   // Whether a gpulet that cannot be started now could be later, for all that its device says.
   [[nodiscard]] partition::DeviceHealth health_of(std::uint32_t device) const;
   // Fails where there is no process; then nothing is left of the attempt but the grant.
-  [[nodiscard]] Status start_process(serve::StartGpulet& order);
+  struct Started {
+    Status status;
+    FailureCause cause = FailureCause::unknown;  // where the status is not ok
+  };
+  [[nodiscard]] Started start_process(serve::StartGpulet& order);
   [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet, std::uint32_t device);
   void loaded(GpuletId gpulet, serve::ProxyReady ready);
   void ended(GpuletId gpulet, const Status& reason);

@@ -72,7 +72,8 @@ void ModelReceiver::write(serve::ModelPiece& piece) {
   auto taken = store_.take(piece);
   if (!taken.ok()) {
     spdlog::error("model store: {}", taken.status().to_string());
-    tell_later(serve::ModelFailed{std::move(piece.sha256), taken.status()});
+    tell_later(serve::ModelFailed{std::move(piece.sha256), taken.status(),
+                                  ModelStore::cause_of(taken.status().code())});
   } else if (taken.value()) {
     spdlog::info("model store: {}", taken.value()->string());
     tell_later(serve::ModelStored{std::move(piece.sha256), taken.value()->string()});

@@ -192,6 +192,12 @@ Result<std::optional<std::filesystem::path>> ModelStore::take(const serve::Model
   return Done(name);
 }
 
+FailureCause ModelStore::cause_of(StatusCode code) {
+  if (code == StatusCode::unavailable) return FailureCause::node_disk;
+  const bool of_the_file = code == StatusCode::not_found || code == StatusCode::invalid;
+  return of_the_file ? FailureCause::model_file : FailureCause::unknown;
+}
+
 void ModelStore::forget_unfinished() { unfinished_.clear(); }
 
 }  // namespace gpulet::backend

@@ -34,7 +34,8 @@ Status make_pair(int type, FileDescriptor& ours, FileDescriptor& theirs) {
 // The file as an open descriptor, in a message of its own.
 Status send_file(int socket, const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return system_failure("cannot read " + path);
+  if (!file.valid())
+    return {StatusCode::not_found, "cannot read " + path + ": " + std::strerror(errno)};
   const std::array<int, 1> descriptors{file.get()};
   if (send_descriptors(socket, descriptors)) return {};
   return system_failure("cannot give a proxy " + path);

@@ -74,6 +74,14 @@ void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
   }
 }
 
+void read_exclusions(const JsonCursor& cursor, ExclusionTimes& times) {
+  cursor.allow_keys({"first_s", "longest_s"});
+  if (const auto first = cursor.find("first_s")) times.first = read_seconds(*first);
+  if (const auto longest = cursor.find("longest_s")) times.longest = read_seconds(*longest);
+  if (times.longest < times.first)
+    cursor.fail("longest_s is shorter than first_s", "raise longest_s, or lower first_s");
+}
+
 // Nobody listens where another does.
 void check_endpoints(const JsonCursor& root, const FrontendConfig& config) {
   struct Named {
@@ -117,7 +125,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
                    "period_s",      "drain_timeout_s", "idle_after_s",
                    "wake_within_s", "trace_every",     "tls",
                    "backend_tls",   "tokens",          "control",
-                   "limits"});
+                   "limits",        "exclusions"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -150,6 +158,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
   if (const auto control = root.find("control")) config.control = read_control(*control);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);
+  if (const auto times = root.find("exclusions")) read_exclusions(*times, config.exclusions);
   check_endpoints(root, config);
   return config;
 }

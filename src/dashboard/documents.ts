@@ -38,10 +38,19 @@ export interface DeviceEntry {
   gpulets: GpuletEntry[];
 }
 
+/** A node, or a device of it, that takes no new gpulets for a while. */
+export interface ExclusionEntry {
+  node: string;
+  device?: number; // absent: the whole node
+  cause: string;
+  error: string;
+}
+
 export interface Layout {
   policy: string;
   models: ModelEntry[];
   devices: DeviceEntry[];
+  exclusions?: ExclusionEntry[]; // absent: a frontend that does not tell
 }
 
 /** [offered, served, violations, p50, p99, queued]; null: not known yet */

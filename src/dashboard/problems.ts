@@ -19,6 +19,10 @@ export function problems_of(layout: Layout, tick: Tick): Problem[] {
   if (layout.devices.length === 0) add("no-devices", "No backend is connected, so there is no device to serve on.");
   for (const node of new Set(layout.devices.filter((one) => one.leaving).map((one) => one.node)))
     add(`leaving ${node}`, `Node ${node} is stopping: what it serves moves to others.`, false);
+  for (const one of layout.exclusions ?? []) {
+    const what = one.device === undefined ? `Node ${one.node}` : `Device ${one.device} of node ${one.node}`;
+    add(`excluded ${one.node} ${one.device ?? ""}`, `${what} takes no new gpulets for a while (${one.cause}): ${one.error}.`);
+  }
   for (const model of layout.models) {
     const place = layout.models.indexOf(model);
     const has_gpulet = layout.devices.some((device) => device.gpulets.some((one) => one.models.some((occupant) => occupant[0] === place)));

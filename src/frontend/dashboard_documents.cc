@@ -166,6 +166,12 @@ std::string layout_document(const serve::FrontendStatus& status) {
     for (const serve::GpuletStatus* gpulet : device.gpulets) write_gpulet(line, *gpulet, places);
     line.end(']').end('}');
   }
+  line.end(']').key("exclusions").begin('[');
+  for (const serve::Exclusion& one : status.exclusions) {
+    line.begin('{').key("node").text(one.node);
+    if (one.device) line.key("device").number(*one.device);
+    line.key("cause").text(to_string(one.cause)).key("error").text(one.error.message()).end('}');
+  }
   line.end(']').end('}');
   return std::move(line).take();
 }

@@ -41,6 +41,11 @@ constexpr std::array kOfFrontend = {
                    [](const Whole& whole) { return number(whole.moment.clients); }},
     Measure<Whole>{"gpulet_nodes", "Backends that are connected.", MetricType::Gauge,
                    [](const Whole& whole) { return number(whole.status->backends.size()); }},
+    Measure<Whole>{"gpulet_exclusions",
+                   "Nodes and devices that take no new gpulets for a while, because the last ones "
+                   "failed there.",
+                   MetricType::Gauge,
+                   [](const Whole& whole) { return number(whole.status->exclusions.size()); }},
     Measure<Whole>{"gpulet_devices", "Devices that the backends offer.", MetricType::Gauge,
                    [](const Whole& whole) { return number(whole.status->devices.size()); }},
     Measure<Whole>{"gpulet_devices_in_use", "Devices that hold gpulets of the plan in force.",
@@ -199,6 +204,27 @@ void add_frontend(Families& families, const FrontendStatus& status, const Metric
         metric_of(MetricType::Gauge, flag(status.state == name), {{"state", name}}));
   }
   families.push_back(std::move(state));
+  prometheus::MetricFamily excluded{
+      "gpulet_excluded",
+      "1 for a node (its device label is empty) or a device that takes no new gpulets for a while.",
+      MetricType::Gauge,
+      {}};
+  for (const serve::Exclusion& one : status.exclusions) {
+    Labels labels{{"node", one.node},
+                  {"device", one.device ? std::to_string(*one.device) : std::string()},
+                  {"cause", std::string(to_string(one.cause))}};
+    excluded.metric.push_back(metric_of(MetricType::Gauge, 1, std::move(labels)));
+  }
+  families.push_back(std::move(excluded));
+  prometheus::MetricFamily failures{"gpulet_gpulet_failures_total",
+                                    "Gpulets that failed, by what the failure counts against.",
+                                    MetricType::Counter,
+                                    {}};
+  for (const auto& [cause, count] : status.failures) {
+    failures.metric.push_back(
+        metric_of(MetricType::Counter, number(count), {{"cause", std::string(to_string(cause))}}));
+  }
+  families.push_back(std::move(failures));
   add_histograms(
       families, "gpulet_reorganisation_duration_seconds",
       "From the decision for a plan to serving by it; a plan that came into force each.", 1,

@@ -46,6 +46,8 @@ serve::FrontendOptions core_options(const Setup& setup) {
   options.wake_within = setup.config.wake_within;
   options.control = setup.config.control;
   options.trace_every = setup.config.trace_every;
+  options.exclusions.first = setup.config.exclusions.first;
+  options.exclusions.longest = setup.config.exclusions.longest;
   return options;
 }
 

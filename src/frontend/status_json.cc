@@ -69,10 +69,40 @@ double planned_memory_mb(const serve::FrontendStatus& status, const schedule::De
   return found == status.devices.end() ? 0 : found->planned_memory_mb;
 }
 
+const serve::Exclusion* exclusion_of(const serve::FrontendStatus& status,
+                                     const schedule::DeviceKey& key) {
+  const auto found = std::find_if(
+      status.exclusions.begin(), status.exclusions.end(), [&key](const serve::Exclusion& one) {
+        return one.node == key.node && (!one.device || *one.device == key.device);
+      });
+  return found == status.exclusions.end() ? nullptr : &*found;
+}
+
+// New gpulets may be made on some device of it.
+bool is_ready(const serve::FrontendStatus& status, const serve::FleetBackend& backend) {
+  return !backend.leaving && std::any_of(backend.devices.begin(), backend.devices.end(),
+                                         [&status](const serve::DeviceOffer& offer) {
+                                           return offer.fault.ok() &&
+                                                  exclusion_of(status, offer.device.key) == nullptr;
+                                         });
+}
+
+Json exclusion_of(const serve::Exclusion& exclusion, Time now) {
+  Json told{{"node", exclusion.node},
+            {"device", nullptr},
+            {"cause", to_string(exclusion.cause)},
+            {"error", exclusion.error.message()},
+            {"failures", exclusion.failures},
+            {"retry_in_s", std::max(0.0, to_seconds(exclusion.until - now))}};
+  if (exclusion.device) told["device"] = *exclusion.device;
+  return told;
+}
+
 Json node_of(const serve::FrontendStatus& status, BackendId id,
              const serve::FleetBackend& backend) {
   Json devices = Json::array();
   for (const serve::DeviceOffer& offer : backend.devices) {
+    const serve::Exclusion* const excluded = exclusion_of(status, offer.device.key);
     Json gpulets = Json::array();
     for (const serve::GpuletStatus& gpulet : status.gpulets) {
       if (gpulet.gpulet.backend == id && gpulet.gpulet.device == offer.device.key) {
@@ -87,9 +117,12 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
                        {"memory_mb", offer.device.memory_mb},
                        {"planned_memory_mb", planned_memory_mb(status, offer.device.key)},
                        {"fault", offer.fault.message()},
+                       {"excluded", excluded == nullptr ? "" : excluded->error.message()},
                        {"gpulets", std::move(gpulets)}});
   }
-  return {{"name", backend.node}, {"devices", std::move(devices)}};
+  return {{"name", backend.node},
+          {"ready", is_ready(status, backend)},
+          {"devices", std::move(devices)}};
 }
 
 Json control_of(const serve::ModelControlStatus& control) {
@@ -160,6 +193,9 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
   }
   std::sort(document["nodes"].begin(), document["nodes"].end(),
             [](const Json& a, const Json& b) { return a["name"] < b["name"]; });
+  document["exclusions"] = Json::array();
+  for (const serve::Exclusion& exclusion : status.exclusions)
+    document["exclusions"].push_back(exclusion_of(exclusion, now));
   document["models"] = Json::array();
   for (const serve::ModelStatus& model : status.models)
     document["models"].push_back(model_of(model));

@@ -35,8 +35,7 @@ class Call : public net::ConnectionHandler {
     });
     connector_.connect([this](Result<net::Stream> stream) {
       if (!stream.ok()) return finish(stream.status());
-      connection_ =
-          net::Connection::start(std::move(stream).value(), net::ConnectionOptions{}, *this);
+      connection_ = net::Connection::start(std::move(stream).value(), connection_options(), *this);
       if (!token_.empty())
         connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token_})));
       connection_->send(net::encode(question_));
@@ -69,6 +68,13 @@ class Call : public net::ConnectionHandler {
   static net::ConnectorOptions options_for(const Target& target) {
     net::ConnectorOptions options;
     options.tls = target.tls;
+    return options;
+  }
+
+  // Status and models of a large site; it is the frontend that was asked that says how long.
+  static net::ConnectionOptions connection_options() {
+    net::ConnectionOptions options;
+    options.limits.max_message_bytes = 256U << 20U;
     return options;
   }
 

@@ -72,6 +72,22 @@ std::string name_of(const serve::RunBatch& batch) {
   return "batch " + std::to_string(batch.id.value);
 }
 
+// Of Executor::load's failures.
+FailureCause cause_of_loading(StatusCode code) {
+  switch (code) {
+    case StatusCode::invalid:
+      return FailureCause::model_file;
+    case StatusCode::not_found:
+      return FailureCause::node_store;
+    case StatusCode::overloaded:
+      return FailureCause::node_memory;
+    case StatusCode::unavailable:
+      return FailureCause::device;
+    default:
+      return FailureCause::unknown;
+  }
+}
+
 // Null where the gpulet was given none of that name.
 const char* variable_of(const serve::LoadModels& command, const char* name) {
   const auto found = command.environment.find(name);
@@ -86,12 +102,18 @@ Loaded::Loaded(const ProxyOptions& options, MakeExecutor make_executor,
       make_executor_(std::move(make_executor)),
       peer_is_gone_(std::move(peer_is_gone)) {}
 
-Status Loaded::prepare(const serve::LoadModels& command) {
+Status Loaded::prepare(const serve::LoadModels& command, FailureCause& cause) {
   if (executor_ != nullptr) return {StatusCode::invalid, "this proxy is a gpulet's already"};
   Result<SharedMemory> memory = SharedMemory::map(options_.memory_fd, command.memory_bytes);
-  if (!memory.ok()) return memory.status();
+  if (!memory.ok()) {
+    cause = FailureCause::node_memory;
+    return memory.status();
+  }
   auto made = make_executor_(command);
-  if (!made.ok()) return made.status();
+  if (!made.ok()) {
+    cause = FailureCause::device;
+    return made.status();
+  }
   memory_.emplace(std::move(memory).value());
   executor_ = std::move(made).value();
   executor_->use_memory(memory_->bytes());
@@ -119,7 +141,10 @@ Result<std::uint32_t> Loaded::load(const serve::LoadModel& model) {
                                .numerics = model.numerics};
   if (options_.files_fd < 0 || model.file.empty()) return executor_->load(wanted);
   const Result<ModelFile> given = ModelFile::receive(options_.files_fd);
-  if (!given.ok()) return given.status().within("model '" + model.name + "': " + model.file);
+  if (!given.ok()) {
+    return Status(StatusCode::internal, given.status().message())
+        .within("model '" + model.name + "': " + model.file);
+  }
   wanted.file = given.value().path();
   Result<std::uint32_t> form = executor_->load(wanted);
   if (form.ok()) return form;
@@ -129,12 +154,19 @@ Result<std::uint32_t> Loaded::load(const serve::LoadModel& model) {
 
 Status Loaded::load_models(const serve::LoadModels& command, serve::ProxyReady& ready) {
   auto found = find_share(command);
-  if (!found.ok()) return found.status();
+  if (!found.ok()) {
+    ready.cause = FailureCause::device;
+    return found.status();
+  }
   ready.found = found.value();
   for (const serve::LoadModel& model : command.models) {
     if (peer_is_gone_()) return {StatusCode::cancelled, "nobody waits for these models any more"};
     const Result<std::uint32_t> form = load(model);
-    if (!form.ok()) return form.status();
+    if (!form.ok()) {
+      ready.cause = cause_of_loading(form.status().code());
+      ready.failed_model = model.name;
+      return form.status();
+    }
     tell_error(model.name, executor_->error_of(form.value()));
     ready.forms.push_back(form.value());
   }
@@ -143,7 +175,7 @@ Status Loaded::load_models(const serve::LoadModels& command, serve::ProxyReady& 
 
 serve::ProxyReady Loaded::load(const serve::LoadModels& command) {
   serve::ProxyReady ready;
-  ready.status = prepare(command);
+  ready.status = prepare(command, ready.cause);
   if (ready.status.ok()) {
     ready.status = load_models(command, ready);
     if (!ready.status.ok()) ready.device = executor_->health();

@@ -47,7 +47,7 @@ class Loaded {
   [[nodiscard]] partition::DeviceHealth health() const { return executor_->health(); }
 
  private:
-  Status prepare(const serve::LoadModels& command);
+  Status prepare(const serve::LoadModels& command, FailureCause& cause);
   Result<partition::FoundShare> find_share(const serve::LoadModels& command);
   Status load_models(const serve::LoadModels& command, serve::ProxyReady& ready);
   Result<std::uint32_t> load(const serve::LoadModel& model);

@@ -74,6 +74,10 @@ class Checker {
       return;
     }
     if (gpulet.assignments.empty()) wrong("gpulet " + name + ": holds no model");
+    if (gpulet.assignments.size() > kMostModelsOfGpulet) {
+      wrong("gpulet " + name + ": holds " + std::to_string(gpulet.assignments.size()) +
+            " models, at most " + std::to_string(kMostModelsOfGpulet) + " are possible");
+    }
     if (gpulet.service == Service::rounds) {
       check_rounds(gpulet, *device);
     } else {
@@ -195,6 +199,13 @@ class Checker {
       if (device_of(gpulet) != nullptr) by_device[gpulet.device].push_back(&gpulet);
     }
     for (const auto& [key, gpulets] : by_device) check_device(*devices_.at(key), gpulets);
+    std::map<std::string, std::size_t> by_node;
+    for (const PlannedGpulet& gpulet : plan_.gpulets) ++by_node[gpulet.device.node];
+    for (const auto& [node, gpulets] : by_node) {
+      if (gpulets <= kMostGpuletsOfNode) continue;
+      wrong("node " + node + ": holds " + std::to_string(gpulets) + " gpulets, at most " +
+            std::to_string(kMostGpuletsOfNode) + " are possible");
+    }
     const std::optional<std::uint32_t> most = input_.options.max_devices;
     if (most && by_device.size() > *most) {
       wrong("the plan uses " + std::to_string(by_device.size()) + " devices, at most " +

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -52,6 +53,18 @@ void keep_first(std::optional<std::uint32_t> max_devices, Plan& plan) {
   });
 }
 
+// As many as a gpulet may have; of more, those first that no device has yet.
+void keep_most(std::set<std::string>& placed, std::vector<Assignment>& held) {
+  if (held.size() > kMostModelsOfGpulet) {
+    std::stable_partition(held.begin(), held.end(),
+                          [&placed](const auto& one) { return !placed.contains(one.model); });
+    held.resize(kMostModelsOfGpulet);
+    std::sort(held.begin(), held.end(),
+              [](const auto& a, const auto& b) { return a.model < b.model; });
+  }
+  for (const Assignment& one : held) placed.insert(one.model);
+}
+
 bool holds(const Plan& plan, const std::string& model) {
   return std::any_of(plan.gpulets.begin(), plan.gpulets.end(), [&model](const auto& gpulet) {
     return std::any_of(gpulet.assignments.begin(), gpulet.assignments.end(),
@@ -62,9 +75,12 @@ bool holds(const Plan& plan, const std::string& model) {
 }  // namespace
 
 void add_cpu_executables(const PlanInput& input, Plan& plan) {
+  std::map<std::string, std::size_t> of_node;
+  for (const PlannedGpulet& gpulet : plan.gpulets) ++of_node[gpulet.device.node];
   for (const Device& device : input.cluster.devices) {
     if (!is_cpu(device)) continue;
     for (Assignment& one : assignments_on(device, input)) {
+      if (of_node[device.key.node]++ >= kMostGpuletsOfNode) break;
       PlannedGpulet& executable = plan.gpulets.emplace_back();
       executable.device = device.key;
       executable.size = kControlledShare;
@@ -86,10 +102,12 @@ Cluster without_cpus(const Cluster& cluster) {
 Plan Roma::plan(const PlanInput& input) const {
   Plan plan;
   plan.policy = std::string(name());
+  std::set<std::string> placed;
   for (const Device& device : input.cluster.devices) {
     if (is_cpu(device) || device.mig) continue;
     std::vector<Assignment> held = assignments_on(device, input);
     if (held.empty()) continue;
+    keep_most(placed, held);
     PlannedGpulet& executable = plan.gpulets.emplace_back();
     executable.device = device.key;
     executable.size = kWholeDevice;

@@ -47,6 +47,7 @@ std::uint32_t batch_of_round(const Turn& turn, double duty_cycle_ms, double devi
 }
 
 std::optional<double> least_duty_cycle_ms(std::span<const Turn> turns, double deviations) {
+  if (turns.size() > kMostModelsOfGpulet) return std::nullopt;
   double duty_cycle_ms = 0;
   // Ends: the cycle grows only when a batch does, and batches end at their rows' largest.
   while (true) {

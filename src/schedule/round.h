@@ -26,7 +26,7 @@ struct Turn {
                                            double deviations = 0);
 
 // The least duty cycle at which all turns keep the rules with such batches, or nothing where none
-// does.
+// does, or where there are more turns than a gpulet may have models (kMostModelsOfGpulet).
 //
 // A longer cycle needs larger batches, which run longer, and leaves less of every SLO: so the
 // shortest cycle that holds its own round is the best one for every rule at once. It is the least

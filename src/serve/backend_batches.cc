@@ -92,7 +92,7 @@ void BackendCore::on_event(ProxyRan& event, Now now) {
                                   [&](const auto& batch) { return batch.id == event.ran.id; });
   if (found == gpulet->held.end()) {
     if (!gpulet->doomed.ok()) return;  // answered when that was decided
-    kill(*gpulet,
+    kill(*gpulet, FailureCause::model_crash,
          {StatusCode::malformed, "the process of gpulet " + std::to_string(event.gpulet.value) +
                                      " answered a batch that it does not hold"},
          now);

@@ -68,14 +68,18 @@ void BackendCore::on_event(GpuletAsked& event, Now now) {
     return;
   }
   if (shutting_down_) {
-    report_refused(event.create, {StatusCode::unavailable, "this backend is shutting down"}, now);
+    report_refused(event.create, FailureCause::unknown,
+                   {StatusCode::unavailable, "this backend is shutting down"}, now);
     return;
   }
   auto possible = check_device(event.create);
   auto made =
       possible.ok() ? HostedGpulet::create(event.create, now.time) : Result<HostedGpulet>(possible);
   if (!made.ok()) {
-    report_refused(event.create, made.status(), now);
+    const bool faulty =
+        event.create.device < device_faults_.size() && !device_faults_[event.create.device].ok();
+    report_refused(event.create, faulty ? FailureCause::device : FailureCause::unknown,
+                   made.status(), now);
     return;
   }
   for (const auto& model : event.create.models)
@@ -94,7 +98,8 @@ void BackendCore::on_event(GpuletAsked& event, Now now) {
   }
 }
 
-void BackendCore::report_refused(const CreateGpulet& asked, const Status& why, Now now) {
+void BackendCore::report_refused(const CreateGpulet& asked, FailureCause cause, const Status& why,
+                                 Now now) {
   GpuletReport report;
   report.id = asked.id;
   report.device = asked.device;
@@ -102,6 +107,7 @@ void BackendCore::report_refused(const CreateGpulet& asked, const Status& why, N
   report.instance = asked.instance;
   report.state = GpuletState::failed;
   report.status = why;
+  report.cause = cause;
   tell(std::move(report), now);
 }
 
@@ -195,6 +201,8 @@ void BackendCore::on_event(ModelFailed& event, Now now) {
     });
     if (gpulet.phase() != GpuletPhase::fetching || of_it == models.end()) continue;
     gpulet.status = event.status.within("model '" + of_it->name + "'");
+    gpulet.cause = event.cause;
+    gpulet.failed_model = of_it->name;
     gpulet.enter(GpuletPhase::failed, now.time);
     tell(gpulet.report(), now);
   }
@@ -225,7 +233,8 @@ void BackendCore::on_event(ProxyLoaded& event, Now now) {
   }
   if (!event.status.ok()) {
     gpulet->blameless = event.device == partition::DeviceHealth::not_ready;
-    kill(*gpulet, event.status, now);
+    kill(*gpulet, gpulet->blameless ? FailureCause::device : event.cause, event.status, now);
+    gpulet->failed_model = std::move(event.failed_model);
     return;
   }
   gpulet->found_share = event.found;
@@ -237,7 +246,7 @@ void BackendCore::on_event(ShareActive& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || gpulet->phase() != GpuletPhase::loading || !gpulet->doomed.ok()) return;
   if (!event.status.ok()) {
-    kill(*gpulet, event.status, now);
+    kill(*gpulet, event.cause, event.status, now);
     return;
   }
   gpulet->enter(GpuletPhase::ready, now.time);
@@ -248,9 +257,11 @@ void BackendCore::on_event(ShareActive& event, Now now) {
     now.effects.push_back(AdjustCores{event.gpulet, *gpulet->cores});
 }
 
-void BackendCore::kill(HostedGpulet& gpulet, Status why, Now now) {
+void BackendCore::kill(HostedGpulet& gpulet, FailureCause cause, Status why, Now now) {
   now.effects.push_back(KillProxy{gpulet.id(), why});
   gpulet.doomed = std::move(why);
+  gpulet.cause = cause;
+  gpulet.failed_model.clear();
 }
 
 // Nothing that runs on the device goes on, and nothing that it answers from now on can be believed.
@@ -269,7 +280,7 @@ void BackendCore::lose_device(const HostedGpulet& witness, const Status& why, No
 }
 
 void BackendCore::end_for_device(HostedGpulet& gpulet, const Status& why, Now now) {
-  kill(gpulet, why, now);
+  kill(gpulet, FailureCause::device, why, now);
   if (gpulet.phase() == GpuletPhase::ready) {
     // Now, and not when the process has ended: what it held must not come back to it.
     gpulet.told_restarting = true;
@@ -291,6 +302,8 @@ void BackendCore::on_event(DeviceSeen& event, Now now) {
       plan_look(*gpulet);
     } else if (gpulet->phase() == GpuletPhase::fetching) {
       gpulet->status = fault;
+      gpulet->cause = FailureCause::device;
+      gpulet->failed_model.clear();
       gpulet->enter(GpuletPhase::failed, now.time);
       tell(gpulet->report(), now);
     } else if (has_process(gpulet->phase()) && gpulet->doomed.ok()) {
@@ -329,7 +342,8 @@ void BackendCore::retire(HostedGpulet& gpulet, Now now) {
     now.effects.push_back(FinishProxy{gpulet.id()});
   } else {
     // It holds no batches, and would first load to the end: seconds that somebody waits for.
-    kill(gpulet, {StatusCode::cancelled, "no longer wanted before it had loaded"}, now);
+    kill(gpulet, FailureCause::unknown,
+         {StatusCode::cancelled, "no longer wanted before it had loaded"}, now);
   }
 }
 
@@ -337,6 +351,14 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
   if (event.device == partition::DeviceHealth::not_ready) gpulet->blameless = true;
+  if (gpulet->doomed.ok()) {
+    const bool was_started = gpulet->phase() != GpuletPhase::starting;
+    gpulet->cause = gpulet->blameless                      ? FailureCause::device
+                    : event.cause != FailureCause::unknown ? event.cause
+                    : was_started                          ? FailureCause::model_crash
+                                                           : FailureCause::unknown;
+    gpulet->failed_model.clear();
+  }
   const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
   answer_all_unavailable(*gpulet, why, now);
   if (gpulet->phase() == GpuletPhase::retiring) {
@@ -402,12 +424,12 @@ void BackendCore::look_at(HostedGpulet& gpulet, Now now) {
   if (gpulet.phase() == GpuletPhase::restarting) {
     start(gpulet, now);
   } else if (gpulet.held.empty()) {
-    kill(gpulet,
+    kill(gpulet, FailureCause::hung,
          {StatusCode::timeout, name_of(gpulet.id()) + " did not load within " +
                                    std::to_string(to_seconds(options_.load_timeout)) + " s"},
          now);
   } else {
-    kill(gpulet,
+    kill(gpulet, FailureCause::hung,
          {StatusCode::timeout,
           name_of(gpulet.id()) + " hung over a batch of '" + gpulet.held.front().model + "'"},
          now);

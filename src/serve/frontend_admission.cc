@@ -43,11 +43,13 @@ std::string FrontendCore::why_unserved(const std::string& name, const NamedModel
            (known.refused->until == kNever ? "" : "; it is tried again soon");
   }
   if (rolls_out() || plan_pending_ || plan_wanted()) return {};
-  if (held_back_.contains(name)) return "its gpulet failed; it is tried again soon";
+  if (held_back_.contains(name) || known.stuck)
+    return failure_of(known) + "; it is tried again soon";
   const auto unserved = std::find_if(
       plan_.unserved.begin(), plan_.unserved.end(),
       [&name](const schedule::Unserved& candidate) { return candidate.model == name; });
-  return unserved == plan_.unserved.end() ? std::string() : unserved->reason;
+  if (unserved == plan_.unserved.end()) return {};
+  return known.failure ? failure_of(known) + "; it is tried again soon" : unserved->reason;
 }
 
 void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects) {

@@ -36,6 +36,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
       plan_reasons_{"the frontend started"},
       last_plan_(now - options_.least_between_plans),
       period_end_(now + options_.period),
+      exclusions_(options_.exclusions),
       next_gpulet_((options_.run << kRunShift) + 1),
       next_tick_(now + options_.tick) {
   for (const ServedModel& model : catalogue.models) add_model(model, now);
@@ -85,6 +86,7 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
              "; measure one with gpulet profile run",
          now, effects);
   }
+  exclusions_.joined(message.node, message.gpulets.empty(), now);
   want_plan("node " + message.node + " joined");
   gather_until_ = std::max(gather_until_, now + options_.gather);
   for (const GpuletReport& told : message.gpulets) {
@@ -99,8 +101,8 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
   if (known == nullptr || known->backend != backend) return;
   gpulets_changed_ = true;
   const GpuletState before = known->state;
-  const std::vector<schedule::LoadedModel> models = known->models;
-  const schedule::DeviceKey device = known->device;
+  const FleetGpulet gpulet = *known;
+  const schedule::DeviceKey& device = gpulet.device;
   const std::string where = device.node + "/" + std::to_string(device.device);
   fleet_.report(backend, message);
 
@@ -108,7 +110,8 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
     case GpuletState::ready:
       dispatcher_.set_ready(message.id, true, now);
       if (rollout_) rollout_->ready(message.id);
-      proven(models);
+      proven(gpulet.models);
+      if (exclusions_.ready(device, message.id)) want_plan("gpulets become ready on " + where);
       if (!message.status.ok())
         note(true, "a gpulet on " + where + ": " + message.status.message(), now, effects);
       if (before == GpuletState::restarting)
@@ -139,11 +142,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
         retire_gpulet(message.id, effects);
         note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
         if (!fleet_.takes_gpulets(device)) break;  // no fault of the models
-        if (refuse_unproven(models, message.status, now, effects)) {
-          if (on_its_way) cancel_rollout(effects);
-        } else {
-          hold_back(models, now);
-        }
+        gpulet_failed(gpulet, message, on_its_way, now, effects);
       }
       break;
     }
@@ -205,6 +204,7 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
     if (rollout_) rollout_->lost(id);
   }
   emit(std::move(output), effects);
+  exclusions_.left(node, reason, now);
   note(true, "lost node " + node + ": " + reason.message(), now, effects);
   want_plan("node " + node + " is lost");
 }
@@ -276,6 +276,7 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   const std::size_t held =
       std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
   if (held > 0) want_plan("models that failed are tried again");
+  for (const std::string& name : exclusions_.expire(now)) want_plan(name + " is tried again");
   retry_refused(now, effects);
   refuse_wakers(now, effects);
   DispatchOutput output;

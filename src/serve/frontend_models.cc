@@ -8,11 +8,6 @@
 namespace gpulet::serve {
 namespace {
 
-// Asking again for the same file will not help.
-bool is_lasting(const Status& why) {
-  return why.code() == StatusCode::invalid || why.code() == StatusCode::not_found;
-}
-
 bool same_settings(const ServedModel& a, const ServedModel& b) {
   return a.slo_ms == b.slo_ms && a.configured_rate == b.configured_rate &&
          a.max_batch == b.max_batch;
@@ -44,6 +39,8 @@ void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& e
     if (!asked_for) continue;
     demands_.wake(versions_.find(model.name)->demand);
     changed = held_back_.erase(model.name) > 0 || !has_ready_lane(model.name) || changed;
+    versions_.find(model.name)->failure.reset();
+    versions_.find(model.name)->stuck = false;
   }
   std::vector<std::string> gone;
   for (const auto& [name, known] : versions_.named()) {
@@ -115,6 +112,8 @@ void FrontendCore::stage_version(NamedModel& known, const ServedModel& model, st
                                  Time now, FrontendEffects& effects) {
   if (known.next) drop_next(known, effects);
   known.refused.reset();
+  known.failure.reset();
+  known.stuck = false;
   ModelVersion version;
   if (auto back = versions_.take_back(model.name, id)) {
     version = std::move(*back);
@@ -150,6 +149,7 @@ void FrontendCore::drop_next(NamedModel& known, FrontendEffects& effects) {
     cancel_rollout(effects);
   versions_.leaving().push_back({name, std::move(*known.next), false, false});
   known.next.reset();
+  known.parked = false;
 }
 
 void FrontendCore::take_over(NamedModel& known, DispatchOutput& output, Time now,
@@ -159,6 +159,7 @@ void FrontendCore::take_over(NamedModel& known, DispatchOutput& output, Time now
   versions_.leaving().push_back({name, std::move(known.current), false, true});
   known.current = std::move(*known.next);
   known.next.reset();
+  known.parked = false;
   ++known.number;
   note(false, "model " + name + ": version " + short_version(known.current.id) + " has taken over",
        now, effects);
@@ -224,35 +225,23 @@ void FrontendCore::proven(const std::vector<schedule::LoadedModel>& models) {
   for (const schedule::LoadedModel& model : models) {
     NamedModel* const known = versions_.find(model.name);
     if (known == nullptr) continue;
-    if (known->current.id == model.version) known->current.proven = true;
-    if (known->next && known->next->id == model.version) known->next->proven = true;
+    if (known->failure && known->failure->version == model.version) known->failure.reset();
+    const auto prove = [](ModelVersion& version) {
+      version.proven = true;
+      version.failed_on.clear();
+    };
+    if (known->current.id == model.version) prove(known->current);
+    if (known->next && known->next->id == model.version) prove(*known->next);
   }
 }
 
-bool FrontendCore::refuse_unproven(const std::vector<schedule::LoadedModel>& models,
-                                   const Status& why, Time now, FrontendEffects& effects) {
-  std::vector<std::string> suspects;
-  for (const schedule::LoadedModel& model : models) {
-    const NamedModel* const known = versions_.find(model.name);
-    if (known == nullptr || known->wanted().id != model.version || known->wanted().proven) continue;
-    suspects.push_back(model.name);
-  }
-  // Backends name the model that failed, where they know.
-  const auto named = [&why](const std::string& name) {
-    return why.message().find("model '" + name + "'") != std::string::npos;
-  };
-  if (std::any_of(suspects.begin(), suspects.end(), named))
-    std::erase_if(suspects, [&named](const std::string& name) { return !named(name); });
-  for (const std::string& name : suspects) refuse_version(*versions_.find(name), why, now, effects);
-  return !suspects.empty();
-}
-
-void FrontendCore::refuse_version(NamedModel& known, const Status& why, Time now,
+void FrontendCore::refuse_version(NamedModel& known, const Status& why, Time until, Time now,
                                   FrontendEffects& effects) {
   const ServedModel model = dispatcher_.models()[known.wanted().index];
   const std::string refused = short_version(known.wanted().id);
-  known.refused = {model, known.wanted().id, why,
-                   is_lasting(why) ? kNever : now + options_.hold_back};
+  known.refused = {model, known.wanted().id, why, until};
+  known.wanted().failed_on.clear();
+  known.failure.reset();
   std::string text =
       "model " + model.name + ": version " + refused + " is refused: " + why.message();
   if (known.next) {
@@ -269,14 +258,6 @@ void FrontendCore::refuse_version(NamedModel& known, const Status& why, Time now
   }
   note(true, std::move(text), now, effects);
   want_plan("a version of " + model.name + " was refused");
-}
-
-void FrontendCore::hold_back(const std::vector<schedule::LoadedModel>& models, Time now) {
-  for (const schedule::LoadedModel& model : models) {
-    const NamedModel* const known = versions_.find(model.name);
-    if (known != nullptr && known->wanted().id == model.version)
-      held_back_[model.name] = now + options_.hold_back;
-  }
 }
 
 void FrontendCore::retry_refused(Time now, FrontendEffects& effects) {
@@ -307,7 +288,8 @@ void FrontendCore::refuse_wakers(Time now, FrontendEffects& effects) {
 
 bool FrontendCore::withheld(const std::string& name) const {
   const NamedModel* const known = versions_.find(name);
-  return held_back_.contains(name) || (known != nullptr && known->current_refused());
+  return held_back_.contains(name) ||
+         (known != nullptr && (known->current_refused() || known->stuck));
 }
 
 bool FrontendCore::has_ready_lane(const std::string& name) const {
@@ -330,6 +312,7 @@ std::vector<schedule::RunningGpulet> FrontendCore::running_gpulets() const {
            !demands_.asleep(known->demand);
   };
   for (schedule::RunningGpulet& gpulet : running) {
+    if (kept_.contains(gpulet.id)) continue;
     if (std::all_of(gpulet.models.begin(), gpulet.models.end(), wanted)) continue;
     for (schedule::LoadedModel& loaded : gpulet.models) loaded.max_batch = 0;
   }
@@ -349,8 +332,12 @@ std::string FrontendCore::reason_of(const std::string& name, const NamedModel& k
     return "version " + short_version(known.refused->id) +
            " is refused: " + known.refused->why.message();
   }
-  if (known.next) return "version " + short_version(known.next->id) + " is being warmed";
-  if (held_back_.contains(name)) return "held back for a while: its gpulet failed";
+  if (known.next) {
+    return "version " + short_version(known.next->id) +
+           (known.parked ? " waits" : " is being warmed") +
+           (known.failure ? "; " + failure_of(known) : std::string());
+  }
+  if (known.failure) return failure_of(known);
   const auto unserved =
       std::find_if(plan_.unserved.begin(), plan_.unserved.end(),
                    [&name](const auto& candidate) { return candidate.model == name; });

@@ -48,6 +48,9 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
     release_leaving(effects);
     return;
   }
+  request.closed = closed_devices(request.cluster);
+  uses_excluded_ = park_failed(request.closed.size() == request.cluster.devices.size());
+  if (uses_excluded_) request.closed.clear();
   reasons_of_pending_ = std::exchange(plan_reasons_, {});
   plan_pending_ = true;
   plan_urgent_ = false;
@@ -63,6 +66,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
     if (known != versions_.named().end())
       demand.queued = static_cast<double>(dispatcher_.queued(known->second.current.index));
   }
+  request.kept = keep_on(request.closed, request.demands);
   if (!serving_.empty()) request.current = plan_;
   request.profiles = profiles_;
   request.interference = interference_;
@@ -96,6 +100,15 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
   }
   last_plan_refused_ = false;
   const schedule::Steps steps = schedule::reconcile(running_gpulets(), event.plan);
+  // So may gpulets have that were to stay where no new ones are made.
+  const bool allowed = std::all_of(
+      steps.create.begin(), steps.create.end(),
+      [&](std::size_t index) { return exclusions_.allows(event.plan.gpulets[index].device); });
+  if (!allowed && !uses_excluded_) {
+    want_plan("gpulets failed while the plan was made");
+    plan_urgent_ = true;
+    return;
+  }
   if (!event.plan.schedulable()) ++reorganisation_counters_.unschedulable;
   if (epoch_.value > 0 && steps.empty() && event.plan == plan_) return;  // it stands as it is
   tell_decision(event.plan, steps, now, effects);

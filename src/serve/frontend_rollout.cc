@@ -214,7 +214,10 @@ void FrontendCore::make_postponed(FrontendEffects& effects) {
 
 void FrontendCore::activate(Time now, FrontendEffects& effects) {
   for (const GpuletId id : rollout_->give_up_awaited()) {
-    note(true, "a gpulet was not ready in time and is given up", now, effects);
+    const Status late(StatusCode::timeout, "a gpulet was not ready in time and is given up");
+    note(true, late.message(), now, effects);
+    if (const FleetGpulet* const gpulet = fleet_.find(id))
+      exclude(schedule::DeviceKey(gpulet->device), id, FailureCause::hung, late, now, effects);
     retire_gpulet(id, effects);
     want_plan("a gpulet was not ready in time");
   }

@@ -77,6 +77,8 @@ FrontendStatus FrontendCore::status(Time now) const {
   status.reorganisations = reorganisation_counters_;
   status.backends = fleet_.backends();
   status.devices = device_status();
+  status.exclusions = exclusions_.in_force();
+  status.failures = failures_;
   for (const auto& [id, gpulet] : fleet_.gpulets()) {
     GpuletStatus one{
         id, gpulet, std::nullopt, dispatcher_.in_flight(id), 0, dispatcher_.statistics(id)};

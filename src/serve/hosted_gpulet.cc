@@ -59,6 +59,10 @@ GpuletReport HostedGpulet::report() const {
   const bool ends = told_restarting && phase_ == GpuletPhase::ready;
   report.state = ends ? GpuletState::restarting : reported_state(phase_);
   report.status = ends ? doomed : status;
+  if (report.state == GpuletState::restarting || report.state == GpuletState::failed) {
+    report.cause = cause;
+    report.failed_model = failed_model;
+  }
   report.found = found_share;
   report.part = asked_.part;
   report.instance = instance();

@@ -7,6 +7,7 @@
 #include "gpulet/schedule/executables.h"
 #include "gpulet/schedule/scaling.h"
 #include "gpulet/schedule/shortage.h"
+#include "gpulet/serve/plan_around.h"
 
 namespace gpulet::serve {
 namespace {
@@ -69,11 +70,22 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
     made.faults.push_back(valid.message());
     return made;
   }
-  if (request.spill) {
-    made.plan = plan_with_spill(input, policy, request.scale);
-  } else {
-    made.plan = plan_for(input, policy, request.scale);
+  const auto plan = [&](const schedule::PlanInput& asked) {
+    return request.spill ? plan_with_spill(asked, policy, request.scale)
+                         : plan_for(asked, policy, request.scale);
+  };
+  if (request.closed.empty()) {
+    made.plan = plan(input);
+    made.faults = schedule::check(made.plan, input);
+    return made;
   }
+  made.plan = plan_around(input, request.closed, request.kept, plan);
+  made.plan.policy = std::string(policy.name());
+  made.faults = schedule::check(made.plan, input);
+  if (made.faults.empty() || request.kept.empty()) return made;
+  // What is kept no longer holds, for example since the profiles changed: it moves.
+  made.plan = plan_around(input, request.closed, {}, plan);
+  made.plan.policy = std::string(policy.name());
   made.faults = schedule::check(made.plan, input);
   return made;
 }

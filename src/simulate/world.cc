@@ -142,8 +142,13 @@ void World::change_catalogue_at(Time time, CatalogueChanged change) {
   call_at(time, [this, change = std::move(change)] { feed_frontend(change); });
 }
 
-void World::set_load_failure(const std::string& model, Status why) {
-  load_failures_.insert_or_assign(model, std::move(why));
+void World::set_load_failure(const std::string& model, Status why, FailureCause cause,
+                             const std::string& node) {
+  if (why.ok()) {
+    load_failures_.erase({model, node});
+  } else {
+    load_failures_.insert_or_assign({model, node}, LoadFailure{std::move(why), cause});
+  }
 }
 
 // ---- the frontend
@@ -338,13 +343,20 @@ void World::start_process(NodeIndex index, const StartGpulet& start) {
   const Time started = now_ + options_.process_start;
   const auto models = static_cast<std::int64_t>(start.models.models.size());
   tell_node_at(started, index, id, life, ProxyStarted{id});
-  Status loaded;
+  ProxyLoaded loaded{id, {}};
   for (const LoadModel& model : start.models.models) {
-    const auto failure = load_failures_.find(model.name);
-    if (loaded.ok() && failure != load_failures_.end()) loaded = failure->second;
+    for (const std::string& node : {std::string(), nodes_[index].name}) {
+      const auto failure = load_failures_.find({model.name, node});
+      if (!loaded.status.ok() || failure == load_failures_.end()) continue;
+      loaded.status = failure->second.why;
+      loaded.cause = failure->second.cause;
+      // As backends do: they know it of files, but not where no process can be made.
+      const bool of_a_file =
+          loaded.cause == FailureCause::node_disk || loaded.cause == FailureCause::node_store;
+      if (of_a_file || !is_machine_cause(loaded.cause)) loaded.failed_model = model.name;
+    }
   }
-  tell_node_at(started + models * options_.model_load, index, id, life,
-               ProxyLoaded{id, std::move(loaded)});
+  tell_node_at(started + models * options_.model_load, index, id, life, std::move(loaded));
 }
 
 void World::run_next(NodeIndex index, GpuletId gpulet, Proxy& proxy) {

@@ -105,6 +105,7 @@ std::string device_text(const json& node, const json& device, double device_core
   if (traits != device.end() && number(*traits, "step_percent") > 1)
     title += ", steps of " + shortest(number(*traits, "step_percent"), 1) + " %";
   if (const std::string fault = text(device, "fault"); !fault.empty()) title += ", LOST: " + fault;
+  if (!text(device, "excluded").empty()) title += ", TAKES NO NEW GPULETS";
   std::vector<DeviceShare> shares;
   for (const json& gpulet : list(device, "gpulets"))
     shares.push_back(share_of(gpulet, device_cores));
@@ -210,6 +211,21 @@ std::string unserved_lines(const json& models) {
   return lines;
 }
 
+// Nodes and devices that take no new gpulets for a while.
+std::string exclusion_lines(const json& exclusions) {
+  std::string lines;
+  for (const json& one : exclusions) {
+    const auto device = one.find("device");
+    const bool whole_node = device == one.end() || !device->is_number();
+    lines += (whole_node ? "node " + text(one, "node") + " is not ready"
+                         : "device " + text(one, "node") + '/' + whole(one, "device") +
+                               " takes no new gpulets") +
+             " (" + text(one, "cause") + "), tried again in " +
+             fixed(number(one, "retry_in_s"), 0) + " s: " + text(one, "error") + '\n';
+  }
+  return lines;
+}
+
 std::string event_lines(const json& events) {
   std::string lines;
   const std::size_t first = events.size() > kEventsShown ? events.size() - kEventsShown : 0;
@@ -228,6 +244,7 @@ std::string render(const json& document, const PictureStyle& style) {
       picture += device_text(node, device, cores_of(document, node, device), style);
   }
   if (list(document, "nodes").empty()) picture += "no backend is connected\n";
+  picture += exclusion_lines(list(document, "exclusions"));
   const json& models = list(document, "models");
   picture += '\n' + models_table(models);
   if (const std::string table = control_table(models); !table.empty())

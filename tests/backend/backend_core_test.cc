@@ -119,6 +119,74 @@ TEST(GpuletLife, FailsWhereTheFrontendLacksAFile) {
       << "asked anew";
 }
 
+// ---- what a failure counts against
+
+TEST(FailureCauses, AreReportedAsTheyWereFound) {
+  CoreBench bench;
+  bench.connect();
+  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  const auto reports = told<GpuletReport>(bench.on(ModelFailed{
+      "sha-b", {StatusCode::unavailable, "no space left on device"}, FailureCause::node_disk}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].cause, FailureCause::node_disk);
+  EXPECT_EQ(reports[0].failed_model, "b");
+}
+
+TEST(FailureCauses, OfAProcessThatCannotBeMadeAreTheShells) {
+  CoreBench bench;
+  bench.connect();
+  bench.ask(1);
+  const auto reports = told<GpuletReport>(
+      bench.on(ProxyEnded{{1}, kKilled, partition::DeviceHealth::works, FailureCause::node_spawn}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].cause, FailureCause::node_spawn);
+}
+
+TEST(FailureCauses, OfAModelThatDoesNotLoadAreTheProxys) {
+  CoreBench bench;
+  bench.connect();
+  bench.ask(1);
+  bench.on(ProxyStarted{{1}});
+  bench.on(ProxyLoaded{{1},
+                       {StatusCode::invalid, "no TorchScript"},
+                       {},
+                       {},
+                       partition::DeviceHealth::works,
+                       FailureCause::model_file,
+                       "a"});
+  const auto reports = told<GpuletReport>(bench.end(1));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].state, GpuletState::failed);
+  EXPECT_EQ(reports[0].cause, FailureCause::model_file);
+  EXPECT_EQ(reports[0].failed_model, "a");
+}
+
+TEST(FailureCauses, OfAProcessThatEndsByItselfIsItsCrash) {
+  CoreBench bench;
+  bench.connect();
+  bench.make_ready(1);
+  const auto reports = told<GpuletReport>(bench.end(1));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].cause, FailureCause::model_crash);
+  bench.pass(milliseconds(100));
+  bench.on(TimePassed{});
+  bench.on(ProxyStarted{{1}});
+  bench.on(ProxyLoaded{{1}, {}});
+  const auto ready_again = told<GpuletReport>(bench.on(ShareActive{{1}, {}}));
+  ASSERT_EQ(ready_again.size(), 1U);
+  EXPECT_EQ(ready_again[0].cause, FailureCause::unknown) << "it serves again";
+}
+
+TEST(FailureCauses, OfALostDeviceAreTheDevices) {
+  CoreBench bench;
+  bench.connect();
+  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  const auto reports =
+      told<GpuletReport>(bench.on(DeviceSeen{0, {StatusCode::unavailable, "fell off the bus"}}));
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].cause, FailureCause::device);
+}
+
 TEST(GpuletLife, RestartsAProcessThatDiesAfterAGrowingDelay) {
   CoreBench bench;
   bench.connect();

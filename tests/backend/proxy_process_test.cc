@@ -322,7 +322,7 @@ TEST_F(ProxyProcessTest, RefusesAModelWhoseFileCannotBeRead) {
   auto unreadable = models();
   unreadable.models[0].file = "/nowhere/model.pt";
   const auto loaded = process_->load(unreadable, {.input_capacity = 1, .output_capacity = 1});
-  EXPECT_EQ(loaded.code(), StatusCode::unavailable);
+  EXPECT_EQ(loaded.code(), StatusCode::not_found);
   EXPECT_NE(loaded.message().find("/nowhere/model.pt"), std::string::npos) << loaded.to_string();
 }
 

@@ -87,7 +87,8 @@ TEST(FrontendConfig, ReadsEveryMember) {
           "policy":"sbp","margin":1.2,"interference":"linear",
           "headroom":"none","period_s":0.5,"drain_timeout_s":3,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
-                    "max_payload_bytes":3}})",
+                    "max_payload_bytes":3},
+          "exclusions":{"first_s":2,"longest_s":60}})",
       "/etc/gpulet/frontend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config.value().listen, (Endpoint{"0.0.0.0", 1}));
@@ -109,6 +110,8 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().max_buffered_mb, 5U);
   EXPECT_EQ(config.value().max_connections, 2U);
   EXPECT_EQ(config.value().max_payload_bytes, 3U);
+  EXPECT_EQ(config.value().exclusions.first, std::chrono::seconds(2));
+  EXPECT_EQ(config.value().exclusions.longest, std::chrono::seconds(60));
 }
 
 TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
@@ -125,6 +128,8 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
           {frontend(R"(,"interference":"lerned")"),
            R"(/interference: "lerned" is not known here; write "learned" )"
            "(known here: linear, learned, measured, inss, none)"},
+          {frontend(R"(,"exclusions":{"first_s":60,"longest_s":5})"),
+           "/exclusions: longest_s is shorter than first_s; raise longest_s, or lower first_s"},
           {frontend(R"(,"headroom":"som")"),
            R"(/headroom: "som" is not known here; write "none" (known here: poisson, none))"},
           {frontend(R"(,"margin":0.9)"),

@@ -213,6 +213,30 @@ TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {
   EXPECT_THAT(text, HasSubstr("gpulet_control_contention_ratio" + cpu + "0.875\n"));
 }
 
+TEST(MetricsTest, TellOfWhatTakesNoNewGpulets) {
+  serve::FrontendStatus status;
+  serve::Exclusion node;
+  node.node = "n0";
+  node.cause = FailureCause::node_disk;
+  serve::Exclusion device;
+  device.node = "n1";
+  device.device = 2;
+  device.cause = FailureCause::hung;
+  status.exclusions = {node, device};
+  status.failures[FailureCause::node_disk] = 3;
+  const auto families = parse(metrics_text(status, kMoment));
+  EXPECT_EQ(sample(families, "gpulet_exclusions", "gpulet_exclusions{}"), 2);
+  EXPECT_EQ(sample(families, "gpulet_excluded",
+                   R"(gpulet_excluded{node="n0",device="",cause="node_disk"})"),
+            1);
+  EXPECT_EQ(
+      sample(families, "gpulet_excluded", R"(gpulet_excluded{node="n1",device="2",cause="hung"})"),
+      1);
+  EXPECT_EQ(sample(families, "gpulet_gpulet_failures_total",
+                   R"(gpulet_gpulet_failures_total{cause="node_disk"})"),
+            3);
+}
+
 TEST(MetricsTest, AFrontendWithNothingTellsOfItselfAlone) {
   const auto families = parse(metrics_text({}, kMoment));
   EXPECT_TRUE(families.contains("gpulet_devices"));

@@ -66,6 +66,32 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_DOUBLE_EQ(told["events"][0]["at_s"], 2);
 }
 
+TEST(StatusJsonTest, TellsWhichNodesAndDevicesTakeNoNewGpulets) {
+  serve::FrontendStatus status = serving_status();
+  EXPECT_EQ(document(status)["nodes"][0]["ready"], true);
+  EXPECT_TRUE(document(status)["exclusions"].empty());
+  serve::Exclusion exclusion;
+  exclusion.node = "n0";
+  exclusion.cause = FailureCause::node_disk;
+  exclusion.error = {StatusCode::unavailable, "no space left on device"};
+  exclusion.failures = 2;
+  exclusion.until = Time(std::chrono::seconds(12));
+  status.exclusions.push_back(exclusion);
+  json told = document(status);
+  EXPECT_EQ(told["nodes"][0]["ready"], false);
+  EXPECT_EQ(told["nodes"][0]["devices"][0]["excluded"], "no space left on device");
+  EXPECT_TRUE(told["exclusions"][0]["device"].is_null());
+  EXPECT_EQ(told["exclusions"][0]["cause"], "node_disk");
+  EXPECT_EQ(told["exclusions"][0]["error"], "no space left on device");
+  EXPECT_EQ(told["exclusions"][0]["failures"], 2);
+  EXPECT_DOUBLE_EQ(told["exclusions"][0]["retry_in_s"], 7);
+
+  status.exclusions[0].device = 1;  // not the one that the node has here
+  told = document(status);
+  EXPECT_EQ(told["nodes"][0]["ready"], true);
+  EXPECT_EQ(told["exclusions"][0]["device"], 1);
+}
+
 TEST(StatusJsonTest, TellsTheInstanceOfAGpulet) {
   serve::FrontendStatus status = serving_status();
   status.gpulets[0].gpulet.instance = partition::MigInstance{3, 4};

@@ -9,11 +9,16 @@
 #include <vector>
 
 #include "gpulet/net/codec/limits.h"
+#include "gpulet/schedule/plan.h"
 #include "tests/net/frame_bytes.h"
 #include "tests/net/message_generators.h"
 
 namespace gpulet::net {
 namespace {
+
+// What a plan may make, a message can tell.
+static_assert(schedule::kMostModelsOfGpulet <= kMaxModels);
+static_assert(schedule::kMostGpuletsOfNode <= kMaxGpulets);
 
 using namespace testing;
 using namespace std::chrono_literals;

@@ -72,6 +72,11 @@ partition::DeviceHealth any_health() {
   return static_cast<partition::DeviceHealth>(*rc::gen::inRange(0, 3));
 }
 
+FailureCause any_cause() {
+  const int last = static_cast<int>(kLastFailureCause);
+  return static_cast<FailureCause>(*rc::gen::inRange(0, last + 1));
+}
+
 GpuletReport any_report() {
   GpuletReport report;
   report.id = {any_number()};
@@ -83,6 +88,8 @@ GpuletReport any_report() {
   report.part = any_part();
   report.found = any_found();
   report.instance = any_instance();
+  report.cause = any_cause();
+  report.failed_model = any_name();
   return report;
 }
 
@@ -177,7 +184,7 @@ bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.t
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
          a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found &&
-         a.instance == b.instance;
+         a.instance == b.instance && a.cause == b.cause && a.failed_model == b.failed_model;
 }
 bool equal(const DeviceOffer& a, const DeviceOffer& b) {
   return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits &&
@@ -236,7 +243,8 @@ bool equal(const RunBatch& a, const RunBatch& b) {
 }
 bool equal(const ProxyReady& a, const ProxyReady& b) {
   return a.status == b.status && a.memory_bytes == b.memory_bytes && a.forms == b.forms &&
-         a.found == b.found && a.device == b.device;
+         a.found == b.found && a.device == b.device && a.cause == b.cause &&
+         a.failed_model == b.failed_model;
 }
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
@@ -383,8 +391,9 @@ ProxyMessage any_proxy_message() {
     case 0:
       return ProxyIdle{};
     case 1:
-      return ProxyReady{any_status(), any_number(), some([] { return any_index(); }), any_found(),
-                        any_health()};
+      return ProxyReady{any_status(), any_number(), some([] { return any_index(); }),
+                        any_found(),  any_health(), any_cause(),
+                        any_name()};
     default:
       break;
   }

@@ -67,6 +67,20 @@ TEST(StatusPicture, SaysOfADeviceInWhichStepsItIsDividedAndThatItIsLost) {
               HasSubstr("n0/0 h200 green, 143771 MB, steps of 6.1 %, LOST: GPU is lost\n"));
 }
 
+TEST(StatusPicture, ShowsWhatTakesNoNewGpuletsWithTheOriginalError) {
+  const Result<std::string> picture = render_status(
+      R"({"frontend":{},"models":[],"nodes":[{"name":"n0","ready":false,"devices":[
+          {"device":0,"type":"card","excluded":"no space left","gpulets":[]}]}],
+          "exclusions":[{"node":"n0","device":null,"cause":"node_disk","error":"no space left",
+                         "failures":2,"retry_in_s":7.5},
+                        {"node":"n1","device":3,"cause":"hung","error":"not in time",
+                         "failures":1,"retry_in_s":4}]})",
+      {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  for (const char* const part : {"node n0", "node_disk", "no space left", "n1/3", "not in time"})
+    EXPECT_THAT(picture.value(), HasSubstr(part));
+}
+
 TEST(StatusPicture, RefusesWhatIsNoStatusDocument) {
   EXPECT_EQ(render_status("[1", {}).status().code(), StatusCode::malformed);
   EXPECT_EQ(render_status("[]", {}).status().code(), StatusCode::malformed);

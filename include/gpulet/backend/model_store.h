@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/status.h"
 #include "gpulet/serve/messages.h"
 
@@ -38,6 +39,9 @@ class ModelStore {
   // a piece out of order), invalid (the bytes have another SHA-256) or unavailable (disk); nothing
   // of that file is kept then.
   [[nodiscard]] Result<std::optional<std::filesystem::path>> take(const serve::ModelPiece& piece);
+
+  // What it counts against where take() failed with that code.
+  [[nodiscard]] static FailureCause cause_of(StatusCode code);
 
   // Drops every file that is not whole: its pieces will not come any more.
   void forget_unfinished();

@@ -55,7 +55,7 @@ class Proxy {
   [[nodiscard]] virtual pid_t pid() const = 0;
 
   // The first command; fills in the size of the memory. Fails where there is no such memory
-  // (invalid, unavailable) or a model's file cannot be read (unavailable); no command was sent
+  // (invalid, unavailable) or a model's file cannot be read (not_found); no command was sent
   // then. REQUIRES: called once.
   [[nodiscard]] virtual Status load(serve::LoadModels models, const SlotOptions& slots) = 0;
 

@@ -10,7 +10,8 @@
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
 //            "tokens":{"admin":"admin.tokens","inference":"inference.tokens"},
 //            "limits":{"max_queue":4096,"max_requests":65536,"max_buffered_mb":2048,
-//                      "max_connections":4096,"max_payload_bytes":67108864}}
+//                      "max_connections":4096,"max_payload_bytes":67108864},
+//            "exclusions":{"first_s":5,"longest_s":300}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody",
@@ -26,7 +27,8 @@
 // "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
 // is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";
 // without it, learned where the profiles hold a fit. `control` says how executables are controlled
-// where GPUs and CPU cores serve together. `headroom` is "poisson" (room for what chance
+// where GPUs and CPU cores serve together. `exclusions` says how long a node or a device takes no
+// new gpulets after one failed there. `headroom` is "poisson" (room for what chance
 // adds to the mean rates) or "none". `tls` secures whatever clients speak to; `backend_tls` and a
 // backend's `tls` belong together. docs/security.md tells of these and of `tokens`. Errors as in
 // model_config.h. Plain values; blocking file I/O.
@@ -59,6 +61,13 @@ struct Endpoint {
 // Whether only this machine reaches it: 127.x.y.z, ::1 or localhost.
 [[nodiscard]] bool is_loopback(const Endpoint& endpoint);
 
+// For how long a node or a device takes no new gpulets after one failed there: `first`, twice as
+// long after each further failure, at most `longest`.
+struct ExclusionTimes {
+  Duration first = std::chrono::seconds(5);
+  Duration longest = std::chrono::seconds(300);
+};
+
 struct FrontendConfig {
   Endpoint listen{"127.0.0.1", 7000};          // clients
   Endpoint backend_listen{"127.0.0.1", 7001};  // backends
@@ -83,6 +92,7 @@ struct FrontendConfig {
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
   control::Options control;
+  ExclusionTimes exclusions;
   std::uint32_t max_queue = 4096;        // requests waiting per model
   std::uint32_t max_requests = 65536;    // under way at once, over all clients
   std::uint32_t max_buffered_mb = 2048;  // of requests, being received or under way

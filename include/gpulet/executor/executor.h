@@ -73,8 +73,10 @@ class Executor {
 
   // Loads and warms. Returns the form in which the model is kept, a number that means something to
   // this executor only: it spares the next load of the same file on this kind of device finding
-  // out. Fails (not_found, invalid, internal) naming the file and what is wrong with it, for
-  // example outputs that differ from the declared ones; nothing of the model stays loaded then.
+  // out. Fails naming the file and what is wrong: invalid where the file itself is at fault, for
+  // example with outputs that differ from the declared ones; not_found where there is no such file;
+  // overloaded where this machine has not enough memory; unavailable where the device is at fault;
+  // internal where none of these is known. Nothing of the model stays loaded then.
   [[nodiscard]] virtual Result<std::uint32_t> load(const ModelToLoad& model) = 0;
 
   // How far a model that load() kept in that form is from the file, as Numerics::largest_error

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
@@ -63,6 +64,8 @@ class PartitionDriver {
   // What holds the shares, for the status: "cgroup v1", "cgroup v2", "pacing", "simulated", ...
   [[nodiscard]] virtual std::string mechanism() const = 0;
   [[nodiscard]] virtual Traits traits() const { return {}; }
+  // What it counts against where grant, attach or activate fails.
+  [[nodiscard]] virtual FailureCause blame() const { return FailureCause::device; }
 
   // Reserves what is claimed. A second grant for one id is a bug.
   [[nodiscard]] virtual Result<Grant> grant(const Claim& claim) = 0;

@@ -27,6 +27,8 @@ inline constexpr double kCheckTolerance = 1e-6;
 //    latency_ms <= slo_ms
 //  - with Headroom::poisson: of a Poisson stream of that rate at most kMostLateByChance is late
 //    (src/schedule/headroom.h has the formula; it is worked out apart here)
+//  - no gpulet has more than kMostModelsOfGpulet models, no node more than kMostGpuletsOfNode
+//  gpulets
 //  - batch <= the demand's max_batch; no model twice in one gpulet, and none without a model
 //  - the memory of the models on a device fits it, where profile and device know theirs; every
 //    gpulet loads its own copy of its models

@@ -2,6 +2,7 @@
 // a plan: docs/scheduling.md. Plain values; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,11 @@
 #include "gpulet/schedule/cluster.h"
 
 namespace gpulet::schedule {
+
+// What the protocol between frontend and backend carries (net/codec/limits.h): a plan beyond it
+// could not be told.
+inline constexpr std::size_t kMostModelsOfGpulet = 1024;
+inline constexpr std::size_t kMostGpuletsOfNode = 4096;
 
 struct Assignment {
   std::string model;

@@ -28,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/time.h"
 #include "gpulet/profile/profile.h"
@@ -111,7 +112,7 @@ class BackendCore {
   void on_event(ShareActive& event, Now now);
   void on_event(ProxyEnded& event, Now now);
   void on_event(DeviceSeen& event, Now now);
-  void report_refused(const CreateGpulet& asked, const Status& why, Now now);
+  void report_refused(const CreateGpulet& asked, FailureCause cause, const Status& why, Now now);
   [[nodiscard]] Status check_device(const CreateGpulet& asked) const;
   [[nodiscard]] bool is_simulated(std::uint32_t device) const;
   [[nodiscard]] bool lacks_files(const HostedGpulet& gpulet) const;
@@ -119,7 +120,7 @@ class BackendCore {
   [[nodiscard]] LoadModels loading_order(const HostedGpulet& gpulet) const;
   void remember_forms(const HostedGpulet& gpulet, const std::vector<std::uint32_t>& forms);
   void start(HostedGpulet& gpulet, Now now);
-  void kill(HostedGpulet& gpulet, Status why, Now now);
+  void kill(HostedGpulet& gpulet, FailureCause cause, Status why, Now now);
   void lose_device(const HostedGpulet& witness, const Status& why, Now now);
   // Its process ends for the device's sake, and what it holds goes back.
   void end_for_device(HostedGpulet& gpulet, const Status& why, Now now);

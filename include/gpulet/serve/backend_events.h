@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gpulet/core/bytes.h"
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
 #include "gpulet/core/share.h"
@@ -50,9 +51,10 @@ struct ModelProgress {
   std::uint64_t stored_bytes = 0;
   std::uint64_t total_bytes = 0;
 };
-struct ModelFailed {  // the frontend does not have it, or what came was not it
+struct ModelFailed {  // the frontend does not have it, it could not be stored, or it was another
   std::string sha256;
   Status status;
+  FailureCause cause = FailureCause::unknown;
 };
 
 // Answers of the shell to StartGpulet and to what follows. Every StartGpulet is answered by one
@@ -66,10 +68,13 @@ struct ProxyLoaded {
   std::vector<std::uint32_t> forms{};  // of its models, in their order
   partition::FoundShare found{};
   partition::DeviceHealth device = partition::DeviceHealth::works;
+  FailureCause cause = FailureCause::unknown;  // where the status is not ok
+  std::string failed_model{};                  // as ProxyReady
 };
 struct ShareActive {
   GpuletId gpulet;
   Status status;
+  FailureCause cause = FailureCause::unknown;  // where the status is not ok
 };
 struct CoresSet {  // the answer to AdjustCores
   GpuletId gpulet;
@@ -85,6 +90,7 @@ struct ProxyEnded {
   Status reason;  // how the process ended, or why it could not be made
   // not_ready: it could not be made for the device's sake.
   partition::DeviceHealth device = partition::DeviceHealth::works;
+  FailureCause cause = FailureCause::unknown;  // where it could not be made
 };
 
 // How a device is, as its machine sees it: ok, or why it cannot be used. Heard again and again.

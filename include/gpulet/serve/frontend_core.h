@@ -34,6 +34,7 @@
 #include "gpulet/serve/core_control.h"
 #include "gpulet/serve/demands.h"
 #include "gpulet/serve/dispatcher.h"
+#include "gpulet/serve/exclusions.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/frontend_status.h"
 #include "gpulet/serve/messages.h"
@@ -64,8 +65,10 @@ struct FrontendOptions {
   // The same where nodes bring gpulets that serve already: nothing presses.
   Duration gather_after_restart = std::chrono::seconds(3);
   Duration preparing_timeout =
-      std::chrono::seconds(180);                  // for the gpulets of a plan to become ready
-  Duration hold_back = std::chrono::seconds(30);  // for models whose gpulet failed for good
+      std::chrono::seconds(180);  // for the gpulets of a plan to become ready
+  // For versions that failed for no lasting cause, and models whose gpulets failed everywhere.
+  Duration hold_back = std::chrono::seconds(30);
+  ExclusionOptions exclusions;  // of nodes and devices where gpulets fail
   std::uint32_t max_queue_per_model = 4096;
   UnderWayLimits under_way{};
   // A request without a timeout of its own waits so long for a model that sleeps, whatever its SLO.
@@ -144,6 +147,9 @@ struct DropBackend {
 struct MakePlan {
   std::uint64_t number = 0;
   schedule::Cluster cluster;
+  // Those of its devices that take no new gpulets now, and what serves there and stays as it is.
+  std::set<schedule::DeviceKey> closed;
+  std::vector<schedule::PlannedGpulet> kept;
   std::vector<schedule::ModelDemand> demands;
   std::optional<schedule::Plan> current;
   schedule::PlanOptions options;
@@ -233,17 +239,45 @@ class FrontendCore {
                      FrontendEffects& effects);
   void drop_next(NamedModel& known, FrontendEffects& effects);
   void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);
-  // Whoever among the models was never ready anywhere is refused for `why`. Returns whether anyone
-  // was.
-  bool refuse_unproven(const std::vector<schedule::LoadedModel>& models, const Status& why,
-                       Time now, FrontendEffects& effects);
-  void refuse_version(NamedModel& known, const Status& why, Time now, FrontendEffects& effects);
-  // Their gpulet failed, and not for their files: they are not planned for a while.
-  void hold_back(const std::vector<schedule::LoadedModel>& models, Time now);
+  // Refuses what is wanted of the model, until `until`.
+  void refuse_version(NamedModel& known, const Status& why, Time until, Time now,
+                      FrontendEffects& effects);
   void retry_refused(Time now, FrontendEffects& effects);
   // Requests that wait for a model to wake, in vain: it has no place.
   void refuse_wakers(Time now, FrontendEffects& effects);
   void proven(const std::vector<schedule::LoadedModel>& models);
+
+  // Gpulets that fail (frontend_failures.cc).
+  void gpulet_failed(const FleetGpulet& gpulet, const GpuletReport& report, bool on_its_way,
+                     Time now, FrontendEffects& effects);
+  // The device takes no new gpulets for a while.
+  void exclude(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause,
+               const Status& why, Time now, FrontendEffects& effects);
+  // For no known cause: the models of those names may be to blame, or the device.
+  void suspect(const std::vector<std::string>& names, const FleetGpulet& gpulet,
+               const GpuletReport& report, Time now, FrontendEffects& effects);
+  // Failed everywhere: it is refused, or not planned for a while. `turn`: those who failed with it
+  // and come before it when they are tried again.
+  void give_up(NamedModel& known, const ModelFailure& failure, std::size_t turn, Time now,
+               FrontendEffects& effects);
+  // Names of the gpulet's models whose wanted version it holds.
+  [[nodiscard]] std::vector<std::string> wanted_models(const FleetGpulet& gpulet) const;
+  // There is another node with devices for the model, on which the version did not fail.
+  [[nodiscard]] bool has_other_node(const std::string& name, const ModelVersion& version) const;
+  // The plan on its way is given up, but what was made for it stays for the next one.
+  void abandon_rollout();
+  [[nodiscard]] std::set<schedule::DeviceKey> closed_devices(
+      const schedule::Cluster& cluster) const;
+  // Where no device takes new gpulets, models that failed wait until one does. Returns whether the
+  // others may be planned there as ever: not where one of those that failed serves, since its plan
+  // would fail again.
+  bool park_failed(bool nothing_is_open);
+  // The parts of the plan in force on these devices that go on.
+  [[nodiscard]] std::vector<schedule::PlannedGpulet> keep_on(
+      const std::set<schedule::DeviceKey>& closed,
+      const std::vector<schedule::ModelDemand>& demands);
+  [[nodiscard]] std::string failure_of(const NamedModel& known) const;
+
   // Forgets the versions that nothing holds any more.
   void sweep_versions(Time now, DispatchOutput& output);
   [[nodiscard]] ModelInfo describe(const std::string& name, const NamedModel& known) const;
@@ -377,7 +411,11 @@ class FrontendCore {
   Time gather_until_{};
   Time settled_at_{};
   Time period_end_;
-  std::map<std::string, Time> held_back_;  // models whose gpulet failed, until when
+  std::map<std::string, Time> held_back_;  // models whose gpulets failed everywhere, until when
+  Exclusions exclusions_;
+  std::set<GpuletId> kept_;     // by the plan on its way, on devices that take no new gpulets
+  bool uses_excluded_ = false;  // the plan on its way may, because no other device is there
+  std::map<FailureCause, std::uint64_t> failures_;
 
   std::uint64_t next_gpulet_;
   bool draining_ = false;

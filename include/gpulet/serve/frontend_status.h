@@ -11,12 +11,14 @@
 #include <vector>
 
 #include "gpulet/control/node_control.h"
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/share.h"
 #include "gpulet/core/time.h"
 #include "gpulet/observe/bucket_histogram.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/dispatcher.h"
+#include "gpulet/serve/exclusions.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/statistics.h"
@@ -110,7 +112,9 @@ struct FrontendStatus {
   bool schedulable = true;
   ReorganisationCounters reorganisations;
   std::map<BackendId, FleetBackend> backends;
-  std::vector<DeviceStatus> devices;  // by key
+  std::vector<DeviceStatus> devices;               // by key
+  std::vector<Exclusion> exclusions;               // those in force, by node, then device
+  std::map<FailureCause, std::uint64_t> failures;  // of gpulets, since the frontend's start
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
   std::vector<NodeControlStatus> controlled_nodes;  // by key

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
 #include "gpulet/core/status.h"
@@ -63,7 +64,10 @@ class HostedGpulet {
   [[nodiscard]] std::size_t output_capacity() const { return output_capacity_; }
 
   // ---- what BackendCore keeps here
-  Status status;                      // why failed or restarting
+  Status status;  // why failed or restarting
+  // What that counts against; once its process is being killed, what that will count against.
+  FailureCause cause = FailureCause::unknown;
+  std::string failed_model;           // the model at fault; empty: not known, or none
   Status doomed;                      // why the process is being killed; ok: it is not
   bool blameless = false;             // its process ends for the device's sake, not for its own
   bool told_restarting = false;       // before the process has ended

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpulet/core/bytes.h"
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/numerics.h"
 #include "gpulet/core/request.h"
@@ -141,6 +142,8 @@ struct GpuletReport {
   // What its process was given; empty where the device does not tell, or it has not loaded.
   partition::FoundShare found{};
   std::optional<partition::MigInstance> instance{};  // as CreateGpulet
+  FailureCause cause = FailureCause::unknown;        // where it failed or restarts
+  std::string failed_model{};  // the model at fault; empty: not known, or none of them
 };
 
 struct DeviceOffer {
@@ -279,6 +282,8 @@ struct ProxyReady {
   std::vector<std::uint32_t> forms{};  // of the models, in their order: what LoadModel::form is for
   partition::FoundShare found{};
   partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
+  FailureCause cause = FailureCause::unknown;                       // where the status is not ok
+  std::string failed_model{};  // the one that did not load; empty: none
 };
 
 struct BatchRan {

@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/schedule/cluster.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/served_model.h"
 
@@ -20,8 +23,9 @@ namespace gpulet::serve {
 
 struct ModelVersion {
   ModelIndex index = 0;
-  std::string id;       // version_of
-  bool proven = false;  // some gpulet had it ready: a failure is not the file's
+  std::string id;                     // version_of
+  bool proven = false;                // some gpulet had it ready: a failure is not the file's
+  std::set<std::string> failed_on{};  // nodes, for no known cause, since it was last ready
 };
 
 // A version that could not be loaded.
@@ -32,6 +36,14 @@ struct RefusedVersion {
   Time until = kNever;  // then it is tried again; kNever: when its file changes or somebody asks
 };
 
+// The last gpulet that failed with the model in it.
+struct ModelFailure {
+  schedule::DeviceKey device;
+  FailureCause cause = FailureCause::unknown;
+  Status why;
+  std::string version{};
+};
+
 struct NamedModel {
   ModelVersion current;
   std::optional<ModelVersion> next;
@@ -39,9 +51,15 @@ struct NamedModel {
   std::size_t demand = 0;                 // index into Demands
   std::uint32_t number = 1;               // of the current one, counted since the frontend's start
   bool waking = false;                    // a request came while it slept; no gpulet is ready yet
+  std::optional<ModelFailure> failure{};  // until a gpulet has that version ready
+  // No device takes new gpulets, so the next version waits, or, where there is none and nothing
+  // serves it, the model does.
+  bool parked = false;
+  bool stuck = false;
 
   // What gpulets should have.
-  [[nodiscard]] const ModelVersion& wanted() const { return next ? *next : current; }
+  [[nodiscard]] const ModelVersion& wanted() const { return next && !parked ? *next : current; }
+  [[nodiscard]] ModelVersion& wanted() { return next && !parked ? *next : current; }
   [[nodiscard]] bool current_refused() const { return refused && refused->id == current.id; }
 };
 

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/time.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
@@ -88,8 +89,10 @@ class World {
 
   void drain_at(Time time);
   void change_catalogue_at(Time time, serve::CatalogueChanged change);
-  // From now on processes that load the model fail like this; ok: they load it again.
-  void set_load_failure(const std::string& model, Status why);
+  // From now on processes that load the model, on that node or, where it is empty, on any, fail
+  // like this; ok: they load it again.
+  void set_load_failure(const std::string& model, Status why,
+                        FailureCause cause = FailureCause::unknown, const std::string& node = {});
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Everything before `time`.
   void run_until(Time time);
@@ -186,8 +189,12 @@ class World {
   serve::FrontendEffects frontend_effects_;
   serve::BackendEffects node_effects_;
 
-  FrontendObserver observer_;                    // may be empty
-  std::map<std::string, Status> load_failures_;  // by model
+  FrontendObserver observer_;  // may be empty
+  struct LoadFailure {
+    Status why;
+    FailureCause cause = FailureCause::unknown;
+  };
+  std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node
   Epoch epoch_seen_;
   bool settle_due_ = false;
   bool drained_ = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -220,6 +221,8 @@ Result<std::uint32_t> Lane::load(const ModelToLoad& request) {
     Result<std::uint32_t> form = take(request);
     if (!form.ok()) return form.status().within(where);
     return form;
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::overloaded, "not enough memory").within(where);
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, own_words(error)).within(where);
   }

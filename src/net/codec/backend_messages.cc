@@ -40,6 +40,8 @@ void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   to_wire(report.part, to->mutable_part());
   net::to_wire(report.found, to->mutable_found());
   if (report.instance) net::to_wire(*report.instance, to->mutable_instance());
+  to->set_cause(static_cast<std::uint32_t>(report.cause));
+  to->set_failed_model(report.failed_model);
 }
 
 void to_wire(const serve::DeviceOffer& offer, wire::Device* to) {
@@ -214,6 +216,8 @@ serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& 
   report.part = read_part(message.part(), fields);
   report.found = FieldReader::found(message.found());
   report.instance = fields.instance(message.instance());
+  report.cause = fields.one_of(message.cause(), kLastFailureCause, "cause");
+  report.failed_model = fields.text(message.failed_model(), "failed_model", kMaxNameBytes);
   return report;
 }
 

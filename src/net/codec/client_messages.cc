@@ -144,7 +144,8 @@ ClientMessage read_models_change(const wire::ModelsChange& message, FieldReader&
 std::vector<serve::ModelInfo> read_models(
     const google::protobuf::RepeatedPtrField<wire::ModelInfo>& infos, FieldReader& fields) {
   std::vector<serve::ModelInfo> models;
-  if (!fields.count(static_cast<std::size_t>(infos.size()), kMaxModels, "models")) return models;
+  if (!fields.count(static_cast<std::size_t>(infos.size()), kMaxModelsListed, "models"))
+    return models;
   for (const wire::ModelInfo& info : infos) {
     serve::ModelInfo& model = models.emplace_back();
     model.name = fields.name(info.name(), "models.name");

@@ -61,6 +61,8 @@ OutgoingFrame encode_one(const serve::ProxyReady& ready) {
   for (const std::uint32_t form : ready.forms) message.add_forms(form);
   to_wire(ready.found, message.mutable_found());
   message.set_device(static_cast<std::uint32_t>(ready.device));
+  message.set_cause(static_cast<std::uint32_t>(ready.cause));
+  message.set_failed_model(ready.failed_model);
   return make_frame(MessageType::proxy_ready, message, {});
 }
 
@@ -172,6 +174,8 @@ Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
             serve::ProxyReady read{fields.status(ready.status()), ready.memory_bytes()};
             read.found = FieldReader::found(ready.found());
             read.device = fields.one_of(ready.device(), partition::DeviceHealth::lost, "device");
+            read.cause = fields.one_of(ready.cause(), kLastFailureCause, "cause");
+            read.failed_model = fields.text(ready.failed_model(), "failed_model", kMaxNameBytes);
             if (fields.count(static_cast<std::size_t>(ready.forms_size()), kMaxModels, "forms")) {
               read.forms.assign(ready.forms().begin(), ready.forms().end());
             }

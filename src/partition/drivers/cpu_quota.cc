@@ -126,6 +126,7 @@ class CgroupDriver final : public CpuQuotaDriver {
   [[nodiscard]] std::string mechanism() const override {
     return cgroups_.version() == CgroupVersion::v2 ? "cgroup v2" : "cgroup v1";
   }
+  [[nodiscard]] FailureCause blame() const override { return FailureCause::node_cgroup; }
 
  private:
   [[nodiscard]] Status reserve(GpuletId gpulet) override {

@@ -198,14 +198,20 @@ void Cluster::add_backend(const std::string& node, std::uint32_t devices, const 
   start_backend(node, write_simulated_config(node, devices, type));
 }
 
-void Cluster::add_real_backend(const std::string& node) {
+void Cluster::add_storing_backend(const std::string& node) {
+  add_cpu_backend(node, "gpulet-proxy-simulated");
+}
+
+void Cluster::add_real_backend(const std::string& node) { add_cpu_backend(node, "gpulet-proxy"); }
+
+void Cluster::add_cpu_backend(const std::string& node, const std::string& proxy) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   ::sched_getaffinity(0, sizeof(cores), &cores);
   int core = 0;
   while (!CPU_ISSET(core, &cores)) ++core;
   start_backend(node, write_backend_config(
-                          node, "gpulet-proxy",
+                          node, proxy,
                           R"({"type":"card","partitioning":"cpu_quota","sizes":[100],"cores":[)" +
                               std::to_string(core) + "]}"));
 }

@@ -50,6 +50,9 @@ class Cluster {
   // takes twice as long for everything (where the models are ClusterModels).
   void add_backend(const std::string& node, std::uint32_t devices = 1,
                    const std::string& type = "card");
+  // A node whose device is one core of this machine. Its backend fetches the models' files, but its
+  // proxies do not look inside.
+  void add_storing_backend(const std::string& node);
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
   // A node with one GPU divided by "mps" or "green", all of it stand-ins:
@@ -82,6 +85,7 @@ class Cluster {
   Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
           const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
           const std::string& applications = "[]", ClusterChanges changes = {});
+  void add_cpu_backend(const std::string& node, const std::string& proxy);
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
                                                            const std::string& proxy,
                                                            const std::string& devices) const;

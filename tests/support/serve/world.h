@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/core/failure.h"
 #include "gpulet/core/time.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/serve/frontend_core.h"
@@ -44,8 +45,16 @@ class World {
   void change_models_at(Time time, std::vector<ServedModel> models,
                         std::vector<std::string> asked_for = {},
                         const std::vector<config::ApplicationConfig>& applications = {});
+  // Its file is at fault where `why` is invalid, as an executor says it.
   void set_load_failure(const std::string& model, Status why) {
-    world_.set_load_failure(model, std::move(why));
+    const FailureCause cause =
+        why.code() == StatusCode::invalid ? FailureCause::model_file : FailureCause::unknown;
+    world_.set_load_failure(model, std::move(why), cause);
+  }
+  // On one node only.
+  void set_load_failure_on(const std::string& node, const std::string& model, Status why,
+                           FailureCause cause) {
+    world_.set_load_failure(model, std::move(why), cause, node);
   }
   void observe(simulate::FrontendObserver observer) { world_.observe(std::move(observer)); }
   void run_until(Time time) { world_.run_until(time); }
