@@ -19,6 +19,7 @@
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/messages.h"
+#include "gpulet/serve/peer_rules.h"
 #include "gpulet/serve/statistics.h"
 
 namespace gpulet::serve {
@@ -110,6 +111,7 @@ struct FrontendStatus {
   bool schedulable = true;
   ReorganisationCounters reorganisations;
   std::map<BackendId, FleetBackend> backends;
+  PeerViolations violations{};        // of backends, since the frontend's start
   std::vector<DeviceStatus> devices;  // by key
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;

@@ -90,6 +90,9 @@ class World {
   void change_catalogue_at(Time time, serve::CatalogueChanged change);
   // From now on processes that load the model fail like this; ok: they load it again.
   void set_load_failure(const std::string& model, Status why);
+  // Something that no node of this world said or did, for instance a backend that breaks the rules.
+  // What the frontend tells backends that are no nodes here is dropped.
+  void inject(serve::FrontendEvent event) { feed_frontend(std::move(event)); }
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Everything before `time`.
   void run_until(Time time);
