@@ -103,6 +103,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   void obey(serve::Welcome& command) { happen(command); }
   void obey(serve::Heartbeat& command) { happen(command); }
   void obey(serve::RetireGpulet& command) { happen(command); }
+  void obey(serve::Refused& command);
   void obey(serve::SetCores& command) { happen(command); }
   void obey(serve::AssignGpulet& command) { happen(std::move(command)); }
   void obey(serve::CreateGpulet& command);
@@ -193,6 +194,14 @@ void BackendDaemon::Impl::on_frame(const net::FrameHeader& header,
     return;
   }
   std::visit([this](auto& kind) { obey(kind); }, command.value());
+}
+
+// The end of the connection follows, and is logged with the reason. The connector asks again after
+// a pause that grows while the frontend goes on refusing.
+void BackendDaemon::Impl::obey(serve::Refused& command) {
+  const Status why = command.why.ok() ? Status(StatusCode::unavailable, "no reason was given")
+                                      : std::move(command.why);
+  if (connection_ != nullptr) connection_->close(why.within("it refuses this backend"));
 }
 
 void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {

@@ -143,6 +143,10 @@ Status check_frontend(const std::filesystem::path& file) {
   Status status = must_exist(file, "/models", config.value().models, "correct the path");
   if (status.ok()) status = check_models(config.value().models);
   if (status.ok()) status = must_exist(file, "/profiles", config.value().profiles, kProfilesMend);
+  if (status.ok() && config.value().model_root) {
+    status = must_exist(file, "/model_root", *config.value().model_root,
+                        "make the folder, correct the path, or take it out");
+  }
   if (status.ok()) status = check_tls(file, "/tls", config.value().tls);
   if (status.ok()) status = check_tls(file, "/backend_tls", config.value().backend_tls);
   if (status.ok()) status = check_tokens(file, config.value().tokens);

@@ -125,7 +125,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
                    "period_s",      "drain_timeout_s", "idle_after_s",
                    "wake_within_s", "trace_every",     "tls",
                    "backend_tls",   "tokens",          "control",
-                   "limits",        "exclusions"});
+                   "limits",        "exclusions",      "model_root",
+                   "model_format"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -141,6 +142,10 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto tls = root.find("backend_tls")) config.backend_tls = read_mutual_tls(*tls, file);
   if (const auto tokens = root.find("tokens")) config.tokens = read_tokens(*tokens, file);
   config.models = resolve(file, root.required("models").text("the path of the models file"));
+  if (const auto folder = root.find("model_root"))
+    config.model_root = resolve(file, folder->text("the path of a folder of model files"));
+  if (const auto format = root.find("model_format"))
+    config.model_format = static_cast<ModelFormat>(format->choice({"torchscript", "any"}));
   config.profiles =
       resolve(file, root.required("profiles").text("the path of the folder of profiles"));
   if (const auto policy = root.find("policy")) config.policy = read_policy(*policy, file);

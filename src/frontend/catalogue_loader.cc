@@ -9,6 +9,7 @@
 #include "gpulet/core/sha256.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/serve/planning.h"
+#include "model_places.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -56,34 +57,6 @@ Result<LoadedCatalogue> CatalogueLoader::change(const serve::ModelsChange& chang
   return loaded;
 }
 
-namespace {
-
-bool lies_below(const std::filesystem::path& file, const std::filesystem::path& folder) {
-  const auto ends = std::mismatch(folder.begin(), folder.end(), file.begin(), file.end());
-  return ends.first == folder.end();
-}
-
-// Whoever changes models over the network names files of this machine: only where the models file
-// has its own. Links and ".." are followed first.
-Status check_place(const config::ModelConfig& model, const std::filesystem::path& models_file,
-                   const std::vector<config::ModelConfig>& known) {
-  std::error_code error;
-  const auto real = [&error](const std::filesystem::path& path) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
-  };
-  const auto file = real(model.file);
-  if (!error && lies_below(file, real(models_file).parent_path())) return {};
-  for (const config::ModelConfig& other : known) {
-    if (!error && lies_below(file, real(other.file).parent_path())) return {};
-  }
-  return {StatusCode::invalid,
-          "model " + model.name + ": " + model.file.string() +
-              " lies outside of the folders that the models file " + models_file.string() +
-              " and its models are in; put it there, or add the model to the models file"};
-}
-
-}  // namespace
-
 Result<std::vector<std::string>> CatalogueLoader::apply(const serve::ModelsChange& change,
                                                         const config::ServingConfig& serving,
                                                         ByHand& by_hand) const {
@@ -115,8 +88,6 @@ Result<std::vector<std::string>> CatalogueLoader::apply(const serve::ModelsChang
   if (!given.ok()) return given.status();
   std::vector<std::string> names;
   for (const config::ModelConfig& model : given.value()) {
-    if (Status inside = check_place(model, config_.models, serving.models); !inside.ok())
-      return inside.within(change.file);
     by_hand.loaded.insert_or_assign(model.name, model);
     by_hand.unloaded.erase(model.name);
     names.push_back(model.name);
@@ -131,7 +102,14 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
     if (!by_hand.unloaded.contains(model.name) && !by_hand.loaded.contains(model.name))
       wanted.push_back(model);
   }
-  for (const auto& [name, model] : by_hand.loaded) wanted.push_back(model);
+  // What the network named is looked at every time: its file may be another one by now.
+  const ModelPlaces places(config_, serving.models);
+  for (const auto& [name, model] : by_hand.loaded) {
+    Result<std::filesystem::path> file = places.admit(model.file);
+    if (!file.ok()) return file.status().within("model " + name);
+    wanted.push_back(model);
+    wanted.back().file = std::move(file).value();
+  }
 
   LoadedCatalogue loaded;
   for (const config::ModelConfig& model : wanted) {

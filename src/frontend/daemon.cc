@@ -264,8 +264,8 @@ class FrontendDaemon::Impl {
   void carry_out(serve::DropBackend& effect) {
     const auto found = backend_sessions_.find(effect.backend);
     if (found == backend_sessions_.end()) return;
-    found->second->close(effect.reason);
-    forget(backend_sessions_, effect.backend);
+    found->second->refuse(effect.reason);
+    departing_sessions_.insert(backend_sessions_.extract(found));
   }
 
   void carry_out(serve::MakePlan& effect) {
@@ -311,6 +311,7 @@ class FrontendDaemon::Impl {
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     for (auto& [id, session] : backend_sessions_)
       session->close({StatusCode::cancelled, "the frontend stops"});
+    departing_sessions_.clear();
     // The replies that are queued leave before the process does.
     asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
   }
@@ -363,20 +364,38 @@ class FrontendDaemon::Impl {
 
   void accept_backend(net::Stream stream, net::ConnectionSlot slot) {
     const BackendId id{next_session_++};
+    BackendSession::Owner owner;
+    owner.on_message = [this, id](serve::BackendMessage message) {
+      if (backend_sessions_.contains(id)) deliver(serve::BackendSaid{id, std::move(message)});
+    };
+    owner.breach_of_result = [this, id](BatchId batch) {
+      return core_.breach_of_result(id, batch);
+    };
+    owner.on_breach = [this, id](const serve::PeerBreach& breach) {
+      deliver(serve::BackendBroke{id, breach});
+    };
+    owner.on_closed = [this, id](const Status& reason) { backend_closed(id, reason); };
     backend_sessions_[id] = std::make_unique<BackendSession>(
-        std::move(stream), std::move(slot), backend_options(), setup_.security.backends != nullptr,
-        buffers_,
-        [this, id](serve::BackendMessage message) {
-          if (backend_sessions_.contains(id)) deliver(serve::BackendSaid{id, std::move(message)});
-        },
-        [this, id](const Status& reason) {
-          const auto found = backend_sessions_.find(id);
-          if (found == backend_sessions_.end()) return;
-          if (!found->second->introduced() && reason.code() != StatusCode::cancelled)
-            spdlog::warn("a backend was refused: {}", reason.message());
-          forget(backend_sessions_, id);
-          deliver(serve::BackendGone{id, reason});
-        });
+        io_.get_executor(), std::move(stream), std::move(slot), backend_options(),
+        BackendSession::Options{.certified = setup_.security.backends != nullptr}, buffers_,
+        std::move(owner));
+  }
+
+  void backend_closed(BackendId id, const Status& reason) {
+    forget(departing_sessions_, id);
+    const auto found = backend_sessions_.find(id);
+    if (found == backend_sessions_.end()) return;
+    const bool introduced = found->second->introduced();
+    forget(backend_sessions_, id);
+    const bool broke =
+        reason.code() == StatusCode::malformed || reason.code() == StatusCode::invalid;
+    if (broke) {
+      deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, reason}});
+      return;
+    }
+    if (!introduced && reason.code() != StatusCode::cancelled)
+      spdlog::warn("a backend was refused: {}", reason.message());
+    deliver(serve::BackendGone{id, reason});
   }
 
   asio::io_context& io_;
@@ -399,6 +418,8 @@ class FrontendDaemon::Impl {
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
   std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;
+  // Dropped: what tells them why is still being sent.
+  std::map<BackendId, std::unique_ptr<BackendSession>> departing_sessions_;
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   TraceLog traces_{io_};

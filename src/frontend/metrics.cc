@@ -225,6 +225,17 @@ void add_frontend(Families& families, const FrontendStatus& status, const Metric
         metric_of(MetricType::Counter, number(count), {{"cause", std::string(to_string(cause))}}));
   }
   families.push_back(std::move(failures));
+  prometheus::MetricFamily violations{
+      "gpulet_backend_violations_total",
+      "Connections of backends that were ended because of what the backend did, by kind.",
+      MetricType::Counter,
+      {}};
+  for (std::size_t kind = 0; kind < serve::kPeerViolations; ++kind) {
+    const auto name = serve::to_string(static_cast<serve::PeerViolation>(kind));
+    violations.metric.push_back(metric_of(MetricType::Counter, number(status.violations[kind]),
+                                          {{"kind", std::string(name)}}));
+  }
+  families.push_back(std::move(violations));
   add_histograms(
       families, "gpulet_reorganisation_duration_seconds",
       "From the decision for a plan to serving by it; a plan that came into force each.", 1,

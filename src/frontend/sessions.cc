@@ -76,40 +76,98 @@ std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) 
   return net::encode(serve::FrontendReply(std::move(reply)));
 }
 
-BackendSession::BackendSession(net::Stream stream, net::ConnectionSlot slot,
-                               const net::ConnectionOptions& options, bool certified,
-                               net::BufferPool& buffers, OnMessage on_message, OnClosed on_closed)
-    : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
-      certified_(certified),
-      on_message_(std::move(on_message)) {}
+BackendSession::BackendSession(const net::asio::any_io_executor& executor, net::Stream stream,
+                               net::ConnectionSlot slot,
+                               const net::ConnectionOptions& connection_options,
+                               const Options& options, net::BufferPool& buffers, Owner owner)
+    : Session(std::move(stream), std::move(slot), connection_options, buffers,
+              std::move(owner.on_closed)),
+      certified_(options.certified),
+      owner_(std::move(owner)),
+      hello_deadline_(executor) {
+  hello_deadline_.expires_after(options.hello_within);
+  hello_deadline_.async_wait(
+      [this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
+        if (error || alive.expired() || introduced_ || broken_) return;
+        static_cast<void>(report(
+            {serve::PeerViolation::no_hello, {StatusCode::timeout, "it sent no Hello in time"}}));
+      });
+}
 
 void BackendSession::send(const serve::BackendCommand& command) {
   connection().send(net::encode(command));
 }
 
-void BackendSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
-                              MutableBytes payload) {
-  Result<serve::BackendMessage> decoded =
-      net::decode_backend_message(header, message, payload.freeze());
-  if (!decoded.ok()) return connection().close(decoded.status());
-  if (const Status welcome = take_introduction(decoded.value()); !welcome.ok())
-    return connection().close(welcome);
-  on_message_(std::move(decoded).value());
+void BackendSession::refuse(const Status& why) {
+  broken_ = true;
+  send(serve::Refused{why});
+  connection().close_after_sending();
 }
 
-Status BackendSession::take_introduction(const serve::BackendMessage& message) {
+Status BackendSession::report(const serve::PeerBreach& breach) {
+  if (!std::exchange(broken_, true)) owner_.on_breach(breach);
+  return breach.why;
+}
+
+Result<MutableBytes> BackendSession::payload_memory(const net::FrameHeader& header,
+                                                    std::span<const std::byte> message) {
+  using serve::PeerViolation;
+  const auto refused = [&](PeerViolation kind) {
+    return report({kind,
+                   {StatusCode::invalid, "it sent a " + std::string(net::to_string(header.type)) +
+                                             " with a payload, which only results have"}});
+  };
+  if (!introduced_) return refused(PeerViolation::before_hello);
+  if (header.type != net::MessageType::batch_result) return refused(PeerViolation::malformed);
+  const auto decoded = net::decode_backend_message(header, message, Bytes());
+  if (!decoded.ok()) return report({PeerViolation::malformed, decoded.status()});
+  if (const auto breach = owner_.breach_of_result(std::get<BatchResult>(decoded.value()).id)) {
+    return report(*breach);
+  }
+  return Session::payload_memory(header, message);
+}
+
+void BackendSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                              MutableBytes payload) {
+  using serve::PeerViolation;
+  if (broken_) return;
+  if (!introduced_ && header.type != net::MessageType::hello) {
+    static_cast<void>(
+        report({PeerViolation::before_hello,
+                {StatusCode::invalid,
+                 "it sent a " + std::string(net::to_string(header.type)) + " before its Hello"}}));
+    return;
+  }
+  Result<serve::BackendMessage> decoded =
+      net::decode_backend_message(header, message, payload.freeze());
+  if (!decoded.ok()) {
+    static_cast<void>(report({PeerViolation::malformed, decoded.status()}));
+    return;
+  }
+  if (const auto breach = breach_of_introduction(decoded.value())) {
+    static_cast<void>(report(*breach));
+    return;
+  }
+  owner_.on_message(std::move(decoded).value());
+}
+
+std::optional<serve::PeerBreach> BackendSession::breach_of_introduction(
+    const serve::BackendMessage& message) {
   const auto* const hello = std::get_if<serve::Hello>(&message);
-  if (hello == nullptr) return {};
+  if (hello == nullptr) return std::nullopt;
   if (certified_ && !connection().peer_certifies(hello->node)) {
     std::string names;
     for (const std::string& name : connection().peer_names())
       names += (names.empty() ? "" : ", ") + name;
-    return {StatusCode::unauthenticated, "it says that it is node " + hello->node +
-                                             ", but its certificate is for " + names +
-                                             "; give the node one of its own name"};
+    return serve::PeerBreach{
+        serve::PeerViolation::other_node,
+        {StatusCode::unauthenticated, "it says that it is node " + hello->node +
+                                          ", but its certificate is for " + names +
+                                          "; give the node one of its own name"}};
   }
   introduced_ = true;
-  return {};
+  hello_deadline_.cancel();
+  return std::nullopt;
 }
 
 }  // namespace gpulet::frontend

@@ -3,15 +3,21 @@
 // outside of any callback of it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "gpulet/core/ids.h"
 #include "gpulet/core/status.h"
+#include "gpulet/core/time.h"
+#include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/net/tokens.h"
 #include "gpulet/serve/messages.h"
+#include "gpulet/serve/peer_rules.h"
 
 namespace gpulet::frontend {
 
@@ -25,10 +31,10 @@ class Session : public net::ConnectionHandler {
   Session(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
           net::BufferPool& buffers, OnClosed on_closed);
   [[nodiscard]] net::Connection& connection() { return *connection_; }
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
 
  private:
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
-                                      std::span<const std::byte> message) final;
   void on_closed(const Status& reason) final;
 
   net::ConnectionSlot slot_;
@@ -60,28 +66,51 @@ class ClientSession final : public Session {
   net::Right right_ = net::Right::nothing;
 };
 
-// Under TLS, a backend whose certificate is not for the node that it says it is loses its
-// connection.
+// A backend's connection. What a backend breaks before its messages have a meaning is seen here: it
+// says Hello first and within a time, as the node that its certificate is for, and only results of
+// batches have a payload. No memory is given to a payload that may not come.
 class BackendSession final : public Session {
  public:
-  using OnMessage = std::function<void(serve::BackendMessage)>;
-  BackendSession(net::Stream stream, net::ConnectionSlot slot,
-                 const net::ConnectionOptions& options, bool certified, net::BufferPool& buffers,
-                 OnMessage on_message, OnClosed on_closed);
+  struct Options {
+    bool certified = false;  // under TLS: its certificate names the node
+    Duration hello_within = std::chrono::seconds(10);
+  };
+  struct Owner {
+    std::function<void(serve::BackendMessage)> on_message;
+    // Asked before memory is given to a result: what its sender breaks with it.
+    std::function<std::optional<serve::PeerBreach>(BatchId)> breach_of_result;
+    // The backend broke a rule: the owner is to refuse() it. Nothing but on_closed follows.
+    std::function<void(const serve::PeerBreach&)> on_breach;
+    OnClosed on_closed;
+  };
+  // `executor`: the stream's.
+  BackendSession(const net::asio::any_io_executor& executor, net::Stream stream,
+                 net::ConnectionSlot slot, const net::ConnectionOptions& connection_options,
+                 const Options& options, net::BufferPool& buffers, Owner owner);
 
   void send(const serve::BackendCommand& command);
+  // Tells it why, then closes. What it says from now on is discarded.
+  void refuse(const Status& why);
   void close(const Status& reason) { connection().close(reason); }
   // It said, and where needed proved, which node it is.
   [[nodiscard]] bool introduced() const { return introduced_; }
 
  private:
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
-  [[nodiscard]] Status take_introduction(const serve::BackendMessage& message);
+  [[nodiscard]] std::optional<serve::PeerBreach> breach_of_introduction(
+      const serve::BackendMessage& message);
+  // Returns what is wrong.
+  Status report(const serve::PeerBreach& breach);
 
   const bool certified_;
-  OnMessage on_message_;
+  Owner owner_;
   bool introduced_ = false;
+  bool broken_ = false;  // reported, or refused
+  net::asio::steady_timer hello_deadline_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // gone: the timer has nobody to tell
 };
 
 }  // namespace gpulet::frontend

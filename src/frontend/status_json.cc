@@ -187,6 +187,13 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
                                  {"unschedulable", reorganisations.unschedulable},
                                  {"last_took_ms", to_ms(reorganisations.last_took)},
                                  {"longest_took_ms", to_ms(reorganisations.longest_took)}};
+  Json violations = Json::object();
+  for (std::size_t kind = 0; kind < serve::kPeerViolations; ++kind) {
+    if (status.violations[kind] == 0) continue;
+    const auto name = serve::to_string(static_cast<serve::PeerViolation>(kind));
+    violations[std::string(name)] = status.violations[kind];
+  }
+  document["backend_violations"] = std::move(violations);
   document["nodes"] = Json::array();
   for (const auto& [id, backend] : status.backends) {
     if (!backend.node.empty()) document["nodes"].push_back(node_of(status, id, backend));

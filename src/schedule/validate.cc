@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/validate_device.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -58,23 +59,13 @@ Status validate_mig(const Device& device) {
                  std::string(device.mig->name()));
 }
 
-Status validate_device(const Device& device, const profile::ProfileSet& profiles) {
-  const std::string where = name_of(device.key);
-  if (device.max_partitions == 0)
-    return invalid(where + ": max_partitions must be at least 1; was 0");
-  if (!plain_number(device.memory_mb)) {
-    return invalid(where + ": memory_mb must be a number of at least 0 (0: not limited); was " +
-                   std::to_string(device.memory_mb));
-  }
-  if (profiles.find(device.type) == profiles.end()) {
-    std::string known;
-    for (const auto& [name, profile] : profiles) known += (known.empty() ? "" : ", ") + name;
-    return invalid(where + ": there is no profile of device type '" + device.type + "'; there is " +
-                   (known.empty() ? "none" : known) +
-                   ": make it with `gpulet profile run` or `profile import`");
-  }
-  if (Status status = validate_sizes(device); !status.ok()) return status;
-  return validate_mig(device);
+Status validate_type(const Device& device, const profile::ProfileSet& profiles) {
+  if (profiles.find(device.type) != profiles.end()) return {};
+  std::string known;
+  for (const auto& [name, profile] : profiles) known += (known.empty() ? "" : ", ") + name;
+  return invalid(name_of(device.key) + ": there is no profile of device type '" + device.type +
+                 "'; there is " + (known.empty() ? "none" : known) +
+                 ": make it with `gpulet profile run` or `profile import`");
 }
 
 Status validate_demand(const ModelDemand& demand) {
@@ -94,13 +85,30 @@ Status validate_demand(const ModelDemand& demand) {
 
 }  // namespace
 
+Status validate_device(const Device& device) {
+  const std::string where = name_of(device.key);
+  if (device.max_partitions == 0)
+    return invalid(where + ": max_partitions must be at least 1; was 0");
+  if (!plain_number(device.memory_mb)) {
+    return invalid(where + ": memory_mb must be a number of at least 0 (0: not limited); was " +
+                   std::to_string(device.memory_mb));
+  }
+  if (!plain_number(device.cores)) {
+    return invalid(where + ": cores must be a number of at least 0 (0: it is no CPU); was " +
+                   std::to_string(device.cores));
+  }
+  if (Status status = validate_sizes(device); !status.ok()) return status;
+  return validate_mig(device);
+}
+
 Status validate(const PlanInput& input) {
   if (input.profiles == nullptr) return invalid("a plan needs profiles; there were none");
   if (Status status = validate_options(input.options); !status.ok()) return status;
   std::vector<DeviceKey> keys;
   keys.reserve(input.cluster.devices.size());
   for (const Device& device : input.cluster.devices) {
-    if (Status status = validate_device(device, *input.profiles); !status.ok()) return status;
+    if (Status status = validate_type(device, *input.profiles); !status.ok()) return status;
+    if (Status status = validate_device(device); !status.ok()) return status;
     keys.push_back(device.key);
   }
   std::sort(keys.begin(), keys.end());

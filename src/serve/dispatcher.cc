@@ -13,6 +13,7 @@ Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_
       max_queue_(max_queue_per_model),
       queues_(models_.size()),
       scheduled_wake_(models_.size(), kNever),
+      first_batch_(first_batch),
       next_batch_(first_batch),
       control_(control),
       chance_(control.seed) {
@@ -295,6 +296,13 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   gpulet.busy_until = now + gpulet.expected;
   touch(gpulet);
   if (gpulet.lanes.empty() && gpulet.in_flight == 0) gpulets_.erase(found);
+}
+
+std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
+  const auto held = in_flight_.find(batch);
+  if (held == in_flight_.end()) return std::nullopt;
+  const auto gpulet = gpulets_.find(held->second.gpulet);
+  return gpulet == gpulets_.end() ? std::nullopt : std::optional(gpulet->second.backend);
 }
 
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {

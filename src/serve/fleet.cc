@@ -3,33 +3,75 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpulet/serve/served_model.h"
+
 namespace gpulet::serve {
 
-void Fleet::heard(BackendId backend, Time now) { backends_[backend].last_heard = now; }
+namespace {
 
-Status Fleet::join(BackendId backend, const Hello& hello, Time now) {
-  for (const auto& [id, other] : backends_) {
-    if (id != backend && other.node == hello.node) {
-      return {StatusCode::invalid,
-              "a backend with the node name " + hello.node +
-                  " is connected already; give each backend a \"node\" of its own"};
-    }
-  }
-  backends_[backend] = {hello.node, hello.devices, now};
-  std::erase_if(places_, [backend](const auto& entry) { return entry.second.backend == backend; });
-  for (std::size_t i = 0; i < hello.devices.size(); ++i) {
-    if (hello.devices[i].device.key.node != hello.node) continue;  // not its own to offer
+// Of gpulets that were lost with their nodes: the oldest are forgotten first.
+constexpr std::size_t kMostAbsent = 1U << 16U;
+// Beyond it, a backend keeps the right to the files of the gpulets that it has.
+constexpr std::size_t kMostFiles = 4096;
+
+bool holds_file(const std::vector<schedule::LoadedModel>& models, std::string_view sha256) {
+  return std::any_of(models.begin(), models.end(), [sha256](const schedule::LoadedModel& model) {
+    return file_of_version(model.version) == sha256;
+  });
+}
+
+}  // namespace
+
+void Fleet::heard(BackendId backend, Time now) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.last_heard = now;
+}
+
+std::vector<GpuletId> Fleet::join(BackendId backend, const Hello& hello, Time now) {
+  FleetBackend& joined = backends_[backend] = {hello.node, hello.devices, now};
+  for (std::size_t i = 0; i < hello.devices.size(); ++i)
     places_.insert_or_assign(hello.devices[i].device.key, Place{backend, i});
-  }
+  std::vector<GpuletId> disowned;
   for (const GpuletReport& told : hello.gpulets) {
     if (told.state == GpuletState::gone) continue;  // on its way out, for the frontend before
-    gpulets_[told.id] = {backend,    {hello.node, told.device},
-                         told.size,  told.models,
-                         told.state, told.status,
-                         false,      told.part,
-                         told.found, told.instance};
+    const auto known = gpulets_.find(told.id);
+    if (known != gpulets_.end() && known->second.backend != backend) {
+      disowned.push_back(told.id);
+      joined.disowned.insert(told.id);
+      continue;
+    }
+    const auto absent = absent_.find(told.id);
+    const bool issued = absent != absent_.end();
+    if (issued) tell_files(joined, absent->second.models);
+    gpulets_.insert_or_assign(told.id, FleetGpulet{backend,
+                                                   {hello.node, told.device},
+                                                   told.size,
+                                                   told.models,
+                                                   told.state,
+                                                   told.status,
+                                                   false,
+                                                   told.part,
+                                                   told.found,
+                                                   told.instance,
+                                                   issued,
+                                                   now});
   }
-  return {};
+  std::erase_if(absent_, [&hello](const auto& one) { return one.second.node == hello.node; });
+  return disowned;
+}
+
+void Fleet::tell_files(FleetBackend& backend,
+                       const std::vector<schedule::LoadedModel>& models) const {
+  if (backend.files.size() >= kMostFiles) {
+    std::erase_if(backend.files, [this, &backend](const std::string& file) {
+      return std::none_of(gpulets_.begin(), gpulets_.end(), [&](const auto& one) {
+        return backends_.at(one.second.backend).node == backend.node &&
+               holds_file(one.second.models, file);
+      });
+    });
+  }
+  for (const schedule::LoadedModel& model : models)
+    backend.files.emplace(file_of_version(model.version));
 }
 
 std::optional<schedule::DeviceKey> Fleet::device_seen(BackendId backend,
@@ -55,13 +97,21 @@ bool Fleet::takes_gpulets(const schedule::DeviceKey& device) const {
 }
 
 std::vector<GpuletId> Fleet::leave(BackendId backend) {
-  backends_.erase(backend);
+  const auto left = backends_.find(backend);
+  if (left == backends_.end()) return {};
+  const std::string node = left->second.node;
+  backends_.erase(left);
   std::erase_if(places_, [backend](const auto& entry) { return entry.second.backend == backend; });
   std::vector<GpuletId> lost;
   for (const auto& [id, gpulet] : gpulets_) {
     if (gpulet.backend == backend) lost.push_back(id);
   }
-  for (const GpuletId id : lost) gpulets_.erase(id);
+  for (const GpuletId id : lost) {
+    FleetGpulet& gpulet = gpulets_.at(id);
+    if (gpulet.issued) absent_.insert_or_assign(id, Absent{node, std::move(gpulet.models)});
+    gpulets_.erase(id);
+  }
+  while (absent_.size() > kMostAbsent) absent_.erase(absent_.begin());
   return lost;
 }
 
@@ -74,8 +124,10 @@ std::vector<BackendId> Fleet::silent_since(Time time) const {
 }
 
 void Fleet::created(const CreateGpulet& asked, const schedule::DeviceKey& device,
-                    std::vector<schedule::LoadedModel> models) {
-  gpulets_[asked.id] = {backend_of(device).value(),
+                    std::vector<schedule::LoadedModel> models, Time now) {
+  const BackendId backend = backend_of(device).value();
+  tell_files(backends_.at(backend), models);
+  gpulets_[asked.id] = {backend,
                         device,
                         asked.size,
                         std::move(models),
@@ -84,7 +136,9 @@ void Fleet::created(const CreateGpulet& asked, const schedule::DeviceKey& device
                         false,
                         asked.part,
                         {},
-                        asked.instance};
+                        asked.instance,
+                        true,
+                        now};
 }
 
 void Fleet::assigned(GpuletId id, PlanPart part) {
@@ -99,7 +153,12 @@ void Fleet::retiring(GpuletId id) {
 
 bool Fleet::report(BackendId backend, const GpuletReport& report) {
   const auto found = gpulets_.find(report.id);
-  if (found == gpulets_.end() || found->second.backend != backend) return false;
+  if (found == gpulets_.end() || found->second.backend != backend) {
+    const auto sender = backends_.find(backend);
+    if (sender != backends_.end() && report.state == GpuletState::gone)
+      sender->second.disowned.erase(report.id);
+    return false;
+  }
   if (report.state == GpuletState::gone) {
     gpulets_.erase(found);
     return true;
@@ -113,6 +172,37 @@ bool Fleet::report(BackendId backend, const GpuletReport& report) {
 const FleetGpulet* Fleet::find(GpuletId id) const {
   const auto found = gpulets_.find(id);
   return found == gpulets_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> Fleet::issued_to(GpuletId id) const {
+  if (const FleetGpulet* const gpulet = find(id)) {
+    if (!gpulet->issued) return std::nullopt;
+    return gpulet->device.node;
+  }
+  const auto absent = absent_.find(id);
+  return absent == absent_.end() ? std::nullopt : std::optional(absent->second.node);
+}
+
+bool Fleet::disowned(BackendId backend, GpuletId id) const {
+  const auto found = backends_.find(backend);
+  return found != backends_.end() && found->second.disowned.contains(id);
+}
+
+bool Fleet::offers(BackendId backend, std::uint32_t device) const {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return false;
+  const auto place = places_.find({found->second.node, device});
+  return place != places_.end() && place->second.backend == backend;
+}
+
+FileRight Fleet::right_to_file(BackendId backend, std::string_view sha256) const {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return FileRight::none;
+  if (found->second.files.contains(sha256)) return FileRight::told;
+  const bool claimed = std::any_of(gpulets_.begin(), gpulets_.end(), [&](const auto& one) {
+    return one.second.backend == backend && holds_file(one.second.models, sha256);
+  });
+  return claimed ? FileRight::claimed : FileRight::none;
 }
 
 std::optional<BackendId> Fleet::backend_of(const schedule::DeviceKey& device) const {

@@ -7,9 +7,6 @@ namespace gpulet::serve {
 namespace {
 
 constexpr std::size_t kEventsKept = 50;
-// Ids of one run of the frontend start here, so that runs do not meet: 2^40 gpulets and batches
-// each.
-constexpr unsigned kRunShift = 40;
 
 DemandOptions demand_options(const FrontendOptions& options) {
   DemandOptions demands = options.demands;
@@ -60,6 +57,10 @@ Time FrontendCore::next_wake() const {
 // ---- backends
 
 void FrontendCore::on_event(BackendSaid event, Time now, FrontendEffects& effects) {
+  if (const auto breach = breach_of(event.backend, event.message, fleet_, dispatcher_)) {
+    refuse_backend(event.backend, *breach, now, effects);
+    return;
+  }
   fleet_.heard(event.backend, now);
   std::visit([&](auto& message) { heard(event.backend, std::move(message), now, effects); },
              event.message);
@@ -67,12 +68,11 @@ void FrontendCore::on_event(BackendSaid event, Time now, FrontendEffects& effect
 
 void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
                          FrontendEffects& effects) {
-  if (const Status joined = fleet_.join(backend, message, now); !joined.ok()) {
-    fleet_.leave(backend);
-    effects.emplace_back(DropBackend{backend, joined});
-    note(true, "refused a backend: " + joined.message(), now, effects);
+  if (const auto breach = check_hello(message, fleet_, run_ids())) {
+    refuse_backend(backend, *breach, now, effects);
     return;
   }
+  const std::vector<GpuletId> disowned = fleet_.join(backend, message, now);
   effects.emplace_back(TellBackend{backend, Welcome{options_.heartbeat}});
   note(false,
        "node " + message.node + " joined with " + std::to_string(message.devices.size()) +
@@ -87,10 +87,19 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
          now, effects);
   }
   exclusions_.joined(message.node, message.gpulets.empty(), now);
+  for (const GpuletId id : disowned) {
+    effects.emplace_back(TellBackend{backend, RetireGpulet{id}});
+    note(true,
+         name_of(id) + " of node " + message.node + " is retired: another node claimed it before",
+         now, effects);
+  }
   want_plan("node " + message.node + " joined");
   gather_until_ = std::max(gather_until_, now + options_.gather);
   for (const GpuletReport& told : message.gpulets) {
+    const FleetGpulet* const taken = fleet_.find(told.id);
+    if (taken == nullptr || taken->backend != backend) continue;
     if (told.state == GpuletState::ready) proven(told.models);
+    if (told.state == GpuletState::failed) retire_gpulet(told.id, effects);
   }
   adopt_gpulets(backend, now, effects);
 }
@@ -154,10 +163,6 @@ void FrontendCore::heard(BackendId, const BatchResult& message, Time now,
   DispatchOutput output;
   dispatcher_.completed(message, now, output);
   emit(std::move(output), effects);
-}
-
-void FrontendCore::heard(BackendId backend, ModelWanted message, Time, FrontendEffects& effects) {
-  effects.emplace_back(SendModelFile{backend, std::move(message.sha256), message.offset});
 }
 
 void FrontendCore::heard(BackendId, Heartbeat, Time, FrontendEffects&) {}
@@ -279,6 +284,7 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   for (const std::string& name : exclusions_.expire(now)) want_plan(name + " is tried again");
   retry_refused(now, effects);
   refuse_wakers(now, effects);
+  retire_unwanted(now, effects);
   DispatchOutput output;
   sweep_versions(now, output);
   emit(std::move(output), effects);

@@ -182,7 +182,8 @@ std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route
                                                          DispatchOutput& output) {
   const auto routed = [&](ModelIndex model, bool only_ready) {
     return std::any_of(routes.begin(), routes.end(), [&](const Route& route) {
-      const bool counts = !only_ready || fleet_.find(route.gpulet)->state == GpuletState::ready;
+      const FleetGpulet* const gpulet = fleet_.find(route.gpulet);
+      const bool counts = !only_ready || (gpulet != nullptr && gpulet->state == GpuletState::ready);
       return counts && std::any_of(route.lanes.begin(), route.lanes.end(),
                                    [model](const LaneSpec& lane) { return lane.model == model; });
     });
@@ -298,7 +299,9 @@ bool FrontendCore::has_ready_lane(const std::string& name) const {
 }
 
 std::optional<ModelIndex> FrontendCore::lane_model(GpuletId gpulet, const std::string& name) const {
-  for (const schedule::LoadedModel& loaded : fleet_.find(gpulet)->models) {
+  const FleetGpulet* const known = fleet_.find(gpulet);
+  if (known == nullptr) return std::nullopt;
+  for (const schedule::LoadedModel& loaded : known->models) {
     if (loaded.name == name) return versions_.index_of(name, loaded.version);
   }
   return std::nullopt;

@@ -44,18 +44,23 @@ void FrontendCore::begin_rollout(schedule::Plan plan, schedule::Steps steps, Tim
       std::move(plan), std::move(steps), std::move(in_place),
       [this] { return GpuletId{next_gpulet_++}; }, now, options_.preparing_timeout);
   for (const auto& [id, part] : rollout_->parts()) {
-    const bool waits = !rollout_->is_new(id) && fleet_.find(id)->state == GpuletState::preparing;
-    if (waits) rollout_->await(id);
+    const FleetGpulet* const kept = fleet_.find(id);
+    if (kept != nullptr && !rollout_->is_new(id) && kept->state == GpuletState::preparing)
+      rollout_->await(id);
   }
-  for (const GpuletId id : rollout_->shadows()) create_gpulet(id, effects);
+  for (const GpuletId id : rollout_->shadows()) create_gpulet(id, now, effects);
 }
 
-void FrontendCore::create_gpulet(GpuletId id, FrontendEffects& effects) {
-  const schedule::PlannedGpulet& planned = rollout_->part_of(id);
+// Nothing to make where its node, or all of its models, went since the plan was made.
+void FrontendCore::create_gpulet(GpuletId id, Time now, FrontendEffects& effects) {
+  const schedule::PlannedGpulet planned = rollout_->part_of(id);
+  const std::optional<BackendId> backend = fleet_.backend_of(planned.device);
   CreateGpulet create{id, planned.device.device, planned.size, {}, part_for(planned)};
   std::vector<schedule::LoadedModel> loaded;
   for (const schedule::Assignment& assignment : planned.assignments) {
-    const ModelVersion& version = versions_.find(assignment.model)->wanted();
+    const NamedModel* const known = versions_.find(assignment.model);
+    if (known == nullptr) continue;
+    const ModelVersion& version = known->wanted();
     const ServedModel& model = dispatcher_.models()[version.index];
     // Prepared for somewhat larger batches than planned: the next plan may keep it then.
     std::uint32_t max_batch = 1;
@@ -65,11 +70,16 @@ void FrontendCore::create_gpulet(GpuletId id, FrontendEffects& effects) {
         {model.name, model.sha256, model.inputs, model.outputs, max_batch, model.numerics});
     loaded.push_back({model.name, max_batch, version.id});
   }
+  if (!backend || create.models.empty()) {
+    rollout_->lost(id);
+    want_plan("nodes or models went while a plan came into force");
+    return;
+  }
   std::sort(loaded.begin(), loaded.end());
   create.memory_mb = memory_needed_mb(planned);
   create.instance = planned.instance;
-  fleet_.created(create, planned.device, std::move(loaded));
-  effects.emplace_back(TellBackend{*fleet_.backend_of(planned.device), std::move(create)});
+  fleet_.created(create, planned.device, std::move(loaded), now);
+  effects.emplace_back(TellBackend{*backend, std::move(create)});
 }
 
 // Of what was measured on that type of device; 0 where one of the models was not.
@@ -101,7 +111,7 @@ void FrontendCore::advance_rollout(Time now, FrontendEffects& effects) {
   if (!rollout_) return;
   if (rollout_->must_clear(now)) clear_devices(now, effects);
   const bool changed = std::exchange(gpulets_changed_, false);
-  if (changed && rollout_->clearing()) make_postponed(effects);
+  if (changed && rollout_->clearing()) make_postponed(now, effects);
   if (rollout_->complete(now)) {
     activate(now, effects);
   } else if (changed) {
@@ -147,7 +157,8 @@ void FrontendCore::adopt_gpulets(BackendId backend, Time now, FrontendEffects& e
     return std::tie(a.device, b.size) < std::tie(b.device, a.size);
   });
   for (const auto& [model, rate] : rates) {
-    if (rate > 0) demands_.adopt(versions_.find(model)->demand, rate, now);
+    const NamedModel* const known = versions_.find(model);
+    if (rate > 0 && known != nullptr) demands_.adopt(known->demand, rate, now);
   }
   put_routes_in_force(now, effects);
   gather_until_ = now + options_.gather_after_restart;
@@ -194,7 +205,7 @@ void FrontendCore::clear_devices(Time now, FrontendEffects& effects) {
   gpulets_changed_ = true;
 }
 
-void FrontendCore::make_postponed(FrontendEffects& effects) {
+void FrontendCore::make_postponed(Time now, FrontendEffects& effects) {
   const std::set<GpuletId> postponed = rollout_->postponed();
   for (const GpuletId id : postponed) {
     const schedule::DeviceKey& device = rollout_->part_of(id).device;
@@ -208,7 +219,7 @@ void FrontendCore::make_postponed(FrontendEffects& effects) {
         });
     if (!cleared) continue;
     rollout_->make(id);
-    create_gpulet(id, effects);
+    create_gpulet(id, now, effects);
   }
 }
 
@@ -223,8 +234,9 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
   }
   serving_.clear();
   for (const auto& [id, part] : rollout_->parts()) {
+    const FleetGpulet* const gpulet = fleet_.find(id);
+    if (gpulet == nullptr) continue;
     serving_[id] = rollout_->part_of(id);
-    const FleetGpulet* gpulet = fleet_.find(id);
     PlanPart told = part_for(serving_[id]);
     if (gpulet->part == told) continue;
     effects.emplace_back(TellBackend{gpulet->backend, AssignGpulet{id, told}});
@@ -261,6 +273,7 @@ void FrontendCore::cancel_rollout(FrontendEffects& effects) {
   rollout_.reset();
 }
 
+// REQUIRES: the fleet has the gpulet.
 Route FrontendCore::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
   Route route{id, fleet_.find(id)->backend, from_ms(planned.duty_cycle_ms), {}, planned.service};
   for (const schedule::Assignment& assignment : planned.assignments) {
@@ -297,6 +310,7 @@ std::vector<Duration> FrontendCore::execution_of(const schedule::PlannedGpulet& 
 }
 
 void FrontendCore::put_routes_in_force(Time now, FrontendEffects& effects) {
+  std::erase_if(serving_, [this](const auto& one) { return fleet_.find(one.first) == nullptr; });
   std::vector<Route> routes;
   for (const auto& [id, planned] : serving_) routes.push_back(route_of(id, planned));
   DispatchOutput output;

@@ -76,6 +76,7 @@ FrontendStatus FrontendCore::status(Time now) const {
   status.schedulable = plan_.schedulable();
   status.reorganisations = reorganisation_counters_;
   status.backends = fleet_.backends();
+  status.violations = violations_;
   status.devices = device_status();
   status.exclusions = exclusions_.in_force();
   status.failures = failures_;

@@ -51,6 +51,10 @@ std::string version_of(const ModelToServe& model) {
   return version_of(model.sha256, model.inputs, model.outputs, model.numerics);
 }
 
+std::string_view file_of_version(std::string_view version) {
+  return version.substr(0, version.rfind('-'));
+}
+
 std::string short_version(const std::string& version) { return version.substr(0, kShortDigits); }
 
 Result<ServedModel> with_sizes(ServedModel model) {

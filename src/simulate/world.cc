@@ -170,9 +170,11 @@ void World::carry_out(FrontendEffect& effect) {
   if (auto* reply = std::get_if<ReplyToClient>(&effect)) {
     outside_.answered(std::move(reply->reply), now_);
   } else if (auto* tell = std::get_if<TellBackend>(&effect)) {
+    if (tell->backend.value > nodes_.size()) return;  // no node of this world: it was injected
     to_nodes_.push_back(
         {now_ + options_.link, next_order_++, tell->backend.value - 1, std::move(tell->command)});
   } else if (auto* model = std::get_if<SendModelFile>(&effect)) {
+    if (model->backend.value > nodes_.size()) return;
     call_at(now_ + options_.link, [this, index = model->backend.value - 1, name = model->sha256] {
       if (nodes_[index].core != nullptr) feed_node(index, ModelStored{name, "/store/" + name});
     });

@@ -360,6 +360,17 @@ TEST_F(BackendDaemonTest, LeavesAFrontendThatTalksNonsenseAndKeepsItsGpulets) {
   EXPECT_EQ(frontend_->heard<serve::Hello>().at(0).gpulets.size(), 1U);
 }
 
+TEST_F(BackendDaemonTest, ComesBackToAFrontendThatRefusesItAndKeepsItsGpulets) {
+  ask(1);
+  ASSERT_TRUE(comes_to(serve::GpuletState::ready));
+  for (int i = 0; i < 2; ++i) {
+    frontend_->say(serve::Refused{{StatusCode::invalid, "two nodes have this name"}});
+    ASSERT_TRUE(run_until([this] { return frontend_->closed(); }));
+    accept();
+    EXPECT_EQ(frontend_->heard<serve::Hello>().front().gpulets.size(), 1U);
+  }
+}
+
 TEST_F(BackendDaemonTest, EndsAGpuletThatIsRetired) {
   ask(1, kSimulated);
   ASSERT_TRUE(comes_to(serve::GpuletState::ready));

@@ -84,6 +84,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",
           "shared_memory":"on","models":"models.json","profiles":"../profiles",
+          "model_root":"../models","model_format":"any",
           "policy":"sbp","margin":1.2,"interference":"linear",
           "headroom":"none","period_s":0.5,"drain_timeout_s":3,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
@@ -99,6 +100,8 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_TRUE(config.value().shared_memory);
   EXPECT_EQ(config.value().models, "/etc/gpulet/models.json");
   EXPECT_EQ(config.value().profiles, "/etc/profiles");
+  EXPECT_EQ(config.value().model_root, std::filesystem::path("/etc/models"));
+  EXPECT_EQ(config.value().model_format, ModelFormat::any);
   EXPECT_EQ(config.value().policy, "sbp");
   EXPECT_EQ(config.value().margin, 1.2);
   EXPECT_EQ(config.value().interference, "linear");

@@ -71,6 +71,7 @@ class CatalogueLoaderTest : public FolderTest {
     write("models.json", text({"a", "b"}));
     config_.models = folder_ / "models.json";
     config_.profiles = folder_ / "profiles";
+    config_.model_format = config::ModelFormat::any;  // these are bytes
   }
 
   static std::string text(const std::vector<std::string>& names) {
@@ -127,6 +128,7 @@ TEST_F(CatalogueLoaderTest, ChangesByHandStandBesideTheFile) {
   EXPECT_EQ(names(loader.change(unload("b"))), Names{"a"});
   EXPECT_EQ(names(loader.load()), Names{"a"}) << "an edit does not bring it back";
   write("c.pt", "c");
+  std::filesystem::permissions(folder_ / "c.pt", std::filesystem::perms(0644));
   EXPECT_EQ(names(loader.change(load_file(text({"c"})))), (Names{"a", "c"}));
   EXPECT_EQ(names(loader.change(load("b"))), (Names{"a", "b", "c"}));
   EXPECT_EQ(names(loader.change(unload("c"))), (Names{"a", "b"}));

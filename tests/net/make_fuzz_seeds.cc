@@ -81,6 +81,7 @@ void add_backend_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image,
   seeds.add(net::encode(BackendCommand(RetireGpulet{{3}})));
   seeds.add(net::encode(BackendCommand(AssignGpulet{{3}, controlled})));
   seeds.add(net::encode(BackendCommand(SetCores{{3}, 1.5})));
+  seeds.add(net::encode(BackendCommand(Refused{{StatusCode::invalid, "a reason"}})));
   seeds.add(net::encode(BackendCommand(Batch{{9}, {3}, "lenet", 2, 5ms, 3ms, {payload, payload}})));
   seeds.add(net::encode(BackendCommand(ModelPiece{digest, 0, 100, payload})));
 }

@@ -217,6 +217,7 @@ bool equal(const AssignGpulet& a, const AssignGpulet& b) {
   return a.id == b.id && a.part == b.part;
 }
 bool equal(const SetCores& a, const SetCores& b) { return a.id == b.id && a.cores == b.cores; }
+bool equal(const Refused& a, const Refused& b) { return a.why == b.why; }
 bool equal(const RetireGpulet& a, const RetireGpulet& b) { return a.id == b.id; }
 bool equal(const Batch& a, const Batch& b) {
   return a.id == b.id && a.gpulet == b.gpulet && a.model == b.model && a.count == b.count &&
@@ -340,7 +341,7 @@ BackendMessage any_backend_message() {
 }
 
 BackendCommand any_backend_command() {
-  switch (*rc::gen::inRange(0, 8)) {
+  switch (*rc::gen::inRange(0, 9)) {
     case 0:
       return Welcome{any_duration()};
     case 1:
@@ -358,6 +359,8 @@ BackendCommand any_backend_command() {
       return AssignGpulet{{any_number()}, any_part()};
     case 7:
       return SetCores{{any_number()}, any_amount()};
+    case 8:
+      return Refused{any_status()};
     case 2:
       return RetireGpulet{{any_number()}};
     case 3:

@@ -112,6 +112,24 @@ TEST(Reorganisation, WhereMemoryHoldsOnlyOneOfThemGpuletsAreReplacedInPlace) {
   EXPECT_TRUE(outcome(world, 1, end).errors.empty());  // they waited for less than their objective
 }
 
+TEST(Reorganisation, AModelThatIsRemovedWhileItIsReplacedInPlaceIsNotMadeAgain) {
+  profile::Profile profile = card_profile({{"a", 4}, {"b", 4}});
+  profile.models.at("a").memory_mb = 60;
+  profile.models.at("b").memory_mb = 1;
+  World world({}, {byte_model("a", 3000, 20), byte_model("b", 3000, 1)}, profile);
+  world.add_backend("n0", 1, 100);
+  const std::uint64_t rising = load(world, "a", 20, 2, 10, 1, 7);
+  load(world, "a", 150, 10, 30, rising, 8);
+  world.run_until(at_s(10));
+  while (world.now() < at_s(30) && !was_told(world, "replaced in place"))
+    world.run_until(world.now() + std::chrono::milliseconds(1));
+  ASSERT_TRUE(was_told(world, "replaced in place"));
+  world.change_models_at(world.now(), {byte_model("b", 3000, 1)});
+  world.run_until(at_s(60));
+  EXPECT_EQ(world.model("b").state, ModelState::ready);
+  EXPECT_EQ(world.status().models.size(), 1U);
+}
+
 TEST(Reorganisation, WithRoomForBothNothingIsReplacedInPlace) {
   World world({}, {byte_model("a", 100, 20)}, heavy_profile(40));
   world.add_backend("n0", 1, 100);

@@ -5,6 +5,7 @@
 //            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
 //            "idle_after_s":300,"wake_within_s":10,"shared_memory":"off",
+//            "model_root":"../models","model_format":"torchscript",
 //            "trace_every":0,"control":{ as in control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
@@ -24,14 +25,17 @@
 // a number or a UUID or its start, says which GPU a device is that is partitioned by mps, green or
 // mig; it is required where several such devices are described, else they are the first GPUs. Paths
 // are relative to the JSON file. `http`, `grpc` (the Open Inference Protocol) and `metrics` may be
-// "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
-// is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";
-// without it, learned where the profiles hold a fit. `control` says how executables are controlled
-// where GPUs and CPU cores serve together. `exclusions` says how long a node or a device takes no
-// new gpulets after one failed there. `headroom` is "poisson" (room for what chance
-// adds to the mean rates) or "none". `tls` secures whatever clients speak to; `backend_tls` and a
-// backend's `tls` belong together. docs/security.md tells of these and of `tokens`. Errors as in
-// model_config.h. Plain values; blocking file I/O.
+// "off". `model_root` is the folder below which a change of models that comes over the network may
+// name files; without it, those are the folders in which models of the models file lie.
+// `model_format` is what such a file must be: "torchscript", or "any" where all devices are
+// simulated. `shared_memory` "on" lets their clients name shared memory of this machine.
+// `interference` is what plans believe of gpulets that share a device: "linear", "learned",
+// "measured" or "none"; without it, learned where the profiles hold a fit. `control` says how
+// executables are controlled where GPUs and CPU cores serve together. `exclusions` says how long
+// a node or a device takes no new gpulets after one failed there. `headroom` is "poisson" (room for
+// what chance adds to the mean rates) or "none". `tls` secures whatever clients speak to;
+// `backend_tls` and a backend's `tls` belong together. docs/security.md tells of these and of
+// `tokens`. Errors as in model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +71,7 @@ struct ExclusionTimes {
   Duration first = std::chrono::seconds(5);
   Duration longest = std::chrono::seconds(300);
 };
+enum class ModelFormat : std::uint8_t { torchscript, any };
 
 struct FrontendConfig {
   Endpoint listen{"127.0.0.1", 7000};          // clients
@@ -81,6 +86,8 @@ struct FrontendConfig {
   std::optional<TlsFiles> backend_tls;  // of backend_listen, both ways
   TokenFiles tokens;
   std::filesystem::path models;
+  std::optional<std::filesystem::path> model_root;
+  ModelFormat model_format = ModelFormat::torchscript;  // of files named over the network
   std::filesystem::path profiles;
   std::string policy = "elastic";
   double margin = 1.05;

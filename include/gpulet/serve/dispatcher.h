@@ -137,6 +137,12 @@ class Dispatcher {
   // Answers at once with that status, counted as the model's.
   void refuse(ModelIndex model, Request request, Status status, DispatchOutput& out);
   void completed(const BatchResult& result, Time now, DispatchOutput& out);
+  // Whether a batch of that number was sent in this run, now or before.
+  [[nodiscard]] bool was_sent(BatchId batch) const {
+    return first_batch_ <= batch && batch < next_batch_;
+  }
+  // The backend that holds the batch; nothing where no backend does, or not any more.
+  [[nodiscard]] std::optional<BackendId> holder_of(BatchId batch) const;
   // Forgets what waits for a client that went away.
   void client_gone(ClientId client);
   // Forgets one request, if it still waits for the model.
@@ -289,6 +295,7 @@ class Dispatcher {
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
   std::vector<ModelIndex> touched_;
+  BatchId first_batch_;
   BatchId next_batch_;
   control::Options control_;
   Random chance_;

@@ -1,10 +1,14 @@
-// Fleet: the backends that are connected, their devices, and the gpulets that exist on them, as
-// last heard. Pure; one thread at a time.
+// Fleet: the backends that have joined, their devices, and the gpulets that exist on them, as last
+// heard. A gpulet is issued (this frontend asked for it and knows whose it is) or claimed (a
+// backend brought it with its Hello: an earlier run of the frontend asked for it). Pure; one thread
+// at a time.
 #pragma once
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/ids.h"
@@ -27,25 +31,40 @@ struct FleetGpulet {
   PlanPart part{};        // as its backend was last told
   partition::FoundShare found{};
   std::optional<partition::MigInstance> instance{};  // on a device that is divided by MIG
+  bool issued = false;
+  Time since{};  // its backend brought it, or this frontend asked for it
 };
 
 // As reconcile() looks at it.
 [[nodiscard]] schedule::RunningGpulet as_running(GpuletId id, const FleetGpulet& gpulet);
 
 struct FleetBackend {
-  std::string node;  // empty until its Hello came
+  std::string node;
   std::vector<DeviceOffer> devices;
   Time last_heard{};
   bool leaving = false;  // it takes no new gpulets
+  // By SHA-256: those of the gpulets that it was told to make over this connection, or before it by
+  // this frontend.
+  std::set<std::string, std::less<>> files{};
+  // Claimed with its Hello, and by another backend before it: it is told to end them.
+  std::set<GpuletId> disowned{};
+};
+
+// Whether a backend may fetch a model's file.
+enum class FileRight : std::uint8_t {
+  none,
+  claimed,  // a gpulet that it claimed is of that model
+  told,     // this frontend told it to serve the model
 };
 
 class Fleet {
  public:
+  // Nothing, where the backend has not joined.
   void heard(BackendId backend, Time now);
 
-  // Takes in the backend with what it offers and the gpulets that run there. Fails (invalid) where
-  // another backend is connected under the same node name.
-  [[nodiscard]] Status join(BackendId backend, const Hello& hello, Time now);
+  // Takes in the backend with what it offers and the gpulets that run there, but for those that
+  // another backend claimed before: returns them. REQUIRES: check_hello() has no objection.
+  std::vector<GpuletId> join(BackendId backend, const Hello& hello, Time now);
   // A device of the backend has that fault, or (ok) none any more. Returns its key; nothing where
   // there is no such device.
   std::optional<schedule::DeviceKey> device_seen(BackendId backend, const DeviceReport& report);
@@ -58,7 +77,7 @@ class Fleet {
 
   // A gpulet was asked for on that device. REQUIRES: the device's backend is here.
   void created(const CreateGpulet& asked, const schedule::DeviceKey& device,
-               std::vector<schedule::LoadedModel> models);
+               std::vector<schedule::LoadedModel> models, Time now);
   void assigned(GpuletId id, PlanPart part);
   void retiring(GpuletId id);
   // Takes in what a backend says of one. Returns false where the gpulet is unknown or another
@@ -66,6 +85,13 @@ class Fleet {
   bool report(BackendId backend, const GpuletReport& report);
 
   [[nodiscard]] const FleetGpulet* find(GpuletId id) const;
+  // The node that this frontend gave the gpulet to, where it still may be: also while that node is
+  // away. Nothing for one that was only claimed, has ended or never was.
+  [[nodiscard]] std::optional<std::string> issued_to(GpuletId id) const;
+  [[nodiscard]] bool disowned(BackendId backend, GpuletId id) const;
+  // Whether the backend has joined with a device of that number.
+  [[nodiscard]] bool offers(BackendId backend, std::uint32_t device) const;
+  [[nodiscard]] FileRight right_to_file(BackendId backend, std::string_view sha256) const;
   // Empty and null where no connected backend offers the device.
   [[nodiscard]] std::optional<BackendId> backend_of(const schedule::DeviceKey& device) const;
   [[nodiscard]] const DeviceOffer* offer_of(const schedule::DeviceKey& device) const;
@@ -84,7 +110,15 @@ class Fleet {
     BackendId backend;
     std::size_t offer = 0;  // index into its devices
   };
+  // A gpulet that was issued to a node which is away now.
+  struct Absent {
+    std::string node;
+    std::vector<schedule::LoadedModel> models;
+  };
+  void tell_files(FleetBackend& backend, const std::vector<schedule::LoadedModel>& models) const;
+
   std::map<BackendId, FleetBackend> backends_;
+  std::map<GpuletId, Absent> absent_;
   std::map<schedule::DeviceKey, Place> places_;
   std::map<GpuletId, FleetGpulet> gpulets_;
 };

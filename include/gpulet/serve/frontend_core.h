@@ -10,6 +10,7 @@
 // and each StepToRun with one StepDone.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -37,8 +38,10 @@
 #include "gpulet/serve/exclusions.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/frontend_status.h"
+#include "gpulet/serve/hello_check.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/model_versions.h"
+#include "gpulet/serve/peer_rules.h"
 #include "gpulet/serve/rollout.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
@@ -46,6 +49,10 @@
 #include "gpulet/serve/under_way.h"
 
 namespace gpulet::serve {
+
+// Ids of one run of the frontend start at its number shifted by so many bits, so that runs do not
+// meet: 2^40 gpulets and batches each.
+inline constexpr unsigned kRunShift = 40;
 
 struct FrontendOptions {
   // Distinguishes this run from earlier ones in the ids of gpulets and batches; 1 .. 2^23.
@@ -69,6 +76,8 @@ struct FrontendOptions {
   // For versions that failed for no lasting cause, and models whose gpulets failed everywhere.
   Duration hold_back = std::chrono::seconds(30);
   ExclusionOptions exclusions;  // of nodes and devices where gpulets fail
+  // How long gpulets that a joining backend brought wait for a plan that takes them up.
+  Duration take_up_within = std::chrono::seconds(30);
   std::uint32_t max_queue_per_model = 4096;
   UnderWayLimits under_way{};
   // A request without a timeout of its own waits so long for a model that sleeps, whatever its SLO.
@@ -94,6 +103,11 @@ struct BackendSaid {
 struct BackendGone {
   BackendId backend;
   Status reason;
+};
+// The backend's session saw a breach: the core counts it, drops the backend and loses it.
+struct BackendBroke {
+  BackendId backend;
+  PeerBreach breach;
 };
 struct PlanMade {
   std::uint64_t number = 0;  // of the MakePlan it answers
@@ -122,8 +136,8 @@ struct Settle {};  // a run of events is over, or next_wake() has come
 struct Drain {};   // take nothing new, answer what is here, then say Drained
 
 using FrontendEvent =
-    std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, PlanMade, CatalogueChanged,
-                 CatalogueRefused, StepDone, TraceUntil, Settle, Drain>;
+    std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, BackendBroke, PlanMade,
+                 CatalogueChanged, CatalogueRefused, StepDone, TraceUntil, Settle, Drain>;
 
 // ---- effects
 
@@ -140,6 +154,7 @@ struct SendModelFile {  // the piece of it that begins there
   std::string sha256;
   std::uint64_t offset = 0;
 };
+// Tell it why (Refused), then close the connection. No BackendGone follows.
 struct DropBackend {
   BackendId backend;
   Status reason;
@@ -205,12 +220,17 @@ class FrontendCore {
   [[nodiscard]] std::size_t model_slots() const { return dispatcher_.models().size(); }
   // Some version that serves, or is to serve, is of that file.
   [[nodiscard]] bool knows_file(std::string_view sha256) const;
+  // As peer_rules.h, for a result whose payload is still to come.
+  [[nodiscard]] std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch) const {
+    return serve::breach_of_result(from, batch, fleet_, dispatcher_);
+  }
 
  private:
   void on_event(ClientSaid event, Time now, FrontendEffects& effects);
   void on_event(ClientGone event, Time now, FrontendEffects& effects);
   void on_event(BackendSaid event, Time now, FrontendEffects& effects);
   void on_event(const BackendGone& event, Time now, FrontendEffects& effects);
+  void on_event(const BackendBroke& event, Time now, FrontendEffects& effects);
   void on_event(PlanMade event, Time now, FrontendEffects& effects);
   void on_event(CatalogueChanged event, Time now, FrontendEffects& effects);
   void on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects);
@@ -226,6 +246,14 @@ class FrontendCore {
   void heard(BackendId backend, Heartbeat message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, Leaving message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
+
+  // What no backend may do (frontend_peers.cc).
+  void refuse_backend(BackendId backend, const PeerBreach& breach, Time now,
+                      FrontendEffects& effects);
+  [[nodiscard]] RunIds run_ids() const;
+  // Retires the gpulets that backends brought and no plan can take up: their processes must not
+  // stay for ever.
+  void retire_unwanted(Time now, FrontendEffects& effects);
 
   // Models that come, change and go (frontend_models.cc).
   void add_model(ServedModel model, Time now);
@@ -339,7 +367,7 @@ class FrontendCore {
   [[nodiscard]] bool rolls_out() const { return rollout_.has_value() || !stages_.empty(); }
   void begin_rollout(schedule::Plan plan, schedule::Steps steps, Time now,
                      FrontendEffects& effects);
-  void create_gpulet(GpuletId id, FrontendEffects& effects);
+  void create_gpulet(GpuletId id, Time now, FrontendEffects& effects);
   [[nodiscard]] double memory_needed_mb(const schedule::PlannedGpulet& planned) const;
   void retire_gpulet(GpuletId id, FrontendEffects& effects);
   // Nothing can take over from nodes that are stopping: they need not wait.
@@ -347,7 +375,7 @@ class FrontendCore {
   void advance_rollout(Time now, FrontendEffects& effects);
   void route_unserved_models(Time now, FrontendEffects& effects);
   void clear_devices(Time now, FrontendEffects& effects);
-  void make_postponed(FrontendEffects& effects);
+  void make_postponed(Time now, FrontendEffects& effects);
   void activate(Time now, FrontendEffects& effects);
   // What was in force stays; what was made for the plan on its way goes.
   void cancel_rollout(FrontendEffects& effects);
@@ -416,6 +444,9 @@ class FrontendCore {
   std::set<GpuletId> kept_;     // by the plan on its way, on devices that take no new gpulets
   bool uses_excluded_ = false;  // the plan on its way may, because no other device is there
   std::map<FailureCause, std::uint64_t> failures_;
+
+  PeerViolations violations_{};
+  std::array<Time, kPeerViolations> violation_noted_{};  // when the last one of each was noted
 
   std::uint64_t next_gpulet_;
   bool draining_ = false;

@@ -21,6 +21,7 @@
 #include "gpulet/serve/exclusions.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/messages.h"
+#include "gpulet/serve/peer_rules.h"
 #include "gpulet/serve/statistics.h"
 
 namespace gpulet::serve {
@@ -115,6 +116,7 @@ struct FrontendStatus {
   std::vector<DeviceStatus> devices;               // by key
   std::vector<Exclusion> exclusions;               // those in force, by node, then device
   std::map<FailureCause, std::uint64_t> failures;  // of gpulets, since the frontend's start
+  PeerViolations violations{};                     // of backends, since the frontend's start
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
   std::vector<NodeControlStatus> controlled_nodes;  // by key

@@ -190,6 +190,11 @@ struct Welcome {
   Duration heartbeat_every{};  // both sides; a peer silent for four of them is gone
 };
 
+// Why the frontend ends the connection, as its last message.
+struct Refused {
+  Status why;
+};
+
 struct ModelToServe {
   std::string name;
   std::string sha256;  // of the model file
@@ -237,7 +242,7 @@ struct ModelPiece {
 };
 
 using BackendCommand = std::variant<Welcome, CreateGpulet, AssignGpulet, SetCores, RetireGpulet,
-                                    Batch, ModelPiece, Heartbeat>;
+                                    Batch, ModelPiece, Heartbeat, Refused>;
 
 // ---- backend <-> proxy (Unix socket; tensors are in shared memory)
 

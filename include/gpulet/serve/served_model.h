@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/numerics.h"
@@ -40,6 +41,8 @@ struct ServedModel {
                                      const Numerics& numerics);
 [[nodiscard]] std::string version_of(const ServedModel& model);
 [[nodiscard]] std::string version_of(const ModelToServe& model);
+// The SHA-256 of the version's file.
+[[nodiscard]] std::string_view file_of_version(std::string_view version);
 // As people read it: the first 12 digits of the file's hash.
 [[nodiscard]] std::string short_version(const std::string& version);
 

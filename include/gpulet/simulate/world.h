@@ -93,6 +93,9 @@ class World {
   // like this; ok: they load it again.
   void set_load_failure(const std::string& model, Status why,
                         FailureCause cause = FailureCause::unknown, const std::string& node = {});
+  // Something that no node of this world said or did, for instance a backend that breaks the rules.
+  // What the frontend tells backends that are no nodes here is dropped.
+  void inject(serve::FrontendEvent event) { feed_frontend(std::move(event)); }
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Everything before `time`.
   void run_until(Time time);

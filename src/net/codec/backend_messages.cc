@@ -156,6 +156,12 @@ OutgoingFrame encode_one(const serve::RetireGpulet& retire) {
   return make_frame(MessageType::retire_gpulet, message, {});
 }
 
+OutgoingFrame encode_one(const serve::Refused& refused) {
+  wire::Refused message;
+  net::to_wire(refused.why, message.mutable_why());
+  return make_frame(MessageType::refused, message, {});
+}
+
 OutgoingFrame encode_one(const Batch& batch) {
   auto& message = reused<wire::Batch>();
   message.set_id(batch.id.value);
@@ -441,6 +447,13 @@ Result<BackendCommand> decode_backend_command(const FrameHeader& header,
           header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendCommand {
             fields.no_payload(payload);
             return serve::Heartbeat{};
+          });
+    case MessageType::refused:
+      return decode_as<BackendCommand, wire::Refused>(
+          header.type, message,
+          [&](const wire::Refused& refused, FieldReader& fields) -> BackendCommand {
+            fields.no_payload(payload);
+            return serve::Refused{fields.status(refused.why())};
           });
     default:
       return not_expected(header.type, "a frontend");

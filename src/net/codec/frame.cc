@@ -86,6 +86,8 @@ std::string_view to_string(MessageType type) {
       return "assign_gpulet";
     case MessageType::set_cores:
       return "set_cores";
+    case MessageType::refused:
+      return "refused";
     case MessageType::load_models:
       return "load_models";
     case MessageType::run_batch:

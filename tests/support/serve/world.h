@@ -56,6 +56,8 @@ class World {
                            FailureCause cause) {
     world_.set_load_failure(model, std::move(why), cause, node);
   }
+  // As simulate::World: from a backend that is no node of this world.
+  void inject(FrontendEvent event) { world_.inject(std::move(event)); }
   void observe(simulate::FrontendObserver observer) { world_.observe(std::move(observer)); }
   void run_until(Time time) { world_.run_until(time); }
 

@@ -44,6 +44,7 @@ enum class MessageType : std::uint8_t {
   model_piece = 36,
   assign_gpulet = 37,
   set_cores = 38,
+  refused = 39,
   load_models = 48,
   run_batch = 49,
   stop_proxy = 50,
