@@ -17,6 +17,7 @@ constexpr std::uint32_t kLargestCount = 1U << 30U;
 constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
+constexpr double kLongestGraceMs = 60000;
 constexpr std::string_view kEndpointMend =
     "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
 
@@ -110,14 +111,12 @@ std::string read_policy(const JsonCursor& cursor, const std::filesystem::path& f
 }
 
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"listen",        "backend_listen",  "http",
-                   "grpc",          "metrics",         "shared_memory",
-                   "models",        "profiles",        "policy",
-                   "margin",        "interference",    "headroom",
-                   "period_s",      "drain_timeout_s", "idle_after_s",
-                   "wake_within_s", "trace_every",     "tls",
-                   "backend_tls",   "tokens",          "control",
-                   "limits"});
+  root.allow_keys({"listen",        "backend_listen",  "http",         "grpc",
+                   "metrics",       "shared_memory",   "models",       "profiles",
+                   "policy",        "margin",          "interference", "headroom",
+                   "period_s",      "drain_timeout_s", "idle_after_s", "wake_within_s",
+                   "late_grace_ms", "trace_every",     "tls",          "backend_tls",
+                   "tokens",        "control",         "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -148,6 +147,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto idle = root.find("idle_after_s"))
     config.idle_after = from_seconds(idle->number(between(0, kLongestSeconds)));
   if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
+  if (const auto grace = root.find("late_grace_ms"))
+    config.late_grace = from_ms(grace->number(between(0, kLongestGraceMs)));
   if (const auto control = root.find("control")) config.control = read_control(*control);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);
   check_endpoints(root, config);

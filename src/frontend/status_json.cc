@@ -128,6 +128,8 @@ Json model_of(const serve::ModelStatus& model) {
             {"dropped", counters.dropped},
             {"failed", counters.failed},
             {"violations", counters.violations()},
+            {"overdue", counters.overdue},
+            {"discarded", counters.discarded},
             {"executions", model.statistics.executions},
             {"p50_ms", model.p50_ms},
             {"p99_ms", model.p99_ms}};
@@ -141,6 +143,7 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
                         std::size_t clients) {
   Json document;
   document["frontend"] = {{"state", status.state},
+                          {"ready", status.ready},
                           {"uptime_s", to_seconds(now - started)},
                           {"policy", status.policy},
                           {"epoch", status.epoch.value},

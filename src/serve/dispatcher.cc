@@ -189,10 +189,7 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   }
   std::sort(lost.begin(), lost.end());  // the same order on every run
   for (const BatchId batch : lost) {
-    InFlight held = std::move(in_flight_.at(batch));
-    in_flight_.erase(batch);
-    --queues_[held.model].in_flight;
-    put_back(std::move(held), {StatusCode::unavailable, "its gpulet was lost"}, now, out);
+    put_back(take_in_flight(batch), {StatusCode::unavailable, "its gpulet was lost"}, now, out);
   }
 }
 
@@ -298,12 +295,9 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
 }
 
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {
-  const auto found = in_flight_.find(result.id);
-  if (found == in_flight_.end())
+  if (!in_flight_.contains(result.id))
     return;  // its gpulet was given up for lost before: it was answered then
-  InFlight batch = std::move(found->second);
-  in_flight_.erase(found);
-  --queues_[batch.model].in_flight;
+  InFlight batch = take_in_flight(result.id);
   const auto served_by = gpulets_.find(batch.gpulet);
   if (served_by != gpulets_.end() && result.status.ok()) {
     GpuletStatistics& statistics = served_by->second.statistics;
@@ -328,8 +322,14 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
   queues_[queues_[batch.model].counted_as].statistics.add_batch(
       static_cast<std::uint32_t>(count), result.queued, result.executed,
       under_way - result.queued - result.executed);
+  ModelCounters& counters = queues_[queues_[batch.model].counted_as].counters;
   for (std::size_t i = 0; i < count; ++i) {
     Request& request = batch.requests[i];
+    if (!batch.is_answered(i) && request.answer_by() < now) answer_overdue(batch, i, now, out);
+    if (batch.is_answered(i)) {
+      ++counters.discarded;
+      continue;
+    }
     request.trace.completed = now;
     request.trace.queued_at_backend = result.queued;
     request.trace.executed = result.executed;
@@ -343,7 +343,9 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
   const bool refused = why.code() == StatusCode::too_late || why.code() == StatusCode::overloaded;
   const bool worth_another_try = refused || why.code() == StatusCode::unavailable;
   const std::optional<ModelIndex> queue = queue_for(batch.model);
-  for (Request& request : batch.requests) {
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    if (batch.is_answered(i)) continue;
+    Request& request = batch.requests[i];
     if (!refused) ++request.attempts;
     if (!worth_another_try || request.attempts >= kMaxAttempts) {
       answer(batch.model, std::move(request), why.within("model " + models_[batch.model].name), {},

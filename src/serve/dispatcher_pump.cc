@@ -38,7 +38,9 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
     const char* const why = !nobody ? ": the deadline could not be met any more"
                             : slept ? ": it was asleep, and no gpulet was ready for it in time"
                                     : ": no gpulet was ready before the deadline";
-    Status status(StatusCode::too_late, "model " + models_[model].name + why);
+    Status status = nobody && !absence_.ok()
+                        ? absence_.within("model " + models_[model].name)
+                        : Status(StatusCode::too_late, "model " + models_[model].name + why);
     answer(model, std::move(request), std::move(status), {}, now, out);
   }
 }
@@ -85,6 +87,8 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Reque
   ++gpulet.in_flight;
   ++state.in_flight;
   lane.turn = now + gpulet.duty_cycle;
+  held.answer_by = held.next_answer_by();
+  deadlines_.add(held.answer_by, batch.id);
   in_flight_.emplace(batch.id, std::move(held));
   out.batches.push_back({gpulet.backend, std::move(batch)});
 }
@@ -196,6 +200,7 @@ void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
 }
 
 void Dispatcher::pump(Time now, DispatchOutput& out) {
+  answer_overdue(now, out);
   while (!wakes_.empty() && wakes_.top().first <= now) {
     const auto [time, model] = wakes_.top();
     wakes_.pop();
@@ -212,6 +217,8 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
   if (executables_due_) pump_executables(now, out);
 }
 
-Time Dispatcher::next_wake() const { return wakes_.empty() ? kNever : wakes_.top().first; }
+Time Dispatcher::next_wake() const {
+  return std::min(deadlines_.next(), wakes_.empty() ? kNever : wakes_.top().first);
+}
 
 }  // namespace gpulet::serve

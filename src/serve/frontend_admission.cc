@@ -71,6 +71,7 @@ void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects
   request.deadline =
       now + (asked.timeout > Duration::zero() ? asked.timeout : from_ms(model.slo_ms));
   request.own_deadline = asked.timeout > Duration::zero();
+  request.grace = request.own_deadline ? Duration::zero() : options_.late_grace;
   request.trace.arrived = now;
 
   DispatchOutput output;

@@ -41,6 +41,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
   for (const ServedModel& model : catalogue.models) add_model(model, now);
   replace_applications(catalogue.applications, catalogue.models, now);
   demands_.tick(now);
+  settle_absence();
 }
 
 void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
@@ -49,7 +50,8 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 }
 
 Time FrontendCore::next_wake() const {
-  Time wake = std::min({next_tick_, dispatcher_.next_wake(), control_.next_step()});
+  Time wake = std::min(
+      {next_tick_, dispatcher_.next_wake(), applications_.next_wake(), control_.next_step()});
   if (rollout_) wake = std::min(wake, rollout_->deadline());
   if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
@@ -72,6 +74,7 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
     note(true, "refused a backend: " + joined.message(), now, effects);
     return;
   }
+  settle_absence();
   effects.emplace_back(TellBackend{backend, Welcome{options_.heartbeat}});
   note(false,
        "node " + message.node + " joined with " + std::to_string(message.devices.size()) +
@@ -177,6 +180,7 @@ void FrontendCore::heard(BackendId backend, const DeviceReport& message, Time no
                          FrontendEffects& effects) {
   const auto device = fleet_.device_seen(backend, message);
   if (!device) return;
+  settle_absence();
   const std::string name = "device " + device->node + "/" + std::to_string(device->device);
   const std::string text =
       name + (message.fault.ok() ? " is back" : " is lost: " + message.fault.message());
@@ -204,9 +208,21 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
     serving_.erase(id);
     if (rollout_) rollout_->lost(id);
   }
+  settle_absence();
   emit(std::move(output), effects);
   note(true, "lost node " + node + ": " + reason.message(), now, effects);
   want_plan("node " + node + " is lost");
+}
+
+std::string FrontendCore::why_nothing_serves() const {
+  if (!fleet_.has_backend()) return "no backend is connected";
+  if (!fleet_.has_usable_device()) return "no device of the connected backends can be used";
+  return {};
+}
+
+void FrontendCore::settle_absence() {
+  std::string why = why_nothing_serves();
+  dispatcher_.set_absence(why.empty() ? Status() : Status(StatusCode::unavailable, std::move(why)));
 }
 
 void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects& effects) {
@@ -221,6 +237,9 @@ void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   if (now >= control_.next_step()) control_cores(now, effects);
   advance_rollout(now, effects);
   plan_if_wanted(now, effects);
+  ApplicationOutput overdue;
+  applications_.answer_overdue(now, overdue);
+  carry_out(std::move(overdue), now, effects);
   DispatchOutput output;
   dispatcher_.pump(now, output);
   emit(std::move(output), effects);

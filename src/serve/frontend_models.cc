@@ -338,7 +338,7 @@ std::vector<schedule::RunningGpulet> FrontendCore::running_gpulets() const {
 
 ModelState FrontendCore::state_of(const std::string& name, const NamedModel& known) const {
   if (dispatcher_.has_ready_lane(known.current.index)) return ModelState::ready;
-  if (withheld(name)) return ModelState::unavailable;
+  if (withheld(name) || !why_nothing_serves().empty()) return ModelState::unavailable;
   if (demands_.asleep(known.demand)) return ModelState::idle;
   return why_unserved(name, known).empty() ? ModelState::loading : ModelState::unavailable;
 }
@@ -349,6 +349,7 @@ std::string FrontendCore::reason_of(const std::string& name, const NamedModel& k
     return "version " + short_version(known.refused->id) +
            " is refused: " + known.refused->why.message();
   }
+  if (std::string why = why_nothing_serves(); !why.empty()) return why;
   if (known.next) return "version " + short_version(known.next->id) + " is being warmed";
   if (held_back_.contains(name)) return "held back for a while: its gpulet failed";
   const auto unserved =

@@ -69,7 +69,9 @@ FrontendStatus FrontendCore::status(Time now) const {
   FrontendStatus status;
   status.state = draining_                               ? "draining"
                  : serving_.empty() && epoch_.value == 0 ? "starting"
+                 : !why_nothing_serves().empty()         ? "unavailable"
                                                          : "serving";
+  status.ready = serving();
   status.policy = options_.policy;
   status.epoch = epoch_;
   status.reorganising = plan_pending_ || rolls_out();

@@ -85,7 +85,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",
           "shared_memory":"on","models":"models.json","profiles":"../profiles",
           "policy":"sbp","margin":1.2,"interference":"linear",
-          "headroom":"none","period_s":0.5,"drain_timeout_s":3,
+          "headroom":"none","period_s":0.5,"drain_timeout_s":3,"late_grace_ms":5,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
                     "max_payload_bytes":3}})",
       "/etc/gpulet/frontend.json");
@@ -104,6 +104,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().headroom, "none");
   EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));
   EXPECT_EQ(config.value().drain_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(config.value().late_grace, std::chrono::milliseconds(5));
   EXPECT_EQ(config.value().max_queue, 1U);
   EXPECT_EQ(config.value().max_requests, 4U);
   EXPECT_EQ(config.value().max_buffered_mb, 5U);

@@ -56,6 +56,27 @@ TEST(FailuresTest, ProxyKilledInTheMiddleOfLoad) {
   EXPECT_EQ(outcome.refused, 0U);  // a restart takes far less than the SLO
 }
 
+// Nothing is heard of the batch, and the gpulet is not known to hang yet.
+TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
+  Cluster cluster({{"a", 4, 3000, 20}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
+  serve::InferRequest request = byte_request("a", 1);
+  request.timeout = std::chrono::milliseconds(200);
+  const auto reply = client.ask(request, seconds(15));
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->status.code(), StatusCode::too_late);
+  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGCONT);
+  const auto discarded = [&] { return cluster.status().models.at(0).counters.discarded == 1; };
+  EXPECT_TRUE(client.run_until(discarded, seconds(10)));
+  const serve::ModelCounters counters = cluster.status().models.at(0).counters;
+  EXPECT_EQ(counters.overdue, 1U);
+  EXPECT_EQ(counters.dropped, 1U);
+  EXPECT_EQ(counters.served, 0U);
+}
+
 TEST(FailuresTest, BackendKilledInTheMiddleOfLoad) {
   Cluster cluster({{"a", 4, 5000, 40}, {"b", 4, 5000, 40}});
   const pid_t victim = cluster.spawn_backend("n0");

@@ -4,7 +4,7 @@
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
-//            "idle_after_s":300,"wake_within_s":10,"shared_memory":"off",
+//            "idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
 //            "trace_every":0,"control":{ as in control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
@@ -26,7 +26,9 @@
 // "off". `shared_memory` "on" lets their clients name shared memory of this machine. `interference`
 // is what plans believe of gpulets that share a device: "linear", "learned", "measured" or "none";
 // without it, learned where the profiles hold a fit. `control` says how executables are controlled
-// where GPUs and CPU cores serve together. `headroom` is "poisson" (room for what chance
+// where GPUs and CPU cores serve together. `late_grace_ms` is how long after its SLO a request may
+// still be answered with a (late) result; then, or at its own timeout, it is answered too_late.
+// `headroom` is "poisson" (room for what chance
 // adds to the mean rates) or "none". `tls` secures whatever clients speak to; `backend_tls` and a
 // backend's `tls` belong together. docs/security.md tells of these and of `tokens`. Errors as in
 // model_config.h. Plain values; blocking file I/O.
@@ -82,6 +84,8 @@ struct FrontendConfig {
   // A model without a request for so long gives up its gpulet; 0: never.
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
+  // How long after its SLO a request may still be answered with a result.
+  Duration late_grace = std::chrono::milliseconds(20);
   control::Options control;
   std::uint32_t max_queue = 4096;        // requests waiting per model
   std::uint32_t max_requests = 65536;    // under way at once, over all clients

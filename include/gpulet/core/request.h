@@ -42,14 +42,21 @@ struct Request {
   // From when on a result counts as late; before the deadline where the request may wait for its
   // model to wake.
   Time late_after = kNever;
-  bool own_deadline = false;   // the client gave it: nothing makes it later
+  bool own_deadline = false;  // the client gave it: nothing makes it later
+  // How long after its deadline a result is still delivered. Then the request is answered without
+  // one, even while its batch runs. kNoLimit: whoever asked has a deadline of its own.
+  Duration grace{};
   std::uint32_t attempts = 0;  // batches it was part of that died under it
   Bytes input;
   RequestTrace trace;
   std::shared_ptr<const void> place{};  // among those under way: given up with the request
 
+  static constexpr Duration kNoLimit = Duration::max();
+
   // An answer behind it is late.
   [[nodiscard]] Time due() const { return deadline < late_after ? deadline : late_after; }
+  // The last moment for an answer; kNever: there is none.
+  [[nodiscard]] Time answer_by() const { return grace == kNoLimit ? kNever : deadline + grace; }
 };
 
 // A batch for one gpulet. Clocks of two machines are not compared: windows travel as time left.

@@ -9,6 +9,9 @@
 // Models come and go: each version of each is a model of its own here, with an index that is used
 // again once it was forgotten.
 //
+// A request whose deadline passes while its batch runs is answered at once
+// (dispatcher_deadlines.cc); its result is thrown away when it comes.
+//
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
 // is transferred), and each result makes room again. Pure: time comes in, batches and answers go
 // out. One thread at a time.
@@ -33,6 +36,7 @@
 #include "gpulet/core/request.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/schedule/plan.h"
+#include "gpulet/serve/deadlines.h"
 #include "gpulet/serve/responses.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
@@ -144,6 +148,10 @@ class Dispatcher {
   // Answers everything that waits for the model with that status.
   void refuse_waiting(ModelIndex model, const Status& status, Time now, DispatchOutput& out);
 
+  // No gpulet can come while `why` holds: waiting requests get it as their answer at their
+  // deadline. ok: gpulets may come.
+  void set_absence(Status why) { absence_ = std::move(why); }
+
   // Lets every batch go that should go by now and drops what cannot be served in time. Call it
   // after a run of events and when next_wake() has come.
   void pump(Time now, DispatchOutput& out);
@@ -233,6 +241,13 @@ class Dispatcher {
     Time predicted_end{};
     std::size_t planned = 0;  // the largest batch that its lane was for
     std::vector<Request> requests;
+    std::vector<bool> answered;  // beside requests; empty: none was
+    Time answer_by = kNever;     // as it is in deadlines_
+
+    [[nodiscard]] bool is_answered(std::size_t request) const {
+      return !answered.empty() && answered[request];
+    }
+    [[nodiscard]] Time next_answer_by() const;
   };
   using Wake = std::pair<Time, ModelIndex>;
 
@@ -253,6 +268,10 @@ class Dispatcher {
   [[nodiscard]] static bool has_room(const Gpulet& gpulet);
   void send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests, Time now,
             DispatchOutput& out);
+  // Deadlines of what is in flight (dispatcher_deadlines.cc).
+  [[nodiscard]] InFlight take_in_flight(BatchId id);
+  void answer_overdue(Time now, DispatchOutput& out);
+  void answer_overdue(InFlight& batch, std::size_t index, Time now, DispatchOutput& out);
   // Executables (dispatcher_executables.cc).
   void pump_executables(Time now, DispatchOutput& out);
   void pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out);
@@ -286,6 +305,8 @@ class Dispatcher {
   std::vector<ModelIndex> free_;    // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
   std::unordered_map<BatchId, InFlight> in_flight_;
+  Deadlines<BatchId> deadlines_;  // of in_flight_
+  Status absence_;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
   std::vector<ModelIndex> touched_;

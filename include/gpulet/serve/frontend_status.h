@@ -104,6 +104,7 @@ struct StatusEvent {
 };
 struct FrontendStatus {
   std::string state;
+  bool ready = false;  // takes requests and has somebody to serve them
   std::string policy;
   Epoch epoch;
   bool reorganising = false;
