@@ -183,7 +183,7 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
 
 BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
   root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies",
-                   "proxy_user", "tls", "devices"});
+                   "proxy_user", "hang_timeout_s", "hang_factor", "tls", "devices"});
   BackendConfig config;
   config.node = root.required("node").name();
   if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
@@ -198,6 +198,9 @@ BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& 
   if (const auto warm = root.find("warm_proxies"))
     config.warm_proxies = warm->count(0, kMostWarmProxies);
   if (const auto user = root.find("proxy_user")) config.proxy_user = user->name();
+  if (const auto hang = root.find("hang_timeout_s")) config.hang_timeout = read_seconds(*hang);
+  if (const auto factor = root.find("hang_factor"))
+    config.hang_factor = factor->number(between(1, 1000));
   if (const auto tls = root.find("tls")) config.tls = read_mutual_tls(*tls, file);
   config.devices = read_devices(root.required("devices"));
   check_devices(root, config);

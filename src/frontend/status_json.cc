@@ -131,6 +131,8 @@ Json model_of(const serve::ModelStatus& model) {
             {"overdue", counters.overdue},
             {"discarded", counters.discarded},
             {"executions", model.statistics.executions},
+            {"crashes", model.crashes},
+            {"quarantined_for_s", to_seconds(model.quarantined_for)},
             {"p50_ms", model.p50_ms},
             {"p99_ms", model.p99_ms}};
   if (model.control) told["control"] = control_of(*model.control);

@@ -8,7 +8,16 @@
 namespace gpulet::serve {
 namespace {
 
-constexpr int kHangFactor = 10;  // as backend_core.h says
+// Woken so much later than it asked, this backend did not run itself, and results may lie in its
+// sockets: proxies get as long again.
+constexpr Duration kOverslept = std::chrono::milliseconds(500);
+
+// By somebody outside, or for want of memory: nothing that the process did. (SIGHUP, SIGINT,
+// SIGKILL, SIGTERM)
+bool is_from_outside(const ProcessEnd& end) {
+  return end.signal == 1 || end.signal == 2 || end.signal == 9 || end.signal == 15;
+}
+
 // Of a file: asked for and not yet on the disk.
 constexpr std::uint64_t kMostUnderWay = 8 * kModelPieceBytes;
 // Files that come at the same time: with the bound above, what the shell must have room for.
@@ -279,14 +288,15 @@ void BackendCore::lose_device(const HostedGpulet& witness, const Status& why, No
   }
 }
 
-void BackendCore::end_for_device(HostedGpulet& gpulet, const Status& why, Now now) {
-  kill(gpulet, FailureCause::device, why, now);
+void BackendCore::end_at_once(HostedGpulet& gpulet, FailureCause cause, const Status& why,
+                              Now now) {
+  kill(gpulet, cause, why, now);
   if (gpulet.phase() == GpuletPhase::ready) {
     // Now, and not when the process has ended: what it held must not come back to it.
     gpulet.told_restarting = true;
     tell(gpulet.report(), now);
   }
-  answer_all_unavailable(gpulet, why, now);
+  answer_all_unavailable(gpulet, why, cause, {}, now);
 }
 
 void BackendCore::on_event(DeviceSeen& event, Now now) {
@@ -351,8 +361,10 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
   auto* gpulet = find(event.gpulet);
   if (gpulet == nullptr || !has_process(gpulet->phase())) return;
   if (event.device == partition::DeviceHealth::not_ready) gpulet->blameless = true;
-  if (gpulet->doomed.ok()) {
-    const bool was_started = gpulet->phase() != GpuletPhase::starting;
+  const bool killed = !gpulet->doomed.ok();
+  if (!killed) {
+    const bool was_started =
+        gpulet->phase() != GpuletPhase::starting && !is_from_outside(event.end);
     gpulet->cause = gpulet->blameless                      ? FailureCause::device
                     : event.cause != FailureCause::unknown ? event.cause
                     : was_started                          ? FailureCause::model_crash
@@ -360,12 +372,39 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
     gpulet->failed_model.clear();
   }
   const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
-  answer_all_unavailable(*gpulet, why, now);
+  remember_fellows(*gpulet);
+  answer_all_unavailable(*gpulet, why, cause_for_batches(*gpulet, killed, event.end), event.end,
+                         now);
+  gpulet->held_at_end = 0;
   if (gpulet->phase() == GpuletPhase::retiring) {
     let_go(*gpulet, now);
     return;
   }
   give_up_or_restart(*gpulet, why, now);
+}
+
+void BackendCore::remember_fellows(const HostedGpulet& gpulet) {
+  const auto& device = options_.devices[gpulet.device()];
+  if (device.traits.change != partition::ChangeOfSize::in_place || gpulet.held_at_end > 0) return;
+  const auto& neighbours = on_device_[gpulet.device()];
+  const auto ends_with_it = [](const HostedGpulet* one) {
+    return !one->held.empty() && one->doomed.ok();
+  };
+  const auto count =
+      static_cast<std::size_t>(std::count_if(neighbours.begin(), neighbours.end(), ends_with_it));
+  for (HostedGpulet* one : neighbours) {
+    if (ends_with_it(one)) one->held_at_end = count;
+  }
+}
+
+FailureCause BackendCore::cause_for_batches(const HostedGpulet& gpulet, bool killed,
+                                            const ProcessEnd& end) const {
+  if (killed) return gpulet.cause;
+  if (is_from_outside(end) || gpulet.phase() == GpuletPhase::retiring) return FailureCause::unknown;
+  // Of several whose batches were in the process, anyone may be to blame.
+  if (gpulet.held_at_end > 0)
+    return gpulet.held_at_end == 1 ? FailureCause::model_crash : FailureCause::unknown;
+  return gpulet.blameless ? FailureCause::device : FailureCause::model_crash;
 }
 
 void BackendCore::give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now) {
@@ -408,15 +447,19 @@ Time BackendCore::next_look(const HostedGpulet& gpulet) const {
       return gpulet.phase_since() + options_.load_timeout;
     case GpuletPhase::ready:
     case GpuletPhase::retiring:
-      if (gpulet.held.empty()) return kNever;
-      return gpulet.last_progress + options_.hang_timeout +
-             kHangFactor * gpulet.held.front().expected;
+      return gpulet.held.empty() ? kNever : hung_at(gpulet);
     case GpuletPhase::fetching:
     case GpuletPhase::failed:
     case GpuletPhase::gone:
       return kNever;
   }
   return kNever;
+}
+
+Time BackendCore::hung_at(const HostedGpulet& gpulet) const {
+  const double expected_s = to_seconds(gpulet.held.front().expected);
+  return gpulet.last_progress +
+         std::max(options_.hang_timeout, from_seconds(options_.hang_factor * expected_s));
 }
 
 void BackendCore::look_at(HostedGpulet& gpulet, Now now) {
@@ -428,11 +471,15 @@ void BackendCore::look_at(HostedGpulet& gpulet, Now now) {
          {StatusCode::timeout, name_of(gpulet.id()) + " did not load within " +
                                    std::to_string(to_seconds(options_.load_timeout)) + " s"},
          now);
+  } else if (now.time - hung_at(gpulet) >= kOverslept) {
+    gpulet.last_progress = now.time;
   } else {
-    kill(gpulet, FailureCause::hung,
-         {StatusCode::timeout,
-          name_of(gpulet.id()) + " hung over a batch of '" + gpulet.held.front().model + "'"},
-         now);
+    const Duration silent = now.time - gpulet.last_progress;
+    end_at_once(gpulet, FailureCause::hung,
+                {StatusCode::timeout, name_of(gpulet.id()) + " hung over a batch of '" +
+                                          gpulet.held.front().model + "': no answer for " +
+                                          std::to_string(to_seconds(silent)) + " s"},
+                now);
   }
 }
 

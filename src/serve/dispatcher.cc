@@ -72,8 +72,10 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
     refuse_waiting(model, old.closed, now, out);
     return;
   }
-  for (Request& request : old.requests.take_due_before(kNever))
-    next.requests.push(std::move(request));
+  for (batching::RequestQueue* const waiting : {&old.requests, &old.suspects}) {
+    for (Request& request : waiting->take_due_before(kNever))
+      next.requests.push(std::move(request));
+  }
   touch(heir);
 }
 
@@ -89,7 +91,8 @@ void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOu
 
 bool Dispatcher::unused(ModelIndex model) const {
   const ModelQueue& queue = queues_[model];
-  return queue.places.empty() && queue.requests.empty() && queue.in_flight == 0;
+  return queue.places.empty() && queue.requests.empty() && queue.suspects.empty() &&
+         queue.in_flight == 0;
 }
 
 void Dispatcher::forget(ModelIndex model) {
@@ -237,7 +240,8 @@ void Dispatcher::refuse(ModelIndex model, Request request, Status status, Dispat
 
 void Dispatcher::client_gone(ClientId client) {
   for (ModelQueue& state : queues_) {
-    const std::size_t gone = state.requests.remove_client(client);
+    const std::size_t gone =
+        state.requests.remove_client(client) + state.suspects.remove_client(client);
     ModelQueue& counted = queues_[state.counted_as];
     counted.counters.failed += gone;
     counted.statistics.add_cancelled(gone);
@@ -245,7 +249,8 @@ void Dispatcher::client_gone(ClientId client) {
 }
 
 void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) {
-  if (!queues_[model].requests.remove(client, tag)) return;
+  ModelQueue& state = queues_[model];
+  if (!state.requests.remove(client, tag) && !state.suspects.remove(client, tag)) return;
   ModelQueue& counted = queues_[queues_[model].counted_as];
   ++counted.counters.failed;
   counted.statistics.add_cancelled(1);
@@ -253,8 +258,11 @@ void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) 
 
 void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now,
                                 DispatchOutput& out) {
-  for (Request& request : queues_[model].requests.take_due_before(kNever))
-    answer(model, std::move(request), status, {}, now, out);
+  ModelQueue& state = queues_[model];
+  for (batching::RequestQueue* const waiting : {&state.requests, &state.suspects}) {
+    for (Request& request : waiting->take_due_before(kNever))
+      answer(model, std::move(request), status, {}, now, out);
+  }
 }
 
 void Dispatcher::answer(ModelIndex model, Request request, Status status,
@@ -287,7 +295,7 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   if (found == gpulets_.end()) return;
   Gpulet& gpulet = found->second;
   if (executed) gpulet.allowance.observe(now - batch.predicted_end);
-  --gpulet.in_flight;
+  if (--gpulet.in_flight == 0) gpulet.reserved = false;
   gpulet.expected -= batch.expected;
   gpulet.busy_until = now + gpulet.expected;
   touch(gpulet);
@@ -297,6 +305,7 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {
   if (!in_flight_.contains(result.id))
     return;  // its gpulet was given up for lost before: it was answered then
+  if (ended_process(result)) return lose_process(result, now, out);
   InFlight batch = take_in_flight(result.id);
   const auto served_by = gpulets_.find(batch.gpulet);
   if (served_by != gpulets_.end() && result.status.ok()) {
@@ -366,8 +375,9 @@ observe::Histogram Dispatcher::latencies(ModelIndex model, Time now) const {
 
 bool Dispatcher::idle() const {
   return in_flight_.empty() &&
-         std::all_of(queues_.begin(), queues_.end(),
-                     [](const ModelQueue& state) { return state.requests.empty(); });
+         std::all_of(queues_.begin(), queues_.end(), [](const ModelQueue& state) {
+           return state.requests.empty() && state.suspects.empty();
+         });
 }
 
 Dispatcher::GpuletStatistics Dispatcher::statistics(GpuletId id) const {

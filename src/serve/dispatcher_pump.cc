@@ -95,7 +95,7 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Reque
 
 bool Dispatcher::has_room(const Gpulet& gpulet) {
   const bool rounds = gpulet.service == schedule::Service::rounds;
-  return gpulet.ready && gpulet.in_flight < (rounds ? kBatchesInFlight : 1);
+  return gpulet.ready && !gpulet.reserved && gpulet.in_flight < (rounds ? kBatchesInFlight : 1);
 }
 
 void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
@@ -187,6 +187,7 @@ Duration Dispatcher::time_ahead(const Lane& lane, std::uint32_t count) const {
 void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
   ModelQueue& state = queues_[model];
   Time wake = kNever;
+  pump_suspects(model, now, wake, out);
   for (const Place& place : state.places) {
     while (pump_gpulet(place, now, wake, out)) {
     }

@@ -31,6 +31,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
                   options_.control),
       demands_({}, demand_options(options_)),
       control_(options_.control),
+      quarantine_(options_.quarantine),
       applications_(options_.max_queue_per_model),
       trace_choice_(options_.trace_every),
       plan_reasons_{"the frontend started"},
@@ -157,7 +158,9 @@ void FrontendCore::heard(BackendId, const BatchResult& message, Time now,
                          FrontendEffects& effects) {
   DispatchOutput output;
   dispatcher_.completed(message, now, output);
+  const std::vector<LostProcess> lost = std::move(output.lost);
   emit(std::move(output), effects);
+  for (const LostProcess& one : lost) process_lost(one, now, effects);
 }
 
 void FrontendCore::heard(BackendId backend, ModelWanted message, Time, FrontendEffects& effects) {
@@ -295,6 +298,7 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   const std::size_t held =
       std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
   if (held > 0) want_plan("models that failed are tried again");
+  end_quarantines(now, effects);
   retry_refused(now, effects);
   refuse_wakers(now, effects);
   DispatchOutput output;

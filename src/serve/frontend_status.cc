@@ -109,6 +109,8 @@ FrontendStatus FrontendCore::status(Time now) const {
                      [&name = name](const auto& candidate) { return candidate.model == name; });
     if (unserved != plan_.unserved.end()) one.rate_unserved = unserved->rate;
     one.reason = reason_of(name, known);
+    one.crashes = quarantine_.crashes(name);
+    one.quarantined_for = quarantine_.left(name, now);
     one.control = control_.status_of(name);
     status.models.push_back(std::move(one));
   }

@@ -77,6 +77,34 @@ TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
   EXPECT_EQ(counters.served, 0U);
 }
 
+// Its process is killed, though stopped, and another serves what it held.
+TEST(FailuresTest, AStoppedProxyIsTakenForHungAndReplaced) {
+  Cluster cluster({{"a", 4, 15000, 20}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  const auto before = cluster.proxies("n0");
+  for (const pid_t proxy : before) ::kill(proxy, SIGSTOP);
+  const auto reply = client.ask(byte_request("a", 1), seconds(12));
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
+  for (const pid_t proxy : cluster.proxies("n0"))
+    EXPECT_EQ(std::count(before.begin(), before.end(), proxy), 0) << "one that was stopped";
+  EXPECT_EQ(cluster.status().models.at(0).crashes, 0U);
+}
+
+TEST(FailuresTest, AStoppedProxyCostsNothingWhereAnotherServes) {
+  Cluster cluster({{"a", 4, 8000, 40}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  cluster.add_backend("n1");
+  StreamClient client(cluster.client_port());
+  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
+  const std::uint64_t end = client.load(byte_request("a", 0), 20, seconds(1), 1, 1, seconds(15));
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
+  EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
+}
+
 TEST(FailuresTest, BackendKilledInTheMiddleOfLoad) {
   Cluster cluster({{"a", 4, 5000, 40}, {"b", 4, 5000, 40}});
   const pid_t victim = cluster.spawn_backend("n0");

@@ -13,7 +13,7 @@
 //                      "max_connections":4096,"max_payload_bytes":67108864}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
-//            "proxy_user":"nobody",
+//            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a cluster file's node ]}
 //
@@ -30,7 +30,9 @@
 // still be answered with a (late) result; then, or at its own timeout, it is answered too_late.
 // `headroom` is "poisson" (room for what chance
 // adds to the mean rates) or "none". `tls` secures whatever clients speak to; `backend_tls` and a
-// backend's `tls` belong together. docs/security.md tells of these and of `tokens`. Errors as in
+// backend's `tls` belong together. A process that holds a batch and answers nothing for
+// `hang_timeout_s`, and for `hang_factor` times what the batch is expected to take, is killed and
+// started again. docs/security.md tells of these and of `tokens`. Errors as in
 // model_config.h. Plain values; blocking file I/O.
 #pragma once
 
@@ -107,6 +109,10 @@ struct BackendConfig {
   // Whom proxies run as where the backend runs as root; "root" for itself. Empty: gpulet where
   // there is such a user, else nobody.
   std::string proxy_user;
+  // A process that answers nothing for so long, and for so many times what its batch is expected to
+  // take, hangs.
+  Duration hang_timeout = std::chrono::seconds(3);
+  double hang_factor = 5;
   std::optional<TlsFiles> tls;  // towards the frontend, both ways
   std::vector<DeviceConfig> devices;
 };

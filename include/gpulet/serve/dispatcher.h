@@ -12,6 +12,10 @@
 // A request whose deadline passes while its batch runs is answered at once
 // (dispatcher_deadlines.cc); its result is thrown away when it comes.
 //
+// Requests under which a process crashed or hung run again one by one, on a gpulet that holds
+// nothing else meanwhile (dispatcher_suspects.cc). A gpulet whose process was lost like this takes
+// nothing until set_ready().
+//
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
 // is transferred), and each result makes room again. Pure: time comes in, batches and answers go
 // out. One thread at a time.
@@ -51,6 +55,8 @@ inline constexpr Duration kLatencyWindow = std::chrono::seconds(10);  // of perc
 // A request whose batch died under it so often is not tried again: it may be what kills the
 // proxies.
 inline constexpr std::uint32_t kMaxAttempts = 3;
+// Nor is one under which so many processes ended or hung: with the second one it ran alone.
+inline constexpr std::uint32_t kMostCrashes = 2;
 
 // One model's place on a gpulet. execution[n-1]: the expected duration of a batch of n.
 struct LaneSpec {
@@ -79,9 +85,19 @@ struct BatchToSend {
   Batch batch;
 };
 
+// A process that crashed or hung while it held batches (FailureCause model_crash, hung).
+struct LostProcess {
+  GpuletId gpulet;
+  std::vector<std::string> models;  // of the batches
+  std::size_t requests = 0;         // in them
+  FailureCause cause = FailureCause::unknown;
+  ProcessEnd end{};
+};
+
 struct DispatchOutput {
   std::vector<BatchToSend> batches;
   std::vector<Answer> answers;
+  std::vector<LostProcess> lost{};
 };
 
 class Dispatcher {
@@ -162,7 +178,7 @@ class Dispatcher {
 
   [[nodiscard]] const std::vector<ServedModel>& models() const { return models_; }
   [[nodiscard]] std::size_t queued(ModelIndex model) const {
-    return queues_[model].requests.size();
+    return queues_[model].requests.size() + queues_[model].suspects.size();
   }
   // Those of the versions before included.
   [[nodiscard]] const ModelCounters& counters(ModelIndex model) const {
@@ -204,12 +220,14 @@ class Dispatcher {
   };
   struct ModelQueue {
     batching::RequestQueue requests;
-    std::vector<Place> places;       // by ascending id of the gpulet
-    std::size_t room = 0;            // largest batches of the ready ones together
-    std::size_t in_flight = 0;       // batches
-    ModelIndex counted_as = 0;       // itself, or the version that took its place
-    std::optional<ModelIndex> heir;  // takes what comes back
-    Status closed;                   // why nobody does; ok: its own gpulets may
+    batching::RequestQueue suspects;  // each to run alone
+    std::string lost;                 // how the last process ended under a batch of it
+    std::vector<Place> places;        // by ascending id of the gpulet
+    std::size_t room = 0;             // largest batches of the ready ones together
+    std::size_t in_flight = 0;        // batches
+    ModelIndex counted_as = 0;        // itself, or the version that took its place
+    std::optional<ModelIndex> heir;   // takes what comes back
+    Status closed;                    // why nobody does; ok: its own gpulets may
     ModelCounters counters;
     ModelStatistics statistics;
     observe::RecentHistogram latency{kLatencyWindow};
@@ -233,6 +251,7 @@ class Dispatcher {
     GpuletStatistics statistics;
     schedule::Service service = schedule::Service::rounds;
     std::size_t last_lane = 0;  // by_need: the one that had the last turn
+    bool reserved = false;      // for a suspect: takes nothing else until it holds nothing
   };
   struct InFlight {
     GpuletId gpulet;
@@ -272,6 +291,12 @@ class Dispatcher {
   [[nodiscard]] InFlight take_in_flight(BatchId id);
   void answer_overdue(Time now, DispatchOutput& out);
   void answer_overdue(InFlight& batch, std::size_t index, Time now, DispatchOutput& out);
+  // Suspects (dispatcher_suspects.cc).
+  [[nodiscard]] static bool ended_process(const BatchResult& result);
+  void lose_process(const BatchResult& result, Time now, DispatchOutput& out);
+  void suspect(InFlight batch, const LostProcess& lost, Time now, DispatchOutput& out);
+  [[nodiscard]] const Place* place_for_suspects(ModelIndex model) const;
+  void pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
   // Executables (dispatcher_executables.cc).
   void pump_executables(Time now, DispatchOutput& out);
   void pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out);

@@ -38,6 +38,7 @@
 #include "gpulet/serve/frontend_status.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/model_versions.h"
+#include "gpulet/serve/quarantine.h"
 #include "gpulet/serve/rollout.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
@@ -76,6 +77,7 @@ struct FrontendOptions {
   Duration late_grace = std::chrono::milliseconds(20);
   std::uint32_t trace_every = 0;  // every so manieth request is Traced; 0: none
   DemandOptions demands;
+  QuarantineOptions quarantine;
   control::Options control;  // of executables whose cores are controlled
 };
 
@@ -247,6 +249,12 @@ class FrontendCore {
   // Their gpulet failed, and not for their files: they are not planned for a while.
   void hold_back(const std::vector<schedule::LoadedModel>& models, Time now);
   void retry_refused(Time now, FrontendEffects& effects);
+  // Models whose processes crash (frontend_crashes.cc).
+  void process_lost(const LostProcess& lost, Time now, FrontendEffects& effects);
+  void quarantine(const std::string& name, Time now, FrontendEffects& effects);
+  void end_quarantines(Time now, FrontendEffects& effects);
+  // Some gpulet holds the model beside others.
+  [[nodiscard]] bool has_company(const std::string& name) const;
   // Requests that wait for a model to wake, in vain: it has no place.
   void refuse_wakers(Time now, FrontendEffects& effects);
   void proven(const std::vector<schedule::LoadedModel>& models);
@@ -359,6 +367,7 @@ class FrontendCore {
   Fleet fleet_;
   Demands demands_;
   CoreControl control_;
+  Quarantine quarantine_;
   Applications applications_;
   TraceChoice trace_choice_;
   std::deque<Answer> called_;  // answers to their calls, not handed to them yet

@@ -90,6 +90,9 @@ class World {
   void change_catalogue_at(Time time, serve::CatalogueChanged change);
   // From now on processes that load the model fail like this; ok: they load it again.
   void set_load_failure(const std::string& model, Status why);
+  // From now on processes end by that signal under a batch of the model that holds this byte, when
+  // it would be done.
+  void crash_on(const std::string& model, std::byte input, std::uint8_t signal);
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Everything before `time`.
   void run_until(Time time);
@@ -165,6 +168,8 @@ class World {
   // Its cores change: what is left to do takes so much longer.
   void stretch(NodeIndex index, GpuletId gpulet, Proxy& proxy, double factor);
   void batch_done(const Timer& timer);
+  // Whether the process crashes under the batch that is done.
+  bool crash(const Timer& timer, const Proxy& proxy);
   [[nodiscard]] NodeIndex index_of(const std::string& name) const;
 
   const WorldOptions options_;
@@ -188,6 +193,11 @@ class World {
 
   FrontendObserver observer_;                    // may be empty
   std::map<std::string, Status> load_failures_;  // by model
+  struct Crash {
+    std::byte input{};
+    std::uint8_t signal = 0;
+  };
+  std::map<std::string, Crash> crashes_;  // by model
   Epoch epoch_seen_;
   bool settle_due_ = false;
   bool drained_ = false;

@@ -8,6 +8,8 @@
 namespace gpulet::net {
 namespace {
 
+constexpr std::uint8_t kLastByte = 255;
+
 using serve::BackendCommand;
 using serve::BackendMessage;
 
@@ -86,6 +88,9 @@ OutgoingFrame encode_one(const BatchResult& result) {
   if (!result.status.ok()) net::to_wire(result.status, message.mutable_status());
   message.set_queued_us(to_microseconds(result.queued));
   message.set_executed_us(to_microseconds(result.executed));
+  message.set_cause(static_cast<std::uint32_t>(result.cause));
+  message.set_signal(result.end.signal);
+  message.set_exit_status(result.end.exit_status);
   return make_frame(MessageType::batch_result, message, {result.outputs});
 }
 
@@ -279,6 +284,9 @@ BackendMessage read_batch_result(const wire::BatchResult& message, FieldReader& 
   result.status = fields.status(message.status());
   result.queued = fields.duration(message.queued_us(), "queued_us");
   result.executed = fields.duration(message.executed_us(), "executed_us");
+  result.cause = fields.one_of(message.cause(), kLastFailureCause, "cause");
+  result.end.signal = fields.one_of(message.signal(), kLastByte, "signal");
+  result.end.exit_status = fields.one_of(message.exit_status(), kLastByte, "exit_status");
   result.outputs = std::move(payload);
   return result;
 }

@@ -198,6 +198,12 @@ void Cluster::add_backend(const std::string& node, std::uint32_t devices, const 
   start_backend(node, write_simulated_config(node, devices, type));
 }
 
+void Cluster::add_crashing_backend(const std::string& node, std::uint32_t devices) {
+  start_backend(node, write_backend_config(node, "gpulet-proxy-crashing",
+                                           R"({"type":"card","count":)" + std::to_string(devices) +
+                                               R"(,"partitioning":"simulated"})"));
+}
+
 void Cluster::add_real_backend(const std::string& node) {
   cpu_set_t cores;
   CPU_ZERO(&cores);

@@ -47,6 +47,10 @@ class World {
   void set_load_failure(const std::string& model, Status why) {
     world_.set_load_failure(model, std::move(why));
   }
+  // As World of the simulator.
+  void crash_on(const std::string& model, std::byte input, std::uint8_t signal = 11) {
+    world_.crash_on(model, input, signal);
+  }
   void observe(simulate::FrontendObserver observer) { world_.observe(std::move(observer)); }
   void run_until(Time time) { world_.run_until(time); }
 
