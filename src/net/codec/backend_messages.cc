@@ -13,20 +13,6 @@ constexpr std::uint8_t kLastByte = 255;
 using serve::BackendCommand;
 using serve::BackendMessage;
 
-void to_wire(const serve::PlanPart& part, wire::PlanPart* to) {
-  to->set_duty_cycle_ms(part.duty_cycle_ms);
-  to->set_service(static_cast<std::uint32_t>(part.service));
-  for (const schedule::Assignment& assignment : part.assignments) {
-    wire::Assignment* const one = to->add_assignments();
-    one->set_model(assignment.model);
-    one->set_rate(assignment.rate);
-    one->set_batch(assignment.batch);
-    one->set_latency_ms(assignment.latency_ms);
-    one->set_slowdown(assignment.slowdown);
-    one->set_slo_ms(assignment.slo_ms);
-  }
-}
-
 void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   to->set_id(report.id.value);
   to->set_device(report.device);
@@ -39,7 +25,7 @@ void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   }
   to->set_state(static_cast<std::uint32_t>(report.state));
   net::to_wire(report.status, to->mutable_status());
-  to_wire(report.part, to->mutable_part());
+  net::to_wire(report.part, to->mutable_part());
   net::to_wire(report.found, to->mutable_found());
   if (report.instance) net::to_wire(*report.instance, to->mutable_instance());
   to->set_cause(static_cast<std::uint32_t>(report.cause));
@@ -135,7 +121,7 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
     to->set_max_batch(model.max_batch);
     net::to_wire(model.numerics, to->mutable_numerics());
   }
-  to_wire(create.part, message.mutable_part());
+  net::to_wire(create.part, message.mutable_part());
   message.set_memory_mb(create.memory_mb);
   if (create.instance) net::to_wire(*create.instance, message.mutable_instance());
   return make_frame(MessageType::create_gpulet, message, {});
@@ -144,7 +130,7 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
 OutgoingFrame encode_one(const serve::AssignGpulet& assign) {
   wire::AssignGpulet message;
   message.set_id(assign.id.value);
-  to_wire(assign.part, message.mutable_part());
+  net::to_wire(assign.part, message.mutable_part());
   return make_frame(MessageType::assign_gpulet, message, {});
 }
 
@@ -178,23 +164,6 @@ OutgoingFrame encode_one(const serve::ModelPiece& piece) {
   message.set_offset(piece.offset);
   message.set_total_bytes(piece.total_bytes);
   return make_frame(MessageType::model_piece, message, {piece.data});
-}
-
-serve::PlanPart read_part(const wire::PlanPart& message, FieldReader& fields) {
-  serve::PlanPart part;
-  part.duty_cycle_ms = fields.amount(message.duty_cycle_ms(), "part.duty_cycle_ms");
-  part.service = fields.one_of(message.service(), schedule::Service::controlled, "part.service");
-  const auto count = static_cast<std::size_t>(message.assignments_size());
-  if (!fields.count(count, kMaxModels, "part.assignments")) return part;
-  for (const wire::Assignment& one : message.assignments()) {
-    part.assignments.push_back({fields.name(one.model(), "part.assignments.model"),
-                                fields.amount(one.rate(), "part.assignments.rate"),
-                                fields.batch(one.batch(), "part.assignments.batch", 1),
-                                fields.amount(one.latency_ms(), "part.assignments.latency_ms"),
-                                fields.amount(one.slowdown(), "part.assignments.slowdown"),
-                                fields.amount(one.slo_ms(), "part.assignments.slo_ms")});
-  }
-  return part;
 }
 
 serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& fields) {
