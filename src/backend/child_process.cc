@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -45,6 +46,11 @@ void ChildProcess::reap() {
     return;
   }
   ended_ = true;
+  if (WIFSIGNALED(status)) {
+    process_end_.signal = static_cast<std::uint8_t>(WTERMSIG(status));
+  } else {
+    process_end_.exit_status = static_cast<std::uint8_t>(WEXITSTATUS(status));
+  }
   const auto on_end = std::exchange(on_end_, nullptr);
   on_end(describe_end(process_, status));
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "gpulet/core/process_end.h"
 #include "gpulet/core/status.h"
 #include "gpulet/net/asio.h"
 
@@ -32,6 +33,8 @@ class ChildProcess {
   [[nodiscard]] pid_t id() const { return process_; }
   [[nodiscard]] std::string name() const { return "process " + std::to_string(process_); }
   [[nodiscard]] bool ended() const { return ended_; }
+  // How, once `on_end` is called.
+  [[nodiscard]] const ProcessEnd& process_end() const { return process_end_; }
   // SIGKILL, unless it has ended.
   void kill() const;
   // Waits so long for somebody else to end it, and then kills it. It has ended on return; on_end is
@@ -46,6 +49,7 @@ class ChildProcess {
   net::asio::posix::stream_descriptor watch_;  // a pidfd: readable once the process has ended
   OnEnd on_end_;
   bool ended_ = false;
+  ProcessEnd process_end_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // gone: nobody is left to reap
 };
 

@@ -59,6 +59,8 @@ serve::BackendCoreOptions core_options(const Setup& setup) {
   options.node = setup.config.node;
   for (const auto& device : setup.devices) options.devices.push_back(device.offer);
   options.profiles = setup.profiles;
+  options.hang_timeout = setup.config.hang_timeout;
+  options.hang_factor = setup.config.hang_factor;
   return options;
 }
 

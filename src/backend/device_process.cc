@@ -71,6 +71,7 @@ class DeviceProcess::Lane : public ProxyLink {
         control_(std::move(control)) {}
 
   [[nodiscard]] pid_t process() const { return process_->child().id(); }
+  [[nodiscard]] const ProcessEnd& process_end() const { return process_->child().process_end(); }
   void stop(Duration deadline);
   void kill(Status reason);
   void process_ended();
@@ -224,6 +225,7 @@ class DeviceProcess::LaneProxy final : public Proxy {
   LaneProxy& operator=(const LaneProxy&) = delete;
 
   [[nodiscard]] pid_t pid() const override { return lane_->process(); }
+  [[nodiscard]] ProcessEnd process_end() const override { return lane_->process_end(); }
   [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots) override {
     return lane_->load(std::move(models), slots);
   }

@@ -200,9 +200,10 @@ void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
   if (found == running_.end()) return;
   const auto device = found->second.device;
   const auto end = found->second.end;
+  const ProcessEnd process_end = found->second.proxy->process_end();
   running_.erase(found);
   devices_[device].driver->release(gpulet);
-  tell_(serve::ProxyEnded{gpulet, reason, end});
+  tell_(serve::ProxyEnded{gpulet, reason, end, FailureCause::unknown, process_end});
   tell_pool();
 }
 

@@ -35,6 +35,7 @@ class ProxyProcess::Impl : public ProxyLink {
     return child_.watch([this](const Status& how) { ended(how); });
   }
   [[nodiscard]] pid_t process() const { return child_.id(); }
+  [[nodiscard]] const ProcessEnd& process_end() const { return child_.process_end(); }
   void stop(Duration deadline);
   void kill(Status reason);
   // The owner is going: no more callbacks, no process.
@@ -130,6 +131,7 @@ ProxyProcess::ProxyProcess(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) 
 ProxyProcess::~ProxyProcess() { impl_->end_now(); }
 
 pid_t ProxyProcess::pid() const { return impl_->process(); }
+ProcessEnd ProxyProcess::process_end() const { return impl_->process_end(); }
 void ProxyProcess::hand_over(ProxyCallbacks callbacks) { impl_->hand_over(std::move(callbacks)); }
 Status ProxyProcess::load(serve::LoadModels models, const SlotOptions& slots) {
   return impl_->load(std::move(models), slots);

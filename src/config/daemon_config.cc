@@ -17,6 +17,7 @@ constexpr std::uint32_t kLargestCount = 1U << 30U;
 constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
+constexpr double kLongestGraceMs = 60000;
 constexpr std::string_view kEndpointMend =
     "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
 
@@ -126,7 +127,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
                    "wake_within_s", "trace_every",     "tls",
                    "backend_tls",   "tokens",          "control",
                    "limits",        "exclusions",      "model_root",
-                   "model_format"});
+                   "model_format",  "late_grace_ms"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -161,6 +162,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto idle = root.find("idle_after_s"))
     config.idle_after = from_seconds(idle->number(between(0, kLongestSeconds)));
   if (const auto wake = root.find("wake_within_s")) config.wake_within = read_seconds(*wake);
+  if (const auto grace = root.find("late_grace_ms"))
+    config.late_grace = from_ms(grace->number(between(0, kLongestGraceMs)));
   if (const auto control = root.find("control")) config.control = read_control(*control);
   if (const auto limits = root.find("limits")) read_limits(*limits, config);
   if (const auto times = root.find("exclusions")) read_exclusions(*times, config.exclusions);
@@ -196,7 +199,7 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
 
 BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
   root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies",
-                   "proxy_user", "tls", "devices"});
+                   "proxy_user", "hang_timeout_s", "hang_factor", "tls", "devices"});
   BackendConfig config;
   config.node = root.required("node").name();
   if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
@@ -211,6 +214,9 @@ BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& 
   if (const auto warm = root.find("warm_proxies"))
     config.warm_proxies = warm->count(0, kMostWarmProxies);
   if (const auto user = root.find("proxy_user")) config.proxy_user = user->name();
+  if (const auto hang = root.find("hang_timeout_s")) config.hang_timeout = read_seconds(*hang);
+  if (const auto factor = root.find("hang_factor"))
+    config.hang_factor = factor->number(between(1, 1000));
   if (const auto tls = root.find("tls")) config.tls = read_mutual_tls(*tls, file);
   config.devices = read_devices(root.required("devices"));
   check_devices(root, config);

@@ -72,7 +72,7 @@ export interface Control {
 
 export interface Tick {
   at: number;
-  state: "starting" | "serving" | "draining";
+  state: "starting" | "serving" | "unavailable" | "draining";
   epoch: number;
   reorganising: boolean;
   schedulable: boolean;

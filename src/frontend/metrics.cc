@@ -88,6 +88,22 @@ constexpr std::array kOfModels = {
                          "Requests that were answered with a result after their deadline.",
                          MetricType::Counter,
                          [](const ModelStatus& one) { return number(one.counters.late); }},
+    Measure<ModelStatus>{
+        "gpulet_requests_overdue_total",
+        "Requests that were answered too_late at their deadline, while their batch was running.",
+        MetricType::Counter, [](const ModelStatus& one) { return number(one.counters.overdue); }},
+    Measure<ModelStatus>{
+        "gpulet_results_discarded_total",
+        "Results that came when their request had been answered, and were thrown away.",
+        MetricType::Counter, [](const ModelStatus& one) { return number(one.counters.discarded); }},
+    Measure<ModelStatus>{"gpulet_model_crashes_total",
+                         "Processes that ended while they ran its batches and nothing else.",
+                         MetricType::Counter,
+                         [](const ModelStatus& one) { return number(one.crashes); }},
+    Measure<ModelStatus>{
+        "gpulet_model_quarantined", "1 while it is in quarantine because its processes crash.",
+        MetricType::Gauge,
+        [](const ModelStatus& one) { return flag(one.quarantined_for > Duration::zero()); }},
     Measure<ModelStatus>{"gpulet_slo_violations_total",
                          "Requests that had no result in time: late, dropped or failed.",
                          MetricType::Counter,
@@ -199,7 +215,7 @@ void add_frontend(Families& families, const FrontendStatus& status, const Metric
   add_measures(families, kOfFrontend, std::vector<Whole>{{&status, moment}}, no_labels);
   prometheus::MetricFamily state{
       "gpulet_frontend_state", "1 for the state that it is in.", MetricType::Gauge, {}};
-  for (const char* const name : {"starting", "serving", "draining"}) {
+  for (const char* const name : {"starting", "serving", "unavailable", "draining"}) {
     state.metric.push_back(
         metric_of(MetricType::Gauge, flag(status.state == name), {{"state", name}}));
   }

@@ -44,6 +44,7 @@ serve::FrontendOptions core_options(const Setup& setup) {
                        std::uint64_t{setup.config.max_buffered_mb} << 20U};
   options.demands.idle_after = setup.config.idle_after;
   options.wake_within = setup.config.wake_within;
+  options.late_grace = setup.config.late_grace;
   options.control = setup.config.control;
   options.trace_every = setup.config.trace_every;
   options.exclusions.first = setup.config.exclusions.first;

@@ -161,7 +161,11 @@ Json model_of(const serve::ModelStatus& model) {
             {"dropped", counters.dropped},
             {"failed", counters.failed},
             {"violations", counters.violations()},
+            {"overdue", counters.overdue},
+            {"discarded", counters.discarded},
             {"executions", model.statistics.executions},
+            {"crashes", model.crashes},
+            {"quarantined_for_s", to_seconds(model.quarantined_for)},
             {"p50_ms", model.p50_ms},
             {"p99_ms", model.p99_ms}};
   if (model.control) told["control"] = control_of(*model.control);
@@ -174,6 +178,7 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
                         std::size_t clients) {
   Json document;
   document["frontend"] = {{"state", status.state},
+                          {"ready", status.ready},
                           {"uptime_s", to_seconds(now - started)},
                           {"policy", status.policy},
                           {"epoch", status.epoch.value},

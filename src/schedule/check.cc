@@ -88,6 +88,11 @@ class Checker {
     }
     std::set<std::string> seen;
     for (const Assignment& assignment : gpulet.assignments) {
+      const auto demand = demands_.find(assignment.model);
+      if (gpulet.assignments.size() > 1 && demand != demands_.end() && demand->second->alone) {
+        wrong("gpulet " + name + ": '" + assignment.model +
+              "' is to have gpulets of its own, and shares this one");
+      }
       if (!seen.insert(assignment.model).second) {
         wrong("gpulet " + name + ": holds '" + assignment.model + "' twice");
       }

@@ -128,8 +128,16 @@ double Draft::left_of_all() const {
   return sum;
 }
 
+bool Draft::may_join(const std::vector<Turn>& turns, std::size_t model) const {
+  const auto alone = [this](std::size_t one) { return problem_->models()[one]->alone; };
+  return std::all_of(turns.begin(), turns.end(), [&](const Turn& turn) {
+    return turn.model == model || (!alone(turn.model) && !alone(model));
+  });
+}
+
 bool Draft::fits(std::size_t gpulet, std::size_t model, double rate) {
   DraftGpulet& host = gpulets_[gpulet];
+  if (!may_join(host.turns, model)) return false;
   const Row& own = row(model, host);
   if (own.largest == 0 || host.load + rate * own.least_ms / 1000 > kFullLoad) return false;
   const auto place = place_of(host.turns, model);
@@ -149,6 +157,7 @@ bool Draft::fits(std::size_t gpulet, std::size_t model, double rate) {
 
 double Draft::most_rate(std::size_t gpulet, std::size_t model) {
   const DraftGpulet& host = gpulets_[gpulet];
+  if (!may_join(host.turns, model)) return 0;
   const Row& own = row(model, host);
   if (own.largest == 0 || host.load >= 1) return 0;
   scratch_ = host.turns;
@@ -197,6 +206,7 @@ void Draft::join(DraftGpulet& gpulet, const Turn& newcomer) {
 
 bool Draft::absorbs(const Spot& spot, std::size_t model, double rate, std::size_t gpulet) {
   const DraftGpulet& moving = gpulets_[gpulet];
+  if (!may_join(moving.turns, model)) return false;
   std::vector<Neighbour> beside;
   std::vector<Occupant> together;
   if (spot.device && problem_->interferes(spot.device_class)) {

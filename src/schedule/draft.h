@@ -149,6 +149,9 @@ class Draft {
   void take(std::size_t model, double rate);
   void grow(std::size_t gpulet);
 
+  // Whether the model and those of these turns may share a gpulet (ModelDemand::alone).
+  [[nodiscard]] bool may_join(const std::vector<Turn>& turns, std::size_t model) const;
+
   Problem* problem_;
   std::vector<DraftGpulet> gpulets_;
   std::vector<DraftDevice> devices_;

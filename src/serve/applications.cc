@@ -91,6 +91,7 @@ Applications::Run Applications::run_of(std::shared_ptr<const Application> applic
   run.arrived = now;
   run.deadline = asked.deadline;
   run.late_after = asked.late_after;
+  run.answer_by = asked.answer_by;
   run.place = asked.place;
   return run;
 }
@@ -137,6 +138,7 @@ void Applications::start(const std::string& name, Asked asked, Time now, Applica
   ++served.runs;
   const std::uint64_t id = next_id_++;
   Run& run = runs_[id] = run_of(served.application, asked, now);
+  deadlines_.add(run.answer_by, id);
   run.request = std::move(asked.payload);
   run.request_readers = run.application->request_readers;
   const std::vector<ApplicationNode>& nodes = run.application->graph.nodes;
@@ -244,6 +246,7 @@ void Applications::complete(const Place& place, std::vector<Tensor> outputs, Dur
 
 void Applications::succeed(std::uint64_t run_id, Time now, ApplicationOutput& out) {
   Run& run = runs_.at(run_id);
+  if (run.answer_by < now) return answer_overdue(run_id, now, out);
   const config::ApplicationConfig& graph = run.application->graph;
   InferReply reply;
   reply.tag = run.tag;
@@ -276,9 +279,34 @@ void Applications::fail(const Place& place, const Status& why, Time now, Applica
   end(place.run, out);
 }
 
+void Applications::answer_overdue(Time now, ApplicationOutput& out) {
+  for (const std::uint64_t id : deadlines_.take_passed(now)) answer_overdue(id, now, out);
+}
+
+void Applications::answer_overdue(std::uint64_t run_id, Time now, ApplicationOutput& out) {
+  const Run& run = runs_.at(run_id);
+  const config::ApplicationConfig& graph = run.application->graph;
+  std::string where;
+  for (const std::uint64_t id : run.calls) {
+    where += (where.empty() ? "" : ", ") + described(graph.nodes[under_way_.at(id).node]);
+  }
+  InferReply reply;
+  reply.tag = run.tag;
+  reply.status = {StatusCode::too_late,
+                  "application " + graph.name + ": the deadline passed" +
+                      (where.empty() ? std::string() : " with " + where + " under way")};
+  Served& served = served_.find(graph.name)->second;
+  ++served.counters.overdue;
+  count(served, reply.status, now - run.arrived);
+  observe::RequestTraceRecord record = record_of(run, reply.status.code(), now);
+  out.answers.push_back({run.client, std::move(reply), std::move(record)});
+  end(run_id, out);
+}
+
 void Applications::end(std::uint64_t run_id, ApplicationOutput& out) {
   const auto found = runs_.find(run_id);
   const Run& run = found->second;
+  deadlines_.remove(run.answer_by, run_id);
   const config::ApplicationConfig& graph = run.application->graph;
   for (const std::uint64_t id : run.calls) {
     const std::size_t node = under_way_.at(id).node;

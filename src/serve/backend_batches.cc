@@ -120,10 +120,13 @@ void BackendCore::answer(const HeldBatch& batch, BatchResult result, Now now) {
   if (!batch.orphaned) tell(std::move(result), now);
 }
 
-void BackendCore::answer_all_unavailable(HostedGpulet& gpulet, const Status& why, Now now) {
+void BackendCore::answer_all_unavailable(HostedGpulet& gpulet, const Status& why,
+                                         FailureCause cause, const ProcessEnd& end, Now now) {
   for (const auto& held : gpulet.held) {
     BatchResult result;
     result.id = held.id;
+    result.cause = cause;
+    result.end = end;
     result.status = {StatusCode::unavailable, "the process of gpulet " +
                                                   std::to_string(gpulet.id().value) +
                                                   " ended under the batch: " + why.to_string()};

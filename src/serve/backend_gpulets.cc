@@ -8,7 +8,10 @@
 namespace gpulet::serve {
 namespace {
 
-constexpr int kHangFactor = 10;  // as backend_core.h says
+// Woken so much later than it asked, this backend did not run itself, and results may lie in its
+// sockets: proxies get as long again.
+constexpr Duration kOverslept = std::chrono::milliseconds(500);
+
 // Of a file: asked for and not yet on the disk.
 constexpr std::uint64_t kMostUnderWay = 8 * kModelPieceBytes;
 // Files that come at the same time: with the bound above, what the shell must have room for.
@@ -279,14 +282,15 @@ void BackendCore::lose_device(const HostedGpulet& witness, const Status& why, No
   }
 }
 
-void BackendCore::end_for_device(HostedGpulet& gpulet, const Status& why, Now now) {
-  kill(gpulet, FailureCause::device, why, now);
+void BackendCore::end_at_once(HostedGpulet& gpulet, FailureCause cause, const Status& why,
+                              Now now) {
+  kill(gpulet, cause, why, now);
   if (gpulet.phase() == GpuletPhase::ready) {
     // Now, and not when the process has ended: what it held must not come back to it.
     gpulet.told_restarting = true;
     tell(gpulet.report(), now);
   }
-  answer_all_unavailable(gpulet, why, now);
+  answer_all_unavailable(gpulet, why, cause, {}, now);
 }
 
 void BackendCore::on_event(DeviceSeen& event, Now now) {
@@ -347,57 +351,6 @@ void BackendCore::retire(HostedGpulet& gpulet, Now now) {
   }
 }
 
-void BackendCore::on_event(ProxyEnded& event, Now now) {
-  auto* gpulet = find(event.gpulet);
-  if (gpulet == nullptr || !has_process(gpulet->phase())) return;
-  if (event.device == partition::DeviceHealth::not_ready) gpulet->blameless = true;
-  if (gpulet->doomed.ok()) {
-    const bool was_started = gpulet->phase() != GpuletPhase::starting;
-    gpulet->cause = gpulet->blameless                      ? FailureCause::device
-                    : event.cause != FailureCause::unknown ? event.cause
-                    : was_started                          ? FailureCause::model_crash
-                                                           : FailureCause::unknown;
-    gpulet->failed_model.clear();
-  }
-  const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
-  answer_all_unavailable(*gpulet, why, now);
-  if (gpulet->phase() == GpuletPhase::retiring) {
-    let_go(*gpulet, now);
-    return;
-  }
-  give_up_or_restart(*gpulet, why, now);
-}
-
-void BackendCore::give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now) {
-  const bool was_ready = gpulet.phase() == GpuletPhase::ready;
-  if (was_ready && now.time - gpulet.phase_since() >= options_.healthy_after) gpulet.restarts = 0;
-  const bool blameless = std::exchange(gpulet.blameless, false);
-  if (!was_ready && !blameless) ++gpulet.load_failures;
-  gpulet.status = why.ok() ? Status(StatusCode::unavailable, "its process ended") : why;
-
-  // What is invalid once (a file that is no model, a share the device cannot give) stays so.
-  const bool hopeless =
-      why.code() == StatusCode::invalid || gpulet.load_failures >= options_.load_attempts;
-  if (!was_ready && !blameless && hopeless) {
-    gpulet.enter(GpuletPhase::failed, now.time);
-  } else {
-    // A device that makes ready for it is not kept waiting, nor is it: no process was started.
-    const bool was_refused = blameless && gpulet.phase() == GpuletPhase::starting;
-    const Duration longest =
-        was_refused ? options_.longest_asking_delay : options_.longest_restart_delay;
-    gpulet.enter(GpuletPhase::restarting, now.time);
-    gpulet.restart_at = now.time + restart_delay(gpulet.restarts++, longest);
-    plan_look(gpulet);
-  }
-  if (!std::exchange(gpulet.told_restarting, false)) tell(gpulet.report(), now);
-}
-
-Duration BackendCore::restart_delay(std::uint32_t restarts, Duration longest) const {
-  auto delay = options_.first_restart_delay;
-  for (std::uint32_t i = 0; i < restarts && delay < longest; ++i) delay *= 2;
-  return std::min(delay, longest);
-}
-
 Time BackendCore::next_look(const HostedGpulet& gpulet) const {
   if (!gpulet.doomed.ok()) return kNever;  // its end will be told
   switch (gpulet.phase()) {
@@ -408,15 +361,19 @@ Time BackendCore::next_look(const HostedGpulet& gpulet) const {
       return gpulet.phase_since() + options_.load_timeout;
     case GpuletPhase::ready:
     case GpuletPhase::retiring:
-      if (gpulet.held.empty()) return kNever;
-      return gpulet.last_progress + options_.hang_timeout +
-             kHangFactor * gpulet.held.front().expected;
+      return gpulet.held.empty() ? kNever : hung_at(gpulet);
     case GpuletPhase::fetching:
     case GpuletPhase::failed:
     case GpuletPhase::gone:
       return kNever;
   }
   return kNever;
+}
+
+Time BackendCore::hung_at(const HostedGpulet& gpulet) const {
+  const double expected_s = to_seconds(gpulet.held.front().expected);
+  return gpulet.last_progress +
+         std::max(options_.hang_timeout, from_seconds(options_.hang_factor * expected_s));
 }
 
 void BackendCore::look_at(HostedGpulet& gpulet, Now now) {
@@ -428,11 +385,15 @@ void BackendCore::look_at(HostedGpulet& gpulet, Now now) {
          {StatusCode::timeout, name_of(gpulet.id()) + " did not load within " +
                                    std::to_string(to_seconds(options_.load_timeout)) + " s"},
          now);
+  } else if (now.time - hung_at(gpulet) >= kOverslept) {
+    gpulet.last_progress = now.time;
   } else {
-    kill(gpulet, FailureCause::hung,
-         {StatusCode::timeout,
-          name_of(gpulet.id()) + " hung over a batch of '" + gpulet.held.front().model + "'"},
-         now);
+    const Duration silent = now.time - gpulet.last_progress;
+    end_at_once(gpulet, FailureCause::hung,
+                {StatusCode::timeout, name_of(gpulet.id()) + " hung over a batch of '" +
+                                          gpulet.held.front().model + "': no answer for " +
+                                          std::to_string(to_seconds(silent)) + " s"},
+                now);
   }
 }
 

@@ -73,8 +73,10 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
     refuse_waiting(model, old.closed, now, out);
     return;
   }
-  for (Request& request : old.requests.take_due_before(kNever))
-    next.requests.push(std::move(request));
+  for (batching::RequestQueue* const waiting : {&old.requests, &old.suspects}) {
+    for (Request& request : waiting->take_due_before(kNever))
+      next.requests.push(std::move(request));
+  }
   touch(heir);
 }
 
@@ -90,7 +92,8 @@ void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOu
 
 bool Dispatcher::unused(ModelIndex model) const {
   const ModelQueue& queue = queues_[model];
-  return queue.places.empty() && queue.requests.empty() && queue.in_flight == 0;
+  return queue.places.empty() && queue.requests.empty() && queue.suspects.empty() &&
+         queue.in_flight == 0;
 }
 
 void Dispatcher::forget(ModelIndex model) {
@@ -190,10 +193,7 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   }
   std::sort(lost.begin(), lost.end());  // the same order on every run
   for (const BatchId batch : lost) {
-    InFlight held = std::move(in_flight_.at(batch));
-    in_flight_.erase(batch);
-    --queues_[held.model].in_flight;
-    put_back(std::move(held), {StatusCode::unavailable, "its gpulet was lost"}, now, out);
+    put_back(take_in_flight(batch), {StatusCode::unavailable, "its gpulet was lost"}, now, out);
   }
 }
 
@@ -241,7 +241,8 @@ void Dispatcher::refuse(ModelIndex model, Request request, Status status, Dispat
 
 void Dispatcher::client_gone(ClientId client) {
   for (ModelQueue& state : queues_) {
-    const std::size_t gone = state.requests.remove_client(client);
+    const std::size_t gone =
+        state.requests.remove_client(client) + state.suspects.remove_client(client);
     ModelQueue& counted = queues_[state.counted_as];
     counted.counters.failed += gone;
     counted.statistics.add_cancelled(gone);
@@ -249,7 +250,8 @@ void Dispatcher::client_gone(ClientId client) {
 }
 
 void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) {
-  if (!queues_[model].requests.remove(client, tag)) return;
+  ModelQueue& state = queues_[model];
+  if (!state.requests.remove(client, tag) && !state.suspects.remove(client, tag)) return;
   ModelQueue& counted = queues_[queues_[model].counted_as];
   ++counted.counters.failed;
   counted.statistics.add_cancelled(1);
@@ -257,8 +259,11 @@ void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) 
 
 void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now,
                                 DispatchOutput& out) {
-  for (Request& request : queues_[model].requests.take_due_before(kNever))
-    answer(model, std::move(request), status, {}, now, out);
+  ModelQueue& state = queues_[model];
+  for (batching::RequestQueue* const waiting : {&state.requests, &state.suspects}) {
+    for (Request& request : waiting->take_due_before(kNever))
+      answer(model, std::move(request), status, {}, now, out);
+  }
 }
 
 void Dispatcher::answer(ModelIndex model, Request request, Status status,
@@ -291,7 +296,7 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   if (found == gpulets_.end()) return;
   Gpulet& gpulet = found->second;
   if (executed) gpulet.allowance.observe(now - batch.predicted_end);
-  --gpulet.in_flight;
+  if (--gpulet.in_flight == 0) gpulet.reserved = false;
   gpulet.expected -= batch.expected;
   gpulet.busy_until = now + gpulet.expected;
   touch(gpulet);
@@ -306,12 +311,10 @@ std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
 }
 
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {
-  const auto found = in_flight_.find(result.id);
-  if (found == in_flight_.end())
+  if (!in_flight_.contains(result.id))
     return;  // its gpulet was given up for lost before: it was answered then
-  InFlight batch = std::move(found->second);
-  in_flight_.erase(found);
-  --queues_[batch.model].in_flight;
+  if (ended_process(result)) return lose_process(result, now, out);
+  InFlight batch = take_in_flight(result.id);
   const auto served_by = gpulets_.find(batch.gpulet);
   if (served_by != gpulets_.end() && result.status.ok()) {
     GpuletStatistics& statistics = served_by->second.statistics;
@@ -336,8 +339,14 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
   queues_[queues_[batch.model].counted_as].statistics.add_batch(
       static_cast<std::uint32_t>(count), result.queued, result.executed,
       under_way - result.queued - result.executed);
+  ModelCounters& counters = queues_[queues_[batch.model].counted_as].counters;
   for (std::size_t i = 0; i < count; ++i) {
     Request& request = batch.requests[i];
+    if (!batch.is_answered(i) && request.answer_by() < now) answer_overdue(batch, i, now, out);
+    if (batch.is_answered(i)) {
+      ++counters.discarded;
+      continue;
+    }
     request.trace.completed = now;
     request.trace.queued_at_backend = result.queued;
     request.trace.executed = result.executed;
@@ -351,7 +360,9 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
   const bool refused = why.code() == StatusCode::too_late || why.code() == StatusCode::overloaded;
   const bool worth_another_try = refused || why.code() == StatusCode::unavailable;
   const std::optional<ModelIndex> queue = queue_for(batch.model);
-  for (Request& request : batch.requests) {
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    if (batch.is_answered(i)) continue;
+    Request& request = batch.requests[i];
     if (!refused) ++request.attempts;
     if (!worth_another_try || request.attempts >= kMaxAttempts) {
       answer(batch.model, std::move(request), why.within("model " + models_[batch.model].name), {},
@@ -372,8 +383,9 @@ observe::Histogram Dispatcher::latencies(ModelIndex model, Time now) const {
 
 bool Dispatcher::idle() const {
   return in_flight_.empty() &&
-         std::all_of(queues_.begin(), queues_.end(),
-                     [](const ModelQueue& state) { return state.requests.empty(); });
+         std::all_of(queues_.begin(), queues_.end(), [](const ModelQueue& state) {
+           return state.requests.empty() && state.suspects.empty();
+         });
 }
 
 Dispatcher::GpuletStatistics Dispatcher::statistics(GpuletId id) const {

@@ -133,8 +133,9 @@ Duration Dispatcher::mean_age(ModelIndex model, Time now) const {
   Duration sum = count == 0 ? Duration{} : waiting.mean_waited(now) * count;
   for (const auto& [id, batch] : in_flight_) {
     if (batch.model != model) continue;
-    for (const Request& request : batch.requests) {
-      sum += now - request.trace.arrived;
+    for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+      if (batch.is_answered(i)) continue;
+      sum += now - batch.requests[i].trace.arrived;
       ++count;
     }
   }

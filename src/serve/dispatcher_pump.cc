@@ -38,7 +38,9 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
     const char* const why = !nobody ? ": the deadline could not be met any more"
                             : slept ? ": it was asleep, and no gpulet was ready for it in time"
                                     : ": no gpulet was ready before the deadline";
-    Status status(StatusCode::too_late, "model " + models_[model].name + why);
+    Status status = nobody && !absence_.ok()
+                        ? absence_.within("model " + models_[model].name)
+                        : Status(StatusCode::too_late, "model " + models_[model].name + why);
     answer(model, std::move(request), std::move(status), {}, now, out);
   }
 }
@@ -85,13 +87,15 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Reque
   ++gpulet.in_flight;
   ++state.in_flight;
   lane.turn = now + gpulet.duty_cycle;
+  held.answer_by = held.next_answer_by();
+  deadlines_.add(held.answer_by, batch.id);
   in_flight_.emplace(batch.id, std::move(held));
   out.batches.push_back({gpulet.backend, std::move(batch)});
 }
 
 bool Dispatcher::has_room(const Gpulet& gpulet) {
   const bool rounds = gpulet.service == schedule::Service::rounds;
-  return gpulet.ready && gpulet.in_flight < (rounds ? kBatchesInFlight : 1);
+  return gpulet.ready && !gpulet.reserved && gpulet.in_flight < (rounds ? kBatchesInFlight : 1);
 }
 
 void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
@@ -183,6 +187,7 @@ Duration Dispatcher::time_ahead(const Lane& lane, std::uint32_t count) const {
 void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
   ModelQueue& state = queues_[model];
   Time wake = kNever;
+  pump_suspects(model, now, wake, out);
   for (const Place& place : state.places) {
     while (pump_gpulet(place, now, wake, out)) {
     }
@@ -196,6 +201,7 @@ void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
 }
 
 void Dispatcher::pump(Time now, DispatchOutput& out) {
+  answer_overdue(now, out);
   while (!wakes_.empty() && wakes_.top().first <= now) {
     const auto [time, model] = wakes_.top();
     wakes_.pop();
@@ -212,6 +218,8 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
   if (executables_due_) pump_executables(now, out);
 }
 
-Time Dispatcher::next_wake() const { return wakes_.empty() ? kNever : wakes_.top().first; }
+Time Dispatcher::next_wake() const {
+  return std::min(deadlines_.next(), wakes_.empty() ? kNever : wakes_.top().first);
+}
 
 }  // namespace gpulet::serve

@@ -96,6 +96,19 @@ bool Fleet::takes_gpulets(const schedule::DeviceKey& device) const {
   return backend && !backends_.at(*backend).leaving && offer_of(device)->fault.ok();
 }
 
+bool Fleet::has_backend() const {
+  return std::any_of(backends_.begin(), backends_.end(),
+                     [](const auto& entry) { return !entry.second.node.empty(); });
+}
+
+bool Fleet::has_usable_device() const {
+  return std::any_of(backends_.begin(), backends_.end(), [](const auto& entry) {
+    const std::vector<DeviceOffer>& devices = entry.second.devices;
+    return std::any_of(devices.begin(), devices.end(),
+                       [](const DeviceOffer& offer) { return offer.fault.ok(); });
+  });
+}
+
 std::vector<GpuletId> Fleet::leave(BackendId backend) {
   const auto left = backends_.find(backend);
   if (left == backends_.end()) return {};

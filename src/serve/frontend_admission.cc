@@ -37,6 +37,7 @@ Status FrontendCore::admissible(const InferRequest& request, const ServedModel& 
 }
 
 std::string FrontendCore::why_unserved(const std::string& name, const NamedModel& known) const {
+  if (std::string why = quarantine_.why(name, settled_at_); !why.empty()) return why;
   if (dispatcher_.has_lane(known.current.index)) return {};
   if (known.current_refused()) {
     return "it could not be loaded: " + known.refused->why.message() +
@@ -73,6 +74,7 @@ void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects
   request.deadline =
       now + (asked.timeout > Duration::zero() ? asked.timeout : from_ms(model.slo_ms));
   request.own_deadline = asked.timeout > Duration::zero();
+  request.grace = request.own_deadline ? Duration::zero() : options_.late_grace;
   request.trace.arrived = now;
 
   DispatchOutput output;
@@ -117,7 +119,8 @@ bool FrontendCore::expect(const std::string& name, NamedModel& known) {
   }
   // Nobody serves it and no plan expected it: that is acted on now, not when the rate has been
   // estimated.
-  if (demands_.rate_planned(known.demand) <= 0 && !known.current_refused()) {
+  if (demands_.rate_planned(known.demand) <= 0 && !known.current_refused() &&
+      !quarantine_.holds(name)) {
     want_plan("first request of " + name);
     plan_urgent_ = true;
   }
@@ -127,6 +130,11 @@ bool FrontendCore::expect(const std::string& name, NamedModel& known) {
 void FrontendCore::place(const std::string& name, NamedModel& known, Request request, bool slept,
                          Time now, DispatchOutput& output) {
   const ModelIndex index = known.current.index;
+  if (const std::string why = quarantine_.why(name, now); !why.empty()) {
+    dispatcher_.refuse(index, std::move(request),
+                       {StatusCode::unavailable, "model " + name + " is " + why}, output);
+    return;
+  }
   if (dispatcher_.has_ready_lane(index)) {
     dispatcher_.enqueue(index, std::move(request), now, output);
     return;

@@ -53,8 +53,12 @@ bool FrontendCore::ask_application(ClientSaid& event, Time now, FrontendEffects&
   InferRequest& request = event.request;
   const Duration given =
       request.timeout > Duration::zero() ? request.timeout : from_ms(application->front.slo_ms);
-  Applications::Asked asked{event.client, request.tag,          now + given, now + given,
-                            {},           trace_choice_.next(), {}};
+  Applications::Asked asked;
+  asked.client = event.client;
+  asked.tag = request.tag;
+  asked.deadline = now + given;
+  asked.late_after = now + given;
+  asked.id = trace_choice_.next();
   ApplicationOutput output;
   const auto refuse = [&](Status why) {
     applications_.refuse(request.model, asked, std::move(why), now, output);
@@ -84,6 +88,8 @@ bool FrontendCore::ask_application(ClientSaid& event, Time now, FrontendEffects&
   if (!woken.empty() && request.timeout == Duration::zero())
     asked.deadline = std::max(asked.deadline, now + options_.wake_within);
   for (NamedModel* const known : woken) known->waking = true;
+  asked.answer_by = asked.deadline +
+                    (request.timeout > Duration::zero() ? Duration::zero() : options_.late_grace);
   asked.payload = std::move(request.payload);
   applications_.start(request.model, std::move(asked), now, output);
   carry_out(std::move(output), now, effects);
@@ -116,6 +122,7 @@ void FrontendCore::call(ModelToCall call, Time now, FrontendEffects& effects) {
   request.client = kEngine;
   request.tag = call.id;
   request.deadline = call.deadline;
+  request.grace = Request::kNoLimit;  // its run is answered in time
   request.trace.arrived = now;
   request.input = std::move(call.input);
   NamedModel* const known = versions_.find(call.model);

@@ -28,6 +28,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
                   options_.control),
       demands_({}, demand_options(options_)),
       control_(options_.control),
+      quarantine_(options_.quarantine),
       applications_(options_.max_queue_per_model),
       trace_choice_(options_.trace_every),
       plan_reasons_{"the frontend started"},
@@ -39,6 +40,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
   for (const ServedModel& model : catalogue.models) add_model(model, now);
   replace_applications(catalogue.applications, catalogue.models, now);
   demands_.tick(now);
+  settle_absence();
 }
 
 void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
@@ -47,7 +49,8 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 }
 
 Time FrontendCore::next_wake() const {
-  Time wake = std::min({next_tick_, dispatcher_.next_wake(), control_.next_step()});
+  Time wake = std::min(
+      {next_tick_, dispatcher_.next_wake(), applications_.next_wake(), control_.next_step()});
   if (rollout_) wake = std::min(wake, rollout_->deadline());
   if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
@@ -73,6 +76,7 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
     return;
   }
   const std::vector<GpuletId> disowned = fleet_.join(backend, message, now);
+  settle_absence();
   effects.emplace_back(TellBackend{backend, Welcome{options_.heartbeat}});
   note(false,
        "node " + message.node + " joined with " + std::to_string(message.devices.size()) +
@@ -162,7 +166,9 @@ void FrontendCore::heard(BackendId, const BatchResult& message, Time now,
                          FrontendEffects& effects) {
   DispatchOutput output;
   dispatcher_.completed(message, now, output);
+  const std::vector<LostProcess> lost = std::move(output.lost);
   emit(std::move(output), effects);
+  for (const LostProcess& one : lost) process_lost(one, now, effects);
 }
 
 void FrontendCore::heard(BackendId, Heartbeat, Time, FrontendEffects&) {}
@@ -181,6 +187,7 @@ void FrontendCore::heard(BackendId backend, const DeviceReport& message, Time no
                          FrontendEffects& effects) {
   const auto device = fleet_.device_seen(backend, message);
   if (!device) return;
+  settle_absence();
   const std::string name = "device " + device->node + "/" + std::to_string(device->device);
   const std::string text =
       name + (message.fault.ok() ? " is back" : " is lost: " + message.fault.message());
@@ -208,10 +215,22 @@ void FrontendCore::lose_backend(BackendId backend, const Status& reason, Time no
     serving_.erase(id);
     if (rollout_) rollout_->lost(id);
   }
+  settle_absence();
   emit(std::move(output), effects);
   exclusions_.left(node, reason, now);
   note(true, "lost node " + node + ": " + reason.message(), now, effects);
   want_plan("node " + node + " is lost");
+}
+
+std::string FrontendCore::why_nothing_serves() const {
+  if (!fleet_.has_backend()) return "no backend is connected";
+  if (!fleet_.has_usable_device()) return "no device of the connected backends can be used";
+  return {};
+}
+
+void FrontendCore::settle_absence() {
+  std::string why = why_nothing_serves();
+  dispatcher_.set_absence(why.empty() ? Status() : Status(StatusCode::unavailable, std::move(why)));
 }
 
 void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects& effects) {
@@ -226,6 +245,9 @@ void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   if (now >= control_.next_step()) control_cores(now, effects);
   advance_rollout(now, effects);
   plan_if_wanted(now, effects);
+  ApplicationOutput overdue;
+  applications_.answer_overdue(now, overdue);
+  carry_out(std::move(overdue), now, effects);
   DispatchOutput output;
   dispatcher_.pump(now, output);
   emit(std::move(output), effects);
@@ -282,6 +304,7 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
       std::erase_if(held_back_, [now](const auto& entry) { return entry.second <= now; });
   if (held > 0) want_plan("models that failed are tried again");
   for (const std::string& name : exclusions_.expire(now)) want_plan(name + " is tried again");
+  end_quarantines(now, effects);
   retry_refused(now, effects);
   refuse_wakers(now, effects);
   retire_unwanted(now, effects);

@@ -38,6 +38,7 @@ void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& e
     }
     if (!asked_for) continue;
     demands_.wake(versions_.find(model.name)->demand);
+    changed = quarantine_.release(model.name) || changed;
     changed = held_back_.erase(model.name) > 0 || !has_ready_lane(model.name) || changed;
     versions_.find(model.name)->failure.reset();
     versions_.find(model.name)->stuck = false;
@@ -87,6 +88,8 @@ bool FrontendCore::change_model(NamedModel& known, const ServedModel& model, boo
     if (again || !known.current_refused()) known.refused.reset();
     return changed || again;
   }
+  // What crashed is what is replaced.
+  changed = quarantine_.release(model.name) || changed;
   if (known.next && known.next->id == id) return changed;
   if (known.refused && known.refused->id == id && !asked_for) return changed;
   stage_version(known, model, std::move(id), now, effects);
@@ -170,6 +173,7 @@ void FrontendCore::remove_model(const std::string& name, Time now, FrontendEffec
   if (known.next) drop_next(known, effects);
   demands_.remove(known.demand);
   held_back_.erase(name);
+  quarantine_.forget(name);
   versions_.leaving().push_back({name, std::move(known.current), true, false});
   versions_.named().erase(name);
   note(false, "model " + name + " is removed", now, effects);
@@ -289,7 +293,7 @@ void FrontendCore::refuse_wakers(Time now, FrontendEffects& effects) {
 
 bool FrontendCore::withheld(const std::string& name) const {
   const NamedModel* const known = versions_.find(name);
-  return held_back_.contains(name) ||
+  return held_back_.contains(name) || quarantine_.holds(name) ||
          (known != nullptr && (known->current_refused() || known->stuck));
 }
 
@@ -323,13 +327,15 @@ std::vector<schedule::RunningGpulet> FrontendCore::running_gpulets() const {
 }
 
 ModelState FrontendCore::state_of(const std::string& name, const NamedModel& known) const {
+  if (quarantine_.holds(name)) return ModelState::unavailable;
   if (dispatcher_.has_ready_lane(known.current.index)) return ModelState::ready;
-  if (withheld(name)) return ModelState::unavailable;
+  if (withheld(name) || !why_nothing_serves().empty()) return ModelState::unavailable;
   if (demands_.asleep(known.demand)) return ModelState::idle;
   return why_unserved(name, known).empty() ? ModelState::loading : ModelState::unavailable;
 }
 
 std::string FrontendCore::reason_of(const std::string& name, const NamedModel& known) const {
+  if (quarantine_.holds(name)) return quarantine_.why(name, settled_at_);
   if (known.current_refused()) return why_unserved(name, known);
   if (known.refused) {
     return "version " + short_version(known.refused->id) +
@@ -341,6 +347,7 @@ std::string FrontendCore::reason_of(const std::string& name, const NamedModel& k
            (known.failure ? "; " + failure_of(known) : std::string());
   }
   if (known.failure) return failure_of(known);
+  if (std::string why = why_nothing_serves(); !why.empty()) return why;
   const auto unserved =
       std::find_if(plan_.unserved.begin(), plan_.unserved.end(),
                    [&name](const auto& candidate) { return candidate.model == name; });

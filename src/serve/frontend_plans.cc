@@ -62,6 +62,7 @@ void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
   std::copy_if(demands.begin(), demands.end(), std::back_inserter(request.demands),
                [this](const schedule::ModelDemand& demand) { return !withheld(demand.name); });
   for (schedule::ModelDemand& demand : request.demands) {
+    demand.alone = quarantine_.suspects(demand.name);
     const auto known = versions_.named().find(demand.name);
     if (known != versions_.named().end())
       demand.queued = static_cast<double>(dispatcher_.queued(known->second.current.index));

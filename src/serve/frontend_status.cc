@@ -69,7 +69,9 @@ FrontendStatus FrontendCore::status(Time now) const {
   FrontendStatus status;
   status.state = draining_                               ? "draining"
                  : serving_.empty() && epoch_.value == 0 ? "starting"
+                 : !why_nothing_serves().empty()         ? "unavailable"
                                                          : "serving";
+  status.ready = serving();
   status.policy = options_.policy;
   status.epoch = epoch_;
   status.reorganising = plan_pending_ || rolls_out();
@@ -110,6 +112,8 @@ FrontendStatus FrontendCore::status(Time now) const {
                      [&name = name](const auto& candidate) { return candidate.model == name; });
     if (unserved != plan_.unserved.end()) one.rate_unserved = unserved->rate;
     one.reason = reason_of(name, known);
+    one.crashes = quarantine_.crashes(name);
+    one.quarantined_for = quarantine_.left(name, now);
     one.control = control_.status_of(name);
     status.models.push_back(std::move(one));
   }

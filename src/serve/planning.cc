@@ -1,5 +1,6 @@
 #include "gpulet/serve/planning.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -53,6 +54,41 @@ schedule::Plan plan_with_spill(const schedule::PlanInput& input, const schedule:
   return plan;
 }
 
+bool keeps_apart(const schedule::Plan& plan, const schedule::PlanInput& input) {
+  const auto alone = [&input](const std::string& name) {
+    return std::any_of(input.demands.begin(), input.demands.end(),
+                       [&name](const auto& one) { return one.alone && one.name == name; });
+  };
+  return std::all_of(plan.gpulets.begin(), plan.gpulets.end(), [&alone](const auto& gpulet) {
+    return gpulet.assignments.size() < 2 ||
+           std::none_of(gpulet.assignments.begin(), gpulet.assignments.end(),
+                        [&alone](const auto& one) { return alone(one.model); });
+  });
+}
+
+schedule::Plan plan_all(const schedule::PlanInput& input, const schedule::Policy& policy,
+                        const MakePlan& request) {
+  return request.spill ? plan_with_spill(input, policy, request.scale)
+                       : plan_for(input, policy, request.scale);
+}
+
+// Not every policy knows of models that are to be alone. They have no place then: what crashes must
+// not take others with it.
+schedule::Plan plan_apart(const schedule::PlanInput& input, const schedule::Policy& policy,
+                          const MakePlan& request) {
+  schedule::Plan plan = plan_all(input, policy, request);
+  if (keeps_apart(plan, input)) return plan;
+  schedule::PlanInput others = input;
+  std::erase_if(others.demands, [](const auto& one) { return one.alone; });
+  plan = plan_all(others, policy, request);
+  for (const schedule::ModelDemand& demand : input.demands) {
+    if (!demand.alone) continue;
+    plan.unserved.push_back(
+        {demand.name, demand.rate, "its processes crash, and no gpulet is free for it alone"});
+  }
+  return plan;
+}
+
 }  // namespace
 
 PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
@@ -71,8 +107,7 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
     return made;
   }
   const auto plan = [&](const schedule::PlanInput& asked) {
-    return request.spill ? plan_with_spill(asked, policy, request.scale)
-                         : plan_for(asked, policy, request.scale);
+    return plan_apart(asked, policy, request);
   };
   if (request.closed.empty()) {
     made.plan = plan(input);

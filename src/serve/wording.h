@@ -6,6 +6,9 @@
 #include <cstdio>
 #include <string>
 
+#include "gpulet/core/failure.h"
+#include "gpulet/core/process_end.h"
+
 namespace gpulet::serve {
 
 [[nodiscard]] inline std::string per_second(double rate) {
@@ -16,6 +19,13 @@ namespace gpulet::serve {
 
 [[nodiscard]] inline std::string counted(std::uint64_t count, const std::string& one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+// Of a process that was lost: "the process serving x <this>".
+[[nodiscard]] inline std::string how_it_ended(FailureCause cause, const ProcessEnd& end) {
+  if (cause == FailureCause::hung) return "hung and was ended";
+  if (end.signal != 0) return "ended by signal " + std::to_string(end.signal);
+  return "ended with exit status " + std::to_string(end.exit_status);
 }
 
 }  // namespace gpulet::serve

@@ -151,6 +151,10 @@ void World::set_load_failure(const std::string& model, Status why, FailureCause 
   }
 }
 
+void World::crash_on(const std::string& model, std::byte input, std::uint8_t signal) {
+  crashes_.insert_or_assign(model, Crash{input, signal});
+}
+
 // ---- the frontend
 
 void World::feed_frontend(FrontendEvent event) {
@@ -241,7 +245,9 @@ bool World::kill_a_proxy(const std::string& name) {
     if (node.core->phase_of(id) == GpuletPhase::ready) chosen = std::min(chosen, id);
   }
   if (node.proxies.erase(chosen) == 0) return false;
-  feed_node(index, ProxyEnded{chosen, {StatusCode::unavailable, "killed by signal 9"}});
+  ProxyEnded ended{chosen, {StatusCode::unavailable, "killed by signal 9"}};
+  ended.end.signal = 9;
+  feed_node(index, std::move(ended));
   return true;
 }
 
@@ -390,11 +396,25 @@ void World::stretch(NodeIndex index, GpuletId gpulet, Proxy& proxy, double facto
   proxy.batches.front().batch.simulated_latency = proxy.ends - proxy.began;
 }
 
+bool World::crash(const Timer& timer, const Proxy& proxy) {
+  const RunOnProxy& done = proxy.batches.front();
+  const auto crash = crashes_.find(done.batch.model);
+  if (crash == crashes_.end()) return false;
+  const auto input = done.input.view();
+  if (std::find(input.begin(), input.end(), crash->second.input) == input.end()) return false;
+  nodes_[timer.node].proxies.erase(timer.gpulet);
+  ProxyEnded ended{timer.gpulet, {StatusCode::unavailable, "its process crashed"}};
+  ended.end.signal = crash->second.signal;
+  feed_node(timer.node, std::move(ended));
+  return true;
+}
+
 void World::batch_done(const Timer& timer) {
   Node& node = nodes_[timer.node];
   const auto found = node.proxies.find(timer.gpulet);
   if (found == node.proxies.end() || found->second.end_order != timer.order) return;
   Proxy& proxy = found->second;
+  if (crash(timer, proxy)) return;
   RunOnProxy done = std::move(proxy.batches.front());
   proxy.batches.pop_front();
   proxy.running = !proxy.batches.empty();

@@ -445,12 +445,104 @@ TEST(Batches, ThatHangTakeTheirProcessDown) {
     bench.on(Heartbeat{});
   }
   ASSERT_EQ(all<KillProxy>(effects).size(), 1U);
-  EXPECT_EQ(bench.now() - began, seconds(20) + 10 * milliseconds(5));
+  EXPECT_EQ(bench.now() - began, BackendCoreOptions().hang_timeout);
+  const auto results = told<BatchResult>(effects);
+  ASSERT_EQ(results.size(), 1U) << "at once: it may take a while to end";
+  EXPECT_EQ(results[0].status.code(), StatusCode::unavailable);
+  EXPECT_EQ(results[0].cause, FailureCause::hung);
+  const auto reports = told<GpuletReport>(effects);
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].state, GpuletState::restarting);
+  EXPECT_EQ(reports[0].cause, FailureCause::hung);
   EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
             StatusCode::unavailable);
-  EXPECT_EQ(told<BatchResult>(bench.end(1)).at(0).status.code(), StatusCode::unavailable);
+  EXPECT_TRUE(told<BatchResult>(bench.end(1)).empty());
   bench.pass(milliseconds(100));
   EXPECT_EQ(all<StartGpulet>(bench.on(TimePassed{})).size(), 1U) << "and it is started anew";
+}
+
+// The first wake-up at which the process is killed.
+Duration hangs_after(CoreBench& bench, Batch held) {
+  bench.make_ready(1);
+  bench.arrive(std::move(held));
+  const Time began = bench.now();
+  while (all<KillProxy>(bench.wake()).empty() && bench.now() - began < std::chrono::hours(1)) {
+  }
+  return bench.now() - began;
+}
+
+TEST(Batches, ThatAreExpectedToTakeLongHangLater) {
+  CoreBench bench;
+  Batch held = batch(7, 1);
+  held.expected_duration = seconds(2);
+  held.start_within = seconds(600);  // a client's long timeout hides no hung process
+  EXPECT_EQ(hangs_after(bench, std::move(held)), seconds(10));
+}
+
+TEST(Batches, DoNotHangWhileOthersBeforeThemAreAnswered) {
+  CoreBench bench;
+  bench.make_ready(1);
+  bench.connect();
+  bench.arrive(batch(7, 1));
+  bench.arrive(batch(8, 1));
+  bench.pass(seconds(2));
+  bench.ran(1, 7);
+  bench.pass(seconds(2));
+  EXPECT_TRUE(all<KillProxy>(bench.on(TimePassed{})).empty());
+  bench.pass(seconds(1));
+  EXPECT_EQ(all<KillProxy>(bench.on(TimePassed{})).size(), 1U);
+}
+
+TEST(Batches, DoNotHangBecauseThisBackendStoodStill) {
+  CoreBench bench;
+  bench.make_ready(1);
+  bench.arrive(batch(7, 1));
+  bench.pass(seconds(60));  // stopped, or a machine that slept
+  EXPECT_TRUE(all<KillProxy>(bench.on(TimePassed{})).empty());
+  EXPECT_EQ(all<KillProxy>(bench.wake()).size(), 1U) << "the proxy had as long again";
+}
+
+TEST(Batches, SayHowTheProcessEndedUnderThem) {
+  const auto results_of = [](ProcessEnd end) {
+    CoreBench bench;
+    bench.make_ready(1);
+    bench.connect();
+    bench.arrive(batch(7, 1));
+    ProxyEnded ended{{1}, {StatusCode::unavailable, "as the test says"}};
+    ended.end = end;
+    return told<BatchResult>(bench.on(std::move(ended)));
+  };
+  const auto crashed = results_of({11, 0});
+  ASSERT_EQ(crashed.size(), 1U);
+  EXPECT_EQ(crashed[0].cause, FailureCause::model_crash);
+  EXPECT_EQ(crashed[0].end, (ProcessEnd{11, 0}));
+  EXPECT_EQ(results_of({0, 1}).at(0).cause, FailureCause::model_crash);
+  EXPECT_EQ(results_of({9, 0}).at(0).cause, FailureCause::unknown) << "somebody killed it";
+}
+
+// Of the lanes of one process anyone may have ended it, where several had batches.
+TEST(Batches, OfLanesAreBlamedOnlyWhereOneAloneHadSome) {
+  BackendCoreOptions options;
+  options.devices = {device(0, "green")};
+  options.devices[0].traits.change = partition::ChangeOfSize::in_place;
+  for (const bool both : {false, true}) {
+    CoreBench bench(options);
+    bench.make_ready(1);
+    bench.make_ready(2);
+    bench.connect();
+    bench.arrive(batch(7, 1));
+    if (both) bench.arrive(batch(8, 2));
+    std::vector<BatchResult> results;
+    for (const std::uint64_t gpulet : {1U, 2U}) {
+      ProxyEnded ended{{gpulet}, {StatusCode::unavailable, "as the test says"}};
+      ended.device = partition::DeviceHealth::not_ready;
+      ended.end.signal = 11;
+      for (const auto& one : told<BatchResult>(bench.on(std::move(ended)))) results.push_back(one);
+    }
+    ASSERT_EQ(results.size(), both ? 2U : 1U);
+    for (const auto& one : results)
+      EXPECT_EQ(one.cause, both ? FailureCause::unknown : FailureCause::model_crash);
+  }
 }
 
 TEST(Batches, AnAnswerThatNobodyAskedForTakesTheProcessDown) {

@@ -86,7 +86,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
           "shared_memory":"on","models":"models.json","profiles":"../profiles",
           "model_root":"../models","model_format":"any",
           "policy":"sbp","margin":1.2,"interference":"linear",
-          "headroom":"none","period_s":0.5,"drain_timeout_s":3,
+          "headroom":"none","period_s":0.5,"drain_timeout_s":3,"late_grace_ms":5,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
                     "max_payload_bytes":3},
           "exclusions":{"first_s":2,"longest_s":60}})",
@@ -108,6 +108,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().headroom, "none");
   EXPECT_EQ(config.value().period, std::chrono::milliseconds(500));
   EXPECT_EQ(config.value().drain_timeout, std::chrono::seconds(3));
+  EXPECT_EQ(config.value().late_grace, std::chrono::milliseconds(5));
   EXPECT_EQ(config.value().max_queue, 1U);
   EXPECT_EQ(config.value().max_requests, 4U);
   EXPECT_EQ(config.value().max_buffered_mb, 5U);

@@ -56,6 +56,55 @@ TEST(FailuresTest, ProxyKilledInTheMiddleOfLoad) {
   EXPECT_EQ(outcome.refused, 0U);  // a restart takes far less than the SLO
 }
 
+// Nothing is heard of the batch, and the gpulet is not known to hang yet.
+TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
+  Cluster cluster({{"a", 4, 3000, 20}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
+  serve::InferRequest request = byte_request("a", 1);
+  request.timeout = std::chrono::milliseconds(200);
+  const auto reply = client.ask(request, seconds(15));
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->status.code(), StatusCode::too_late);
+  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGCONT);
+  const auto discarded = [&] { return cluster.status().models.at(0).counters.discarded == 1; };
+  EXPECT_TRUE(client.run_until(discarded, seconds(10)));
+  const serve::ModelCounters counters = cluster.status().models.at(0).counters;
+  EXPECT_EQ(counters.overdue, 1U);
+  EXPECT_EQ(counters.dropped, 1U);
+  EXPECT_EQ(counters.served, 0U);
+}
+
+// Its process is killed, though stopped, and another serves what it held.
+TEST(FailuresTest, AStoppedProxyIsTakenForHungAndReplaced) {
+  Cluster cluster({{"a", 4, 15000, 20}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  const auto before = cluster.proxies("n0");
+  for (const pid_t proxy : before) ::kill(proxy, SIGSTOP);
+  const auto reply = client.ask(byte_request("a", 1), seconds(12));
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
+  for (const pid_t proxy : cluster.proxies("n0"))
+    EXPECT_EQ(std::count(before.begin(), before.end(), proxy), 0) << "one that was stopped";
+  EXPECT_EQ(cluster.status().models.at(0).crashes, 0U);
+}
+
+TEST(FailuresTest, AStoppedProxyCostsNothingWhereAnotherServes) {
+  Cluster cluster({{"a", 4, 8000, 40}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  cluster.add_backend("n1");
+  StreamClient client(cluster.client_port());
+  for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
+  const std::uint64_t end = client.load(byte_request("a", 0), 20, seconds(1), 1, 1, seconds(15));
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
+  EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
+}
+
 TEST(FailuresTest, BackendKilledInTheMiddleOfLoad) {
   Cluster cluster({{"a", 4, 5000, 40}, {"b", 4, 5000, 40}});
   const pid_t victim = cluster.spawn_backend("n0");

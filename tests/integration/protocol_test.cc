@@ -1,6 +1,7 @@
 // The Open Inference Protocol over HTTP through real daemons: what an endpoint is asked comes back
 // from a proxy, and shows in statistics, metrics and traces.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
@@ -67,6 +68,27 @@ TEST(ProtocolTest, HttpIsAnsweredByTheProxies) {
   EXPECT_TRUE(holds(statistics, R"("inference_count":2)")) << statistics;
   EXPECT_TRUE(holds(ask(cluster.metrics_port(), "GET", "/metrics"),
                     "gpulet_requests_total{model=\"a\",kind=\"model\"} 2"));
+}
+
+TEST(ProtocolTest, IsNotReadyOnceTheLastBackendHasGone) {
+  Cluster cluster({{"a", 2, 500, 50, 1}});
+  const std::uint16_t port = cluster.http_port();
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/ready"), "400 Bad Request"));
+  const pid_t backend = cluster.spawn_backend("n0");
+  cluster.wait_until_serving();
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/ready"), "200 OK"));
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a/ready"), "200 OK"));
+  ::kill(backend, SIGKILL);
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!cluster.status().backends.empty() && std::chrono::steady_clock::now() < patience)
+    std::this_thread::yield();
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/ready"), "400 Bad Request"));
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a/ready"), "400 Bad Request"));
+  const std::string answer =
+      ask(port, "POST", "/v2/models/a/infer",
+          R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,1],"data":[1]}]})");
+  EXPECT_TRUE(holds(answer, "503 Service Unavailable")) << answer;
+  EXPECT_TRUE(holds(answer, "no backend is connected")) << answer;
 }
 
 TEST(ProtocolTest, AClientThatHangsUpHasItsCallTakenBack) {

@@ -72,6 +72,8 @@ partition::DeviceHealth any_health() {
   return static_cast<partition::DeviceHealth>(*rc::gen::inRange(0, 3));
 }
 
+std::uint8_t any_small() { return static_cast<std::uint8_t>(*rc::gen::inRange(0, 256)); }
+
 FailureCause any_cause() {
   const int last = static_cast<int>(kLastFailureCause);
   return static_cast<FailureCause>(*rc::gen::inRange(0, last + 1));
@@ -195,7 +197,7 @@ bool equal(const Hello& a, const Hello& b) {
 }
 bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
-         a.queued == b.queued && a.executed == b.executed;
+         a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end;
 }
 bool equal(const ModelWanted& a, const ModelWanted& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset;
@@ -328,7 +330,13 @@ BackendMessage any_backend_message() {
     case 1:
       return any_report();
     case 2:
-      return BatchResult{{any_number()}, any_status(), any_bytes(), any_duration(), any_duration()};
+      return BatchResult{{any_number()},
+                         any_status(),
+                         any_bytes(),
+                         any_duration(),
+                         any_duration(),
+                         any_cause(),
+                         {any_small(), any_small()}};
     case 3:
       return ModelWanted{any_sha256(), any_number()};
     case 5:

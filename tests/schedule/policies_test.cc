@@ -30,6 +30,18 @@ RC_GTEST_PROP(AnyPolicy, MakesPlansThatKeepTheRules, ()) {
   }
 }
 
+// What crashes takes its process with it, so nobody may be in that process.
+RC_GTEST_PROP(AnyPolicy, GivesModelsThatAreToBeAloneGpuletsOfTheirOwn, ()) {
+  Worked worked = any_input();
+  for (ModelDemand& demand : worked.input.demands) demand.alone = *rc::gen::inRange(0, 3) == 0;
+  for (const std::string_view name : {"elastic", "elastic-preprint", "cover", "sbp"}) {
+    worked.input.current = nullptr;
+    const Plan plan = policy(name)->plan(worked.input);
+    RC_LOG() << name << "\n" << violations(plan, worked.input);
+    RC_ASSERT(check(plan, worked.input).empty());
+  }
+}
+
 RC_GTEST_PROP(AnyPolicy, DoesNotDependOnTheOrderOfItsInput, ()) {
   Worked worked = any_input();
   for (const std::string_view name : policy_names()) {

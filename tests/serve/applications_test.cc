@@ -226,6 +226,45 @@ TEST_F(ApplicationRun, TheFirstFailureIsTheAnswerAndTakesBackTheOtherCalls) {
   EXPECT_EQ(applications_.rows(at_ms(3))[0].counters.dropped, 1U);
 }
 
+TEST_F(ApplicationRun, IsAnsweredAtItsDeadlineWhateverItsCallsDo) {
+  Applications::Asked given = asked(1, std::vector<std::byte>(2), at_ms(1000));
+  given.answer_by = at_ms(1020);
+  applications_.start("whole", std::move(given), at_ms(0), out_);
+  applications_.answered(only_call().id, called(std::byte{1}), at_ms(1), out_);
+  const std::vector<ModelToCall> calls = std::exchange(out_, {}).calls;
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(applications_.next_wake(), at_ms(1020) + Duration(1));
+  applications_.answer_overdue(at_ms(1020), out_);
+  EXPECT_TRUE(out_.answers.empty());
+  applications_.answer_overdue(applications_.next_wake(), out_);
+  ASSERT_EQ(out_.answers.size(), 1U);
+  EXPECT_EQ(out_.answers[0].reply.status.code(), StatusCode::too_late);
+  EXPECT_EQ(out_.withdrawn.size(), 2U);
+  EXPECT_TRUE(applications_.idle());
+  EXPECT_EQ(applications_.next_wake(), kNever);
+  const ModelCounters counters = applications_.rows(at_ms(1021))[0].counters;
+  EXPECT_EQ(counters.dropped, 1U);
+  EXPECT_EQ(counters.overdue, 1U);
+  out_ = {};
+  for (const ModelToCall& call : calls)
+    applications_.answered(call.id, called(std::byte{1}), at_ms(1100), out_);
+  EXPECT_TRUE(out_.calls.empty() && out_.answers.empty());
+}
+
+TEST_F(ApplicationRun, WhoseLastResultComesBeforeTheAlarmIsTooLateAllTheSame) {
+  Applications::Asked given = asked(1, std::vector<std::byte>(2), at_ms(1000));
+  given.answer_by = at_ms(1000);
+  applications_.start("whole", std::move(given), at_ms(0), out_);
+  applications_.answered(only_call().id, called(std::byte{1}), at_ms(1), out_);
+  const std::vector<ModelToCall> calls = std::exchange(out_, {}).calls;
+  for (const ModelToCall& call : calls)
+    applications_.answered(call.id, called(std::byte{1}), at_ms(2), out_);
+  applications_.answered(only_call().id, called(std::byte{1}), at_ms(1001), out_);
+  ASSERT_EQ(out_.answers.size(), 1U);
+  EXPECT_EQ(out_.answers[0].reply.status.code(), StatusCode::too_late);
+  EXPECT_TRUE(applications_.idle());
+}
+
 TEST_F(ApplicationRun, MoreRunsThanTheLimitAreRefused) {
   for (std::uint64_t tag = 1; tag <= 3; ++tag)
     applications_.start("whole", asked(tag, std::vector<std::byte>(2), at_ms(9)), at_ms(0), out_);

@@ -164,8 +164,8 @@ TEST_F(ExecutablesTest, WaitingDoesNotDropAnybodyBeforeTheirPatienceEnds) {
   dispatcher_.pump(after_ms(59000), out);
   EXPECT_TRUE(out.answers.empty());
   dispatcher_.pump(after_ms(60001), out);
-  ASSERT_EQ(out.answers.size(), 1U);
-  EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
+  ASSERT_EQ(out.answers.size(), 2U) << "the one that waits, and the one that never came back";
+  for (const Answer& answer : out.answers) EXPECT_EQ(answer.status.code(), StatusCode::too_late);
 }
 
 TEST_F(ExecutablesTest, ADeadExecutableLeavesItsRequestToOthers) {

@@ -186,6 +186,44 @@ TEST(FrontendCoreTest, WithoutAnyBackendEveryRequestIsStillAnswered) {
   world.run_until(at_s(4));
   const Outcome result = outcome(world, 1, end);
   EXPECT_EQ(result.good, 0U);
+  ASSERT_GT(end, 1U);
+  for (const auto& [tag, answers] : world.replies()) {
+    ASSERT_EQ(answers.size(), 1U);
+    EXPECT_EQ(answers[0].reply.status.code(), StatusCode::unavailable) << tag;
+  }
+  EXPECT_FALSE(world.frontend().serving());
+  EXPECT_EQ(world.model("a").state, ModelState::unavailable);
+}
+
+TEST(FrontendCoreTest, IsReadyWhileSomeBackendIsConnected) {
+  World world({}, {byte_model("a", 100, 10), byte_model("asleep", 100, 0)},
+              card_profile({{"a", 4}, {"asleep", 4}}));
+  EXPECT_FALSE(world.status().ready);
+  EXPECT_EQ(world.status().state, "starting");
+  world.add_backend("n0", 1);
+  world.run_until(at_s(3));
+  EXPECT_TRUE(world.frontend().serving());
+  EXPECT_EQ(world.model("asleep").state, ModelState::idle);
+
+  world.kill_backend("n0");
+  world.request_at(at_s(4), "a", 1);
+  world.run_until(at_s(5));
+  EXPECT_FALSE(world.frontend().serving());
+  EXPECT_FALSE(world.status().ready);
+  EXPECT_EQ(world.status().state, "unavailable");
+  for (const char* const name : {"a", "asleep"}) {
+    EXPECT_EQ(world.model(name).state, ModelState::unavailable);
+    EXPECT_FALSE(world.model(name).reason.empty());
+  }
+  EXPECT_EQ(world.replies().at(1).at(0).reply.status.code(), StatusCode::unavailable);
+
+  world.add_backend("n1", 1);
+  world.run_until(at_s(8));
+  EXPECT_TRUE(world.status().ready);
+  EXPECT_EQ(world.status().state, "serving");
+  world.see_device("n1", 0, {StatusCode::unavailable, "it is lost"});
+  world.run_until(at_s(9));
+  EXPECT_FALSE(world.status().ready) << "its only device cannot be used";
 }
 
 TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefusedWithTheDifference) {

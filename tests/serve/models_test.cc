@@ -216,8 +216,11 @@ TEST(SleepingModels, GiveUpTheirGpuletAndComeBackOnTheNextRequest) {
 TEST(SleepingModels, RequestThatTheyDoNotWakeForInTimeIsToldSo) {
   FrontendOptions options;
   options.wake_within = seconds(3);
-  World world(options, {version("a", "a1", 100, 0)}, profile_of_three());
-  world.request_at(at_s(2), "a", 1);  // there is no backend
+  simulate::WorldOptions slow;
+  slow.process_start = seconds(60);
+  World world(options, {version("a", "a1", 100, 0)}, profile_of_three(), slow);
+  world.add_backend("n0", 1);
+  world.request_at(at_s(2), "a", 1);
   world.run_until(at_s(4.9));
   EXPECT_TRUE(world.replies().empty());
   world.run_until(at_s(5.2));

@@ -20,6 +20,7 @@
 #include <optional>
 
 #include "gpulet/core/bytes.h"
+#include "gpulet/core/process_end.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/serve/messages.h"
@@ -53,6 +54,8 @@ class Proxy {
   Proxy& operator=(const Proxy&) = delete;
 
   [[nodiscard]] virtual pid_t pid() const = 0;
+  // How the process ended, while on_exit is called. Of a lane whose process goes on, nothing.
+  [[nodiscard]] virtual ProcessEnd process_end() const = 0;
 
   // The first command; fills in the size of the memory. Fails where there is no such memory
   // (invalid, unavailable) or a model's file cannot be read (not_found); no command was sent

@@ -43,6 +43,7 @@ class ProxyProcess final : public Proxy {
   void hand_over(ProxyCallbacks callbacks);
 
   [[nodiscard]] pid_t pid() const override;
+  [[nodiscard]] ProcessEnd process_end() const override;
   [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots) override;
   [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override;
   [[nodiscard]] bool holds(const Bytes& input) const override;

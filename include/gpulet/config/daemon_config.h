@@ -4,7 +4,7 @@
 //            "grpc":"127.0.0.1:8001","metrics":"127.0.0.1:8002","models":"models.json",
 //            "profiles":"../profiles","policy":"elastic","margin":1.05,"interference":"learned",
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
-//            "idle_after_s":300,"wake_within_s":10,"shared_memory":"off",
+//            "idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
 //            "model_root":"../models","model_format":"torchscript",
 //            "trace_every":0,"control":{ as in control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
@@ -15,7 +15,7 @@
 //            "exclusions":{"first_s":5,"longest_s":300}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
-//            "proxy_user":"nobody",
+//            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a cluster file's node ]}
 //
@@ -32,10 +32,14 @@
 // `interference` is what plans believe of gpulets that share a device: "linear", "learned",
 // "measured" or "none"; without it, learned where the profiles hold a fit. `control` says how
 // executables are controlled where GPUs and CPU cores serve together. `exclusions` says how long
-// a node or a device takes no new gpulets after one failed there. `headroom` is "poisson" (room for
-// what chance adds to the mean rates) or "none". `tls` secures whatever clients speak to;
-// `backend_tls` and a backend's `tls` belong together. docs/security.md tells of these and of
-// `tokens`. Errors as in model_config.h. Plain values; blocking file I/O.
+// a node or a device takes no new gpulets after one failed there. `late_grace_ms` is how long after
+// its SLO a request may still be answered with a (late) result; then, or at its own timeout, it is
+// answered too_late. `headroom` is "poisson" (room for what chance adds to the mean rates) or
+// "none". `tls` secures whatever clients speak to; `backend_tls` and a backend's `tls` belong
+// together. A process that holds a batch and answers nothing for `hang_timeout_s`, and for
+// `hang_factor` times what the batch is expected to take, is killed and started again.
+// docs/security.md tells of these and of `tokens`. Errors as in model_config.h. Plain values;
+// blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -98,6 +102,8 @@ struct FrontendConfig {
   // A model without a request for so long gives up its gpulet; 0: never.
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
+  // How long after its SLO a request may still be answered with a result.
+  Duration late_grace = std::chrono::milliseconds(20);
   control::Options control;
   ExclusionTimes exclusions;
   std::uint32_t max_queue = 4096;        // requests waiting per model
@@ -120,6 +126,10 @@ struct BackendConfig {
   // Whom proxies run as where the backend runs as root; "root" for itself. Empty: gpulet where
   // there is such a user, else nobody.
   std::string proxy_user;
+  // A process that answers nothing for so long, and for so many times what its batch is expected to
+  // take, hangs.
+  Duration hang_timeout = std::chrono::seconds(3);
+  double hang_factor = 5;
   std::optional<TlsFiles> tls;  // towards the frontend, both ways
   std::vector<DeviceConfig> devices;
 };

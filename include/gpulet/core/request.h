@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "gpulet/core/bytes.h"
+#include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
+#include "gpulet/core/process_end.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 
@@ -42,14 +44,23 @@ struct Request {
   // From when on a result counts as late; before the deadline where the request may wait for its
   // model to wake.
   Time late_after = kNever;
-  bool own_deadline = false;   // the client gave it: nothing makes it later
+  bool own_deadline = false;  // the client gave it: nothing makes it later
+  // How long after its deadline a result is still delivered. Then the request is answered without
+  // one, even while its batch runs. kNoLimit: whoever asked has a deadline of its own.
+  Duration grace{};
   std::uint32_t attempts = 0;  // batches it was part of that died under it
+  // Of these, how many ended or hung their process. From the first on it runs alone.
+  std::uint32_t crashes = 0;
   Bytes input;
   RequestTrace trace;
   std::shared_ptr<const void> place{};  // among those under way: given up with the request
 
+  static constexpr Duration kNoLimit = Duration::max();
+
   // An answer behind it is late.
   [[nodiscard]] Time due() const { return deadline < late_after ? deadline : late_after; }
+  // The last moment for an answer; kNever: there is none.
+  [[nodiscard]] Time answer_by() const { return grace == kNoLimit ? kNever : deadline + grace; }
 };
 
 // A batch for one gpulet. Clocks of two machines are not compared: windows travel as time left.
@@ -70,6 +81,9 @@ struct BatchResult {
   Bytes outputs;      // all outputs in the layout above
   Duration queued{};  // from arrival at the backend to the start of execution
   Duration executed{};
+  // model_crash, hung: the process that held the batch ended under it. Of a model_crash, how.
+  FailureCause cause = FailureCause::unknown;
+  ProcessEnd end{};
 };
 
 }  // namespace gpulet

@@ -50,6 +50,8 @@ struct ModelDemand {
   double slo_ms = 0;
   std::uint32_t max_batch = 32;
   double queued{};  // requests that wait at the moment of planning
+  // It has gpulets of its own: nobody shares one with it (its processes crash).
+  bool alone = false;
 
   friend bool operator==(const ModelDemand&, const ModelDemand&) = default;
 };

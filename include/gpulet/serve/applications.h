@@ -27,6 +27,7 @@
 #include "gpulet/observe/trace.h"
 #include "gpulet/serve/application.h"
 #include "gpulet/serve/application_steps.h"
+#include "gpulet/serve/deadlines.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/rate_monitor.h"
@@ -83,6 +84,7 @@ class Applications {
     Bytes payload;
     RequestId id{};
     std::shared_ptr<const void> place{};  // as Request's
+    Time answer_by = kNever;  // the last moment for an answer: then it is answered too_late
   };
   // REQUIRES (both): find(name) is one, the payload has the size of its inputs.
   void start(const std::string& name, Asked asked, Time now, ApplicationOutput& out);
@@ -100,6 +102,11 @@ class Applications {
   void answered(std::uint64_t id, Called called, Time now, ApplicationOutput& out);
   void step_done(std::uint64_t id, Result<std::vector<Tensor>> outputs, Time now,
                  ApplicationOutput& out);
+  // Answers the runs whose last moment for an answer has passed with too_late, and withdraws their
+  // calls.
+  void answer_overdue(Time now, ApplicationOutput& out);
+  // When answer_overdue() has something to do; kNever: nothing.
+  [[nodiscard]] Time next_wake() const { return deadlines_.next(); }
   // Ends the runs of a client that went away, without an answer.
   void client_gone(ClientId client, ApplicationOutput& out);
 
@@ -142,6 +149,7 @@ class Applications {
     Time arrived{};
     Time deadline{};
     Time late_after{};
+    Time answer_by = kNever;
     Bytes request;
     std::size_t request_readers = 0;
     std::vector<NodeState> nodes;
@@ -162,6 +170,7 @@ class Applications {
                 ApplicationOutput& out);
   void fail(const Place& place, const Status& why, Time now, ApplicationOutput& out);
   void succeed(std::uint64_t run_id, Time now, ApplicationOutput& out);
+  void answer_overdue(std::uint64_t run_id, Time now, ApplicationOutput& out);
   // Forgets the run and withdraws its calls.
   void end(std::uint64_t run_id, ApplicationOutput& out);
   // The place that the id stands for, taken out of what is under way; its run's, too.
@@ -177,6 +186,7 @@ class Applications {
   std::size_t max_runs_;
   std::map<std::string, Served, std::less<>> served_;
   std::map<std::uint64_t, Run> runs_;
+  Deadlines<std::uint64_t> deadlines_;                  // of runs_
   std::unordered_map<std::uint64_t, Place> under_way_;  // calls and steps by id
   std::uint64_t next_id_ = 1;                           // of calls, steps and runs
 };

@@ -53,9 +53,12 @@ struct BackendCoreOptions {
   std::uint32_t load_attempts = 3;
   // A big model beside busy neighbours takes minutes.
   Duration load_timeout = std::chrono::minutes(10);
-  // A proxy that answers nothing for so long, and ten times the expected duration of its batch,
-  // hangs.
-  Duration hang_timeout = std::chrono::seconds(20);
+  // A proxy that holds batches and answers none of them for so long, and for so many times what the
+  // one that it runs is expected to take, hangs. How long a batch may wait before it starts does
+  // not count: the one that runs has started, and a client's long timeout must not hide a hung
+  // process.
+  Duration hang_timeout = std::chrono::seconds(3);
+  double hang_factor = 5;
   Duration welcome_timeout = std::chrono::seconds(5);  // from connecting
   // To a frontend, for moving elsewhere what is served here, before a stopping backend ends it.
   Duration leave_timeout = std::chrono::seconds(10);
@@ -123,7 +126,16 @@ class BackendCore {
   void kill(HostedGpulet& gpulet, FailureCause cause, Status why, Now now);
   void lose_device(const HostedGpulet& witness, const Status& why, Now now);
   // Its process ends for the device's sake, and what it holds goes back.
-  void end_for_device(HostedGpulet& gpulet, const Status& why, Now now);
+  void end_for_device(HostedGpulet& gpulet, const Status& why, Now now) {
+    end_at_once(gpulet, FailureCause::device, why, now);
+  }
+  void end_at_once(HostedGpulet& gpulet, FailureCause cause, const Status& why, Now now);
+  // What the end of its process counts against, for the batches that it held.
+  [[nodiscard]] FailureCause cause_for_batches(const HostedGpulet& gpulet, bool killed,
+                                               const ProcessEnd& end) const;
+  // The process that serves all gpulets of its device has ended: which of them had batches there.
+  void remember_fellows(const HostedGpulet& gpulet);
+  [[nodiscard]] Time hung_at(const HostedGpulet& gpulet) const;
   void retire(HostedGpulet& gpulet, Now now);
   void give_up_or_restart(HostedGpulet& gpulet, const Status& why, Now now);
   void look_at(HostedGpulet& gpulet, Now now);
@@ -155,7 +167,8 @@ class BackendCore {
   [[nodiscard]] Status refusal(const BatchArrived& event, Time now) const;
   [[nodiscard]] Result<Duration> simulated_latency(const HostedGpulet& gpulet, const Batch& batch);
   void answer(const HeldBatch& batch, BatchResult result, Now now);
-  void answer_all_unavailable(HostedGpulet& gpulet, const Status& why, Now now);
+  void answer_all_unavailable(HostedGpulet& gpulet, const Status& why, FailureCause cause,
+                              const ProcessEnd& end, Now now);
 
   const BackendCoreOptions options_;
   std::vector<SimulatedDevice> simulated_;  // beside options_.devices

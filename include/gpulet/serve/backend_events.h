@@ -13,6 +13,7 @@
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
+#include "gpulet/core/process_end.h"
 #include "gpulet/core/request.h"
 #include "gpulet/core/share.h"
 #include "gpulet/core/status.h"
@@ -91,6 +92,7 @@ struct ProxyEnded {
   // not_ready: it could not be made for the device's sake.
   partition::DeviceHealth device = partition::DeviceHealth::works;
   FailureCause cause = FailureCause::unknown;  // where it could not be made
+  ProcessEnd end{};                            // where it was made
 };
 
 // How a device is, as its machine sees it: ok, or why it cannot be used. Heard again and again.

@@ -9,6 +9,13 @@
 // Models come and go: each version of each is a model of its own here, with an index that is used
 // again once it was forgotten.
 //
+// A request whose deadline passes while its batch runs is answered at once
+// (dispatcher_deadlines.cc); its result is thrown away when it comes.
+//
+// Requests under which a process crashed or hung run again one by one, on a gpulet that holds
+// nothing else meanwhile (dispatcher_suspects.cc). A gpulet whose process was lost like this takes
+// nothing until set_ready().
+//
 // Dispatch is pull-based: a gpulet has room for kBatchesInFlight batches (one runs while the next
 // is transferred), and each result makes room again. Pure: time comes in, batches and answers go
 // out. One thread at a time.
@@ -33,6 +40,7 @@
 #include "gpulet/core/request.h"
 #include "gpulet/observe/histogram.h"
 #include "gpulet/schedule/plan.h"
+#include "gpulet/serve/deadlines.h"
 #include "gpulet/serve/responses.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
@@ -47,6 +55,8 @@ inline constexpr Duration kLatencyWindow = std::chrono::seconds(10);  // of perc
 // A request whose batch died under it so often is not tried again: it may be what kills the
 // proxies.
 inline constexpr std::uint32_t kMaxAttempts = 3;
+// Nor is one under which so many processes ended or hung: with the second one it ran alone.
+inline constexpr std::uint32_t kMostCrashes = 2;
 
 // One model's place on a gpulet. execution[n-1]: the expected duration of a batch of n.
 struct LaneSpec {
@@ -75,9 +85,19 @@ struct BatchToSend {
   Batch batch;
 };
 
+// A process that crashed or hung while it held batches (FailureCause model_crash, hung).
+struct LostProcess {
+  GpuletId gpulet;
+  std::vector<std::string> models;  // of the batches
+  std::size_t requests = 0;         // in them
+  FailureCause cause = FailureCause::unknown;
+  ProcessEnd end{};
+};
+
 struct DispatchOutput {
   std::vector<BatchToSend> batches;
   std::vector<Answer> answers;
+  std::vector<LostProcess> lost{};
 };
 
 class Dispatcher {
@@ -150,6 +170,10 @@ class Dispatcher {
   // Answers everything that waits for the model with that status.
   void refuse_waiting(ModelIndex model, const Status& status, Time now, DispatchOutput& out);
 
+  // No gpulet can come while `why` holds: waiting requests get it as their answer at their
+  // deadline. ok: gpulets may come.
+  void set_absence(Status why) { absence_ = std::move(why); }
+
   // Lets every batch go that should go by now and drops what cannot be served in time. Call it
   // after a run of events and when next_wake() has come.
   void pump(Time now, DispatchOutput& out);
@@ -160,7 +184,7 @@ class Dispatcher {
 
   [[nodiscard]] const std::vector<ServedModel>& models() const { return models_; }
   [[nodiscard]] std::size_t queued(ModelIndex model) const {
-    return queues_[model].requests.size();
+    return queues_[model].requests.size() + queues_[model].suspects.size();
   }
   // Those of the versions before included.
   [[nodiscard]] const ModelCounters& counters(ModelIndex model) const {
@@ -202,12 +226,14 @@ class Dispatcher {
   };
   struct ModelQueue {
     batching::RequestQueue requests;
-    std::vector<Place> places;       // by ascending id of the gpulet
-    std::size_t room = 0;            // largest batches of the ready ones together
-    std::size_t in_flight = 0;       // batches
-    ModelIndex counted_as = 0;       // itself, or the version that took its place
-    std::optional<ModelIndex> heir;  // takes what comes back
-    Status closed;                   // why nobody does; ok: its own gpulets may
+    batching::RequestQueue suspects;  // each to run alone
+    std::string lost;                 // how the last process ended under a batch of it
+    std::vector<Place> places;        // by ascending id of the gpulet
+    std::size_t room = 0;             // largest batches of the ready ones together
+    std::size_t in_flight = 0;        // batches
+    ModelIndex counted_as = 0;        // itself, or the version that took its place
+    std::optional<ModelIndex> heir;   // takes what comes back
+    Status closed;                    // why nobody does; ok: its own gpulets may
     ModelCounters counters;
     ModelStatistics statistics;
     observe::RecentHistogram latency{kLatencyWindow};
@@ -231,6 +257,7 @@ class Dispatcher {
     GpuletStatistics statistics;
     schedule::Service service = schedule::Service::rounds;
     std::size_t last_lane = 0;  // by_need: the one that had the last turn
+    bool reserved = false;      // for a suspect: takes nothing else until it holds nothing
   };
   struct InFlight {
     GpuletId gpulet;
@@ -239,6 +266,13 @@ class Dispatcher {
     Time predicted_end{};
     std::size_t planned = 0;  // the largest batch that its lane was for
     std::vector<Request> requests;
+    std::vector<bool> answered;  // beside requests; empty: none was
+    Time answer_by = kNever;     // as it is in deadlines_
+
+    [[nodiscard]] bool is_answered(std::size_t request) const {
+      return !answered.empty() && answered[request];
+    }
+    [[nodiscard]] Time next_answer_by() const;
   };
   using Wake = std::pair<Time, ModelIndex>;
 
@@ -259,6 +293,16 @@ class Dispatcher {
   [[nodiscard]] static bool has_room(const Gpulet& gpulet);
   void send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests, Time now,
             DispatchOutput& out);
+  // Deadlines of what is in flight (dispatcher_deadlines.cc).
+  [[nodiscard]] InFlight take_in_flight(BatchId id);
+  void answer_overdue(Time now, DispatchOutput& out);
+  void answer_overdue(InFlight& batch, std::size_t index, Time now, DispatchOutput& out);
+  // Suspects (dispatcher_suspects.cc).
+  [[nodiscard]] static bool ended_process(const BatchResult& result);
+  void lose_process(const BatchResult& result, Time now, DispatchOutput& out);
+  void suspect(InFlight batch, const LostProcess& lost, Time now, DispatchOutput& out);
+  [[nodiscard]] const Place* place_for_suspects(ModelIndex model) const;
+  void pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
   // Executables (dispatcher_executables.cc).
   void pump_executables(Time now, DispatchOutput& out);
   void pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out);
@@ -292,6 +336,8 @@ class Dispatcher {
   std::vector<ModelIndex> free_;    // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
   std::unordered_map<BatchId, InFlight> in_flight_;
+  Deadlines<BatchId> deadlines_;  // of in_flight_
+  Status absence_;
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
   std::vector<ModelIndex> touched_;

@@ -98,6 +98,10 @@ class Fleet {
   [[nodiscard]] const std::map<BackendId, FleetBackend>& backends() const { return backends_; }
   [[nodiscard]] const std::map<GpuletId, FleetGpulet>& gpulets() const { return gpulets_; }
 
+  // Some backend is connected and has said Hello.
+  [[nodiscard]] bool has_backend() const;
+  // And offers a device without a fault.
+  [[nodiscard]] bool has_usable_device() const;
   // Whether new gpulets can be made on the device.
   [[nodiscard]] bool takes_gpulets(const schedule::DeviceKey& device) const;
   // All devices on offer that have no fault, by key.

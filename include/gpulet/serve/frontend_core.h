@@ -42,6 +42,7 @@
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/model_versions.h"
 #include "gpulet/serve/peer_rules.h"
+#include "gpulet/serve/quarantine.h"
 #include "gpulet/serve/rollout.h"
 #include "gpulet/serve/served_model.h"
 #include "gpulet/serve/statistics.h"
@@ -82,8 +83,13 @@ struct FrontendOptions {
   UnderWayLimits under_way{};
   // A request without a timeout of its own waits so long for a model that sleeps, whatever its SLO.
   Duration wake_within = std::chrono::seconds(10);
+  // How long after the SLO a result is still delivered, and counted as late. Then its request is
+  // answered too_late, even while its batch runs. A request with a timeout of its own is answered
+  // at that.
+  Duration late_grace = std::chrono::milliseconds(20);
   std::uint32_t trace_every = 0;  // every so manieth request is Traced; 0: none
   DemandOptions demands;
+  QuarantineOptions quarantine;
   control::Options control;  // of executables whose cores are controlled
 };
 
@@ -206,8 +212,10 @@ class FrontendCore {
   // When the next Settle is due without any other event. Never kNever: the monitor ticks.
   [[nodiscard]] Time next_wake() const;
 
-  // Takes requests: a plan is in force, and it does not drain.
-  [[nodiscard]] bool serving() const { return epoch_.value > 0 && !draining_; }
+  // Takes requests: a plan is in force, a backend is connected, and it does not drain.
+  [[nodiscard]] bool serving() const {
+    return epoch_.value > 0 && !draining_ && fleet_.has_usable_device();
+  }
   // The plan in force; 0 before the first.
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
@@ -271,6 +279,12 @@ class FrontendCore {
   void refuse_version(NamedModel& known, const Status& why, Time until, Time now,
                       FrontendEffects& effects);
   void retry_refused(Time now, FrontendEffects& effects);
+  // Models whose processes crash (frontend_crashes.cc).
+  void process_lost(const LostProcess& lost, Time now, FrontendEffects& effects);
+  void quarantine(const std::string& name, Time now, FrontendEffects& effects);
+  void end_quarantines(Time now, FrontendEffects& effects);
+  // Some gpulet holds the model beside others.
+  [[nodiscard]] bool has_company(const std::string& name) const;
   // Requests that wait for a model to wake, in vain: it has no place.
   void refuse_wakers(Time now, FrontendEffects& effects);
   void proven(const std::vector<schedule::LoadedModel>& models);
@@ -351,6 +365,10 @@ class FrontendCore {
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
   void tick(Time now, FrontendEffects& effects);
   void lose_backend(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
+  // Backends or devices came or went: whether requests can hope for any.
+  void settle_absence();
+  // What keeps every model from being served; empty: nothing does.
+  [[nodiscard]] std::string why_nothing_serves() const;
   // Something changed: a plan is made as soon as may be, and `why` is told with what comes of it.
   void want_plan(std::string why);
   [[nodiscard]] bool plan_wanted() const { return !plan_reasons_.empty(); }
@@ -411,6 +429,7 @@ class FrontendCore {
   Fleet fleet_;
   Demands demands_;
   CoreControl control_;
+  Quarantine quarantine_;
   Applications applications_;
   TraceChoice trace_choice_;
   std::deque<Answer> called_;  // answers to their calls, not handed to them yet

@@ -68,6 +68,10 @@ struct ModelStatus {
   // What serves, counted among the versions under that name since the frontend's start.
   std::uint32_t number = 1;
   bool application = false;
+  // Processes that ended while they ran its batches and nothing else, and how long it is still in
+  // quarantine for that; zero: it is not.
+  std::uint64_t crashes = 0;
+  Duration quarantined_for{};
   std::optional<ModelControlStatus> control{};  // its executables are controlled
 };
 struct GpuletStatus {
@@ -107,6 +111,7 @@ struct StatusEvent {
 };
 struct FrontendStatus {
   std::string state;
+  bool ready = false;  // takes requests and has somebody to serve them
   std::string policy;
   Epoch epoch;
   bool reorganising = false;

@@ -67,10 +67,12 @@ class HostedGpulet {
   Status status;  // why failed or restarting
   // What that counts against; once its process is being killed, what that will count against.
   FailureCause cause = FailureCause::unknown;
-  std::string failed_model;           // the model at fault; empty: not known, or none
-  Status doomed;                      // why the process is being killed; ok: it is not
-  bool blameless = false;             // its process ends for the device's sake, not for its own
-  bool told_restarting = false;       // before the process has ended
+  std::string failed_model;      // the model at fault; empty: not known, or none
+  Status doomed;                 // why the process is being killed; ok: it is not
+  bool blameless = false;        // its process ends for the device's sake, not for its own
+  bool told_restarting = false;  // before the process has ended
+  // Its process, which serves others too, ended while so many of them held batches; 0: it did not.
+  std::size_t held_at_end = 0;
   partition::FoundShare found_share;  // by its last process that loaded
   std::optional<double> cores;        // that it was last told to have, whichever its process
   std::deque<HeldBatch> held;         // in the order they were sent

@@ -19,6 +19,10 @@ struct ModelCounters {
   std::uint64_t late = 0;     // of these, after the deadline
   std::uint64_t dropped = 0;  // too_late, overloaded
   std::uint64_t failed = 0;   // every other error
+  std::uint64_t overdue = 0;  // of the dropped: their batch was running at the deadline
+  // Results that came when their request had been answered, and were thrown away. Each belongs to a
+  // request that is counted above.
+  std::uint64_t discarded = 0;
 
   // Requests that had no answer in time.
   [[nodiscard]] std::uint64_t violations() const { return late + dropped + failed; }

@@ -96,6 +96,9 @@ class World {
   // Something that no node of this world said or did, for instance a backend that breaks the rules.
   // What the frontend tells backends that are no nodes here is dropped.
   void inject(serve::FrontendEvent event) { feed_frontend(std::move(event)); }
+  // From now on processes end by that signal under a batch of the model that holds this byte, when
+  // it would be done.
+  void crash_on(const std::string& model, std::byte input, std::uint8_t signal);
   void observe(FrontendObserver observer) { observer_ = std::move(observer); }
   // Everything before `time`.
   void run_until(Time time);
@@ -171,6 +174,8 @@ class World {
   // Its cores change: what is left to do takes so much longer.
   void stretch(NodeIndex index, GpuletId gpulet, Proxy& proxy, double factor);
   void batch_done(const Timer& timer);
+  // Whether the process crashes under the batch that is done.
+  bool crash(const Timer& timer, const Proxy& proxy);
   [[nodiscard]] NodeIndex index_of(const std::string& name) const;
 
   const WorldOptions options_;
@@ -198,6 +203,11 @@ class World {
     FailureCause cause = FailureCause::unknown;
   };
   std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node
+  struct Crash {
+    std::byte input{};
+    std::uint8_t signal = 0;
+  };
+  std::map<std::string, Crash> crashes_;  // by model
   Epoch epoch_seen_;
   bool settle_due_ = false;
   bool drained_ = false;

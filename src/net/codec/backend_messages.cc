@@ -8,22 +8,10 @@
 namespace gpulet::net {
 namespace {
 
+constexpr std::uint8_t kLastByte = 255;
+
 using serve::BackendCommand;
 using serve::BackendMessage;
-
-void to_wire(const serve::PlanPart& part, wire::PlanPart* to) {
-  to->set_duty_cycle_ms(part.duty_cycle_ms);
-  to->set_service(static_cast<std::uint32_t>(part.service));
-  for (const schedule::Assignment& assignment : part.assignments) {
-    wire::Assignment* const one = to->add_assignments();
-    one->set_model(assignment.model);
-    one->set_rate(assignment.rate);
-    one->set_batch(assignment.batch);
-    one->set_latency_ms(assignment.latency_ms);
-    one->set_slowdown(assignment.slowdown);
-    one->set_slo_ms(assignment.slo_ms);
-  }
-}
 
 void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   to->set_id(report.id.value);
@@ -37,7 +25,7 @@ void to_wire(const serve::GpuletReport& report, wire::GpuletReport* to) {
   }
   to->set_state(static_cast<std::uint32_t>(report.state));
   net::to_wire(report.status, to->mutable_status());
-  to_wire(report.part, to->mutable_part());
+  net::to_wire(report.part, to->mutable_part());
   net::to_wire(report.found, to->mutable_found());
   if (report.instance) net::to_wire(*report.instance, to->mutable_instance());
   to->set_cause(static_cast<std::uint32_t>(report.cause));
@@ -86,6 +74,9 @@ OutgoingFrame encode_one(const BatchResult& result) {
   if (!result.status.ok()) net::to_wire(result.status, message.mutable_status());
   message.set_queued_us(to_microseconds(result.queued));
   message.set_executed_us(to_microseconds(result.executed));
+  message.set_cause(static_cast<std::uint32_t>(result.cause));
+  message.set_signal(result.end.signal);
+  message.set_exit_status(result.end.exit_status);
   return make_frame(MessageType::batch_result, message, {result.outputs});
 }
 
@@ -130,7 +121,7 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
     to->set_max_batch(model.max_batch);
     net::to_wire(model.numerics, to->mutable_numerics());
   }
-  to_wire(create.part, message.mutable_part());
+  net::to_wire(create.part, message.mutable_part());
   message.set_memory_mb(create.memory_mb);
   if (create.instance) net::to_wire(*create.instance, message.mutable_instance());
   return make_frame(MessageType::create_gpulet, message, {});
@@ -139,7 +130,7 @@ OutgoingFrame encode_one(const serve::CreateGpulet& create) {
 OutgoingFrame encode_one(const serve::AssignGpulet& assign) {
   wire::AssignGpulet message;
   message.set_id(assign.id.value);
-  to_wire(assign.part, message.mutable_part());
+  net::to_wire(assign.part, message.mutable_part());
   return make_frame(MessageType::assign_gpulet, message, {});
 }
 
@@ -179,23 +170,6 @@ OutgoingFrame encode_one(const serve::ModelPiece& piece) {
   message.set_offset(piece.offset);
   message.set_total_bytes(piece.total_bytes);
   return make_frame(MessageType::model_piece, message, {piece.data});
-}
-
-serve::PlanPart read_part(const wire::PlanPart& message, FieldReader& fields) {
-  serve::PlanPart part;
-  part.duty_cycle_ms = fields.amount(message.duty_cycle_ms(), "part.duty_cycle_ms");
-  part.service = fields.one_of(message.service(), schedule::Service::controlled, "part.service");
-  const auto count = static_cast<std::size_t>(message.assignments_size());
-  if (!fields.count(count, kMaxModels, "part.assignments")) return part;
-  for (const wire::Assignment& one : message.assignments()) {
-    part.assignments.push_back({fields.name(one.model(), "part.assignments.model"),
-                                fields.amount(one.rate(), "part.assignments.rate"),
-                                fields.batch(one.batch(), "part.assignments.batch", 1),
-                                fields.amount(one.latency_ms(), "part.assignments.latency_ms"),
-                                fields.amount(one.slowdown(), "part.assignments.slowdown"),
-                                fields.amount(one.slo_ms(), "part.assignments.slo_ms")});
-  }
-  return part;
 }
 
 serve::GpuletReport read_report(const wire::GpuletReport& message, FieldReader& fields) {
@@ -285,6 +259,9 @@ BackendMessage read_batch_result(const wire::BatchResult& message, FieldReader& 
   result.status = fields.status(message.status());
   result.queued = fields.duration(message.queued_us(), "queued_us");
   result.executed = fields.duration(message.executed_us(), "executed_us");
+  result.cause = fields.one_of(message.cause(), kLastFailureCause, "cause");
+  result.end.signal = fields.one_of(message.signal(), kLastByte, "signal");
+  result.end.exit_status = fields.one_of(message.exit_status(), kLastByte, "exit_status");
   result.outputs = std::move(payload);
   return result;
 }

@@ -15,6 +15,7 @@
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
 #include "gpulet/net/codec/frame.h"
+#include "gpulet/serve/messages.h"
 #include "net/codec/field_reader.h"
 
 namespace gpulet::net {
@@ -46,6 +47,9 @@ template <typename Message>
 [[nodiscard]] OutgoingFrame make_frame(MessageType type,
                                        const google::protobuf::MessageLite& message,
                                        std::vector<Bytes> payload);
+
+void to_wire(const serve::PlanPart& part, wire::PlanPart* to);
+[[nodiscard]] serve::PlanPart read_part(const wire::PlanPart& message, FieldReader& fields);
 
 [[nodiscard]] Status not_expected(MessageType type, std::string_view from);
 [[nodiscard]] Status parse(MessageType type, std::span<const std::byte> bytes,

@@ -53,6 +53,8 @@ class Cluster {
   // A node whose device is one core of this machine. Its backend fetches the models' files, but its
   // proxies do not look inside.
   void add_storing_backend(const std::string& node);
+  // The same with proxies that crash or hang where an input says so: executor/crashing_proxy.cc.
+  void add_crashing_backend(const std::string& node, std::uint32_t devices = 1);
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
   // A node with one GPU divided by "mps" or "green", all of it stand-ins:

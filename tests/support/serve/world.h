@@ -58,6 +58,10 @@ class World {
   }
   // As simulate::World: from a backend that is no node of this world.
   void inject(FrontendEvent event) { world_.inject(std::move(event)); }
+  // As World of the simulator.
+  void crash_on(const std::string& model, std::byte input, std::uint8_t signal = 11) {
+    world_.crash_on(model, input, signal);
+  }
   void observe(simulate::FrontendObserver observer) { world_.observe(std::move(observer)); }
   void run_until(Time time) { world_.run_until(time); }
 

@@ -1,0 +1,50 @@
+// gpulet-proxy-crashing: a simulated proxy whose process ends by SIGSEGV under a batch that holds
+// the byte 255, and hangs for good over one that holds the byte 254.
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "gpulet/executor/simulated_executor.h"
+#include "gpulet/proxy/proxy.h"
+
+namespace {
+
+using namespace gpulet;
+
+class CrashingExecutor final : public executor::Executor {
+ public:
+  Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
+    return simulated_.load(model);
+  }
+  Result<std::size_t> run(const executor::BatchToRun& batch) override {
+    if (holds(batch.input, std::byte{255})) {
+      ::signal(SIGSEGV, SIG_DFL);  // no sanitizer's
+      ::raise(SIGSEGV);
+    }
+    while (holds(batch.input, std::byte{254})) ::pause();
+    return simulated_.run(batch);
+  }
+
+ private:
+  static bool holds(std::span<const std::byte> input, std::byte what) {
+    return std::find(input.begin(), input.end(), what) != input.end();
+  }
+
+  executor::SimulatedExecutor simulated_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
+  proxy::Program program;
+  program.make_executor = [] { return std::make_unique<CrashingExecutor>(); };
+  return proxy::run(arguments.subspan(1), program);
+}
