@@ -54,8 +54,10 @@ Duration read_seconds(const JsonCursor& cursor) {
 }
 
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
-  cursor.allow_keys(
-      {"max_queue", "max_requests", "max_buffered_mb", "max_connections", "max_payload_bytes"});
+  cursor.allow_keys({"max_queue", "max_requests", "max_buffered_mb", "max_connections",
+                     "max_payload_bytes", "per_address"});
+  if (const auto address = cursor.find("per_address"))
+    config.per_address = read_client_limits(*address);
   if (const auto queue = cursor.find("max_queue"))
     config.max_queue = queue->count(1, kLargestCount);
   if (const auto most = cursor.find("max_requests"))
@@ -117,7 +119,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
                    "period_s",      "drain_timeout_s", "idle_after_s",
                    "wake_within_s", "trace_every",     "tls",
                    "backend_tls",   "tokens",          "control",
-                   "limits"});
+                   "audit_log",     "limits"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -132,6 +134,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto tls = root.find("tls")) config.tls = read_tls(*tls, file);
   if (const auto tls = root.find("backend_tls")) config.backend_tls = read_mutual_tls(*tls, file);
   if (const auto tokens = root.find("tokens")) config.tokens = read_tokens(*tokens, file);
+  if (const auto audit = root.find("audit_log"))
+    config.audit_log = resolve(file, audit->text("the path of the audit log"));
   config.models = resolve(file, root.required("models").text("the path of the models file"));
   config.profiles =
       resolve(file, root.required("profiles").text("the path of the folder of profiles"));
