@@ -1,5 +1,4 @@
 // gpulet-backend: the daemon of one node.
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +12,7 @@
 #include "gpulet/backend/daemon.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/net/codec/codec.h"
+#include "gpulet/observe/sinks/log.h"
 
 namespace {
 
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("backend"));
+  observe::start_log("backend");
   try {
     return run(arguments);
   } catch (const std::exception& error) {

@@ -132,6 +132,8 @@ Status check_tokens(const std::filesystem::path& file, const TokenFiles& tokens)
   if (!tokens.admin.empty()) status = must_exist(file, "/tokens/admin", tokens.admin, kMend);
   if (status.ok() && !tokens.inference.empty())
     status = must_exist(file, "/tokens/inference", tokens.inference, kMend);
+  if (status.ok() && !tokens.observe.empty())
+    status = must_exist(file, "/tokens/observe", tokens.observe, kMend);
   return status;
 }
 

@@ -55,8 +55,10 @@ Duration read_seconds(const JsonCursor& cursor) {
 }
 
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
-  cursor.allow_keys(
-      {"max_queue", "max_requests", "max_buffered_mb", "max_connections", "max_payload_bytes"});
+  cursor.allow_keys({"max_queue", "max_requests", "max_buffered_mb", "max_connections",
+                     "max_payload_bytes", "per_address"});
+  if (const auto address = cursor.find("per_address"))
+    config.per_address = read_client_limits(*address);
   if (const auto queue = cursor.find("max_queue"))
     config.max_queue = queue->count(1, kLargestCount);
   if (const auto most = cursor.find("max_requests"))
@@ -127,7 +129,7 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
                    "wake_within_s", "trace_every",     "tls",
                    "backend_tls",   "tokens",          "control",
                    "limits",        "exclusions",      "model_root",
-                   "model_format",  "late_grace_ms"});
+                   "model_format",  "late_grace_ms",   "audit_log"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -142,6 +144,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto tls = root.find("tls")) config.tls = read_tls(*tls, file);
   if (const auto tls = root.find("backend_tls")) config.backend_tls = read_mutual_tls(*tls, file);
   if (const auto tokens = root.find("tokens")) config.tokens = read_tokens(*tokens, file);
+  if (const auto audit = root.find("audit_log"))
+    config.audit_log = resolve(file, audit->text("the path of the audit log"));
   config.models = resolve(file, root.required("models").text("the path of the models file"));
   if (const auto folder = root.find("model_root"))
     config.model_root = resolve(file, folder->text("the path of a folder of model files"));

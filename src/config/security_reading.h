@@ -12,7 +12,10 @@ namespace gpulet::config {
 [[nodiscard]] TlsFiles read_tls(const JsonCursor& cursor, const std::filesystem::path& file);
 // {"certificate":F,"key":F,"authority":F}
 [[nodiscard]] TlsFiles read_mutual_tls(const JsonCursor& cursor, const std::filesystem::path& file);
-// {"admin":F,"inference":F}, one of them at least
+// {"admin":F,"inference":F,"observe":F}, one of them at least
 [[nodiscard]] TokenFiles read_tokens(const JsonCursor& cursor, const std::filesystem::path& file);
+
+// {"requests_per_s":N,"device_ms_per_s":N,"max_requests":N}, one of them at least
+[[nodiscard]] ClientLimits read_client_limits(const JsonCursor& cursor);
 
 }  // namespace gpulet::config

@@ -26,6 +26,10 @@ std::string_view to_string(StatusCode code) {
       return "internal";
     case StatusCode::unauthenticated:
       return "unauthenticated";
+    case StatusCode::forbidden:
+      return "forbidden";
+    case StatusCode::limited:
+      return "limited";
   }
   return "unknown";
 }

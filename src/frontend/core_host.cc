@@ -131,6 +131,18 @@ void CoreHost::change_models(serve::ModelsChange change, OnChanged done) {
   daemon_.change_models(std::move(change), std::move(done));
 }
 
+Duration CoreHost::device_time(std::string_view model) {
+  costs_.follow(core_.epoch(), core_.plan());
+  const std::shared_ptr<const serve::Application> application = core_.application(model);
+  if (!application) return costs_.of(model);
+  Duration all{};
+  for (const config::ApplicationNode& node : application->graph.nodes) {
+    if (const auto* const call = std::get_if<config::ModelCall>(&node.work))
+      all += costs_.of(call->model);
+  }
+  return all;
+}
+
 bool CoreHost::answer(ClientId id, serve::InferReply& reply) {
   const auto found = calls_.find(id);
   if (found == calls_.end()) return false;

@@ -16,6 +16,7 @@
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/serve/frontend_core.h"
+#include "gpulet/serve/request_costs.h"
 
 namespace gpulet::frontend {
 
@@ -41,6 +42,10 @@ class CoreHost final : public net::kserve::ProtocolHost {
   void cancel(ClientId id) override;
   void change_models(serve::ModelsChange change, OnChanged done) override;
 
+  // Of a whole device, for one request of a model or an application, as the plan in force has it;
+  // zero: not known.
+  [[nodiscard]] Duration device_time(std::string_view model);
+
   // A reply of the core. Returns whether it was for one of these calls.
   bool answer(ClientId id, serve::InferReply& reply);
 
@@ -56,6 +61,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   const serve::FrontendCore& core_;
   Daemon daemon_;
   std::map<ClientId, Call> calls_;
+  serve::RequestCosts costs_;
   // What model() gave last, of each that is served: calls share it until it changes.
   std::map<std::string, std::shared_ptr<const net::kserve::Model>, std::less<>> asked_;
 };

@@ -3,22 +3,22 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <boost/asio/thread_pool.hpp>
 #include <chrono>
 #include <map>
 #include <utility>
 
+#include "administration.h"
 #include "catalogue_service.h"
 #include "core_host.h"
 #include "endpoints.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/clock.h"
 #include "gpulet/net/listener.h"
-#include "gpulet/serve/planning.h"
 #include "metrics.h"
 #include "model_piece.h"
 #include "options.h"
 #include "sessions.h"
+#include "side_threads.h"
 #include "status_json.h"
 
 namespace gpulet::frontend {
@@ -31,8 +31,6 @@ observe::WallClock wall_clock() {
 }
 
 constexpr std::size_t kMaxBackends = 4096;
-// Each takes up to a millisecond: what waits longer than a second has no point.
-constexpr std::size_t kMaxSteps = 1024;
 
 }  // namespace
 
@@ -49,29 +47,26 @@ class FrontendDaemon::Impl {
         wake_(io),
         drain_deadline_(io),
         buffers_(buffer_options(setup_.config)),
-        host_(io, core_, asked_of_daemon()) {}
+        host_(io, core_, asked_of_daemon()),
+        administration_(io, setup_.config, setup_.security, setup_.audit, ports()) {}
 
-  ~Impl() {
-    planner_.join();
-    steps_.join();
-  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   Status listen() {
     auto clients = net::Listener::listen(
         io_.get_executor(), setup_.config.listen.host, setup_.config.listen.port,
-        listener_options(setup_.config.max_connections, setup_.security.clients),
+        listener_options(setup_.config.max_connections, setup_.security.clients.context),
         [this](net::Stream stream, net::ConnectionSlot slot) {
           accept_client(std::move(stream), std::move(slot));
         });
     if (!clients.ok()) return clients.status();
-    auto backends = net::Listener::listen(io_.get_executor(), setup_.config.backend_listen.host,
-                                          setup_.config.backend_listen.port,
-                                          listener_options(kMaxBackends, setup_.security.backends),
-                                          [this](net::Stream stream, net::ConnectionSlot slot) {
-                                            accept_backend(std::move(stream), std::move(slot));
-                                          });
+    auto backends = net::Listener::listen(
+        io_.get_executor(), setup_.config.backend_listen.host, setup_.config.backend_listen.port,
+        listener_options(kMaxBackends, setup_.security.backends.context),
+        [this](net::Stream stream, net::ConnectionSlot slot) {
+          accept_backend(std::move(stream), std::move(slot));
+        });
     if (!backends.ok()) return backends.status();
     Endpoints::Daemon daemon;
     daemon.metrics = [this] { return metrics(); };
@@ -83,6 +78,8 @@ class FrontendDaemon::Impl {
     daemon.clients = [this] {
       return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0);
     };
+    setup_.security.gate->set_device_time(
+        [this](std::string_view model) { return host_.device_time(model); });
     auto endpoints =
         Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(daemon));
     if (!endpoints.ok()) return endpoints.status();
@@ -91,6 +88,7 @@ class FrontendDaemon::Impl {
     endpoints_ = std::move(endpoints).value();
     arm_wake();
     catalogue_.start();
+    administration_.start();
     return {};
   }
 
@@ -108,6 +106,7 @@ class FrontendDaemon::Impl {
     backend_listener_->close();
     endpoints_->drain(setup_.config.drain_timeout);
     catalogue_.stop();
+    administration_.stop();
     drain_deadline_.expires_after(setup_.config.drain_timeout);
     drain_deadline_.async_wait([this](const boost::system::error_code& error) {
       if (error) return;
@@ -119,6 +118,13 @@ class FrontendDaemon::Impl {
 
  private:
   // ---- the core
+
+  // An event that a backend at that address has caused.
+  void deliver(serve::FrontendEvent event, std::string address) {
+    cause_ = std::move(address);
+    deliver(std::move(event));
+    cause_.clear();
+  }
 
   void deliver(serve::FrontendEvent event) {
     if (stopped_) return;
@@ -222,7 +228,8 @@ class FrontendDaemon::Impl {
                         {.started = started_,
                          .now = wall.engine,
                          .unix_seconds = to_seconds(wall.since_epoch),
-                         .clients = client_sessions_.size() + endpoints_->connections()});
+                         .clients = client_sessions_.size() + endpoints_->connections(),
+                         .by_token = &setup_.security.gate->counters()});
   }
 
   // Everything that comes within `length`, or what was sampled where it is zero.
@@ -268,35 +275,11 @@ class FrontendDaemon::Impl {
     departing_sessions_.insert(backend_sessions_.extract(found));
   }
 
-  void carry_out(serve::MakePlan& effect) {
-    asio::post(planner_, [this, request = std::move(effect)] {
-      serve::PlanMade made = serve::make_plan(request, *setup_.policy);
-      asio::post(io_, [this, made = std::move(made)]() mutable { deliver(std::move(made)); });
-    });
-  }
+  void carry_out(serve::MakePlan& effect) { side_threads_.make_plan(std::move(effect)); }
+  void carry_out(serve::StepToRun& effect) { side_threads_.run_step(std::move(effect)); }
 
-  void carry_out(serve::StepToRun& effect) {
-    if (steps_waiting_ >= kMaxSteps) {
-      const Status full(StatusCode::overloaded, std::to_string(kMaxSteps) + " steps are waiting");
-      asio::post(io_, [this, id = effect.id, full] { deliver(serve::StepDone{id, full}); });
-      return;
-    }
-    ++steps_waiting_;
-    asio::post(steps_, [this, step = std::move(effect)] {
-      serve::StepDone done{step.id, serve::run_step(step.step, step.inputs)};
-      asio::post(io_, [this, done = std::move(done)]() mutable {
-        --steps_waiting_;
-        deliver(std::move(done));
-      });
-    });
-  }
-
-  static void carry_out(const serve::Note& effect) {
-    if (effect.warning) {
-      spdlog::warn("{}", effect.text);
-    } else {
-      spdlog::info("{}", effect.text);
-    }
+  void carry_out(const serve::Note& effect) {
+    administration_.note(cause_, effect.warning, effect.text);
   }
 
   void carry_out(const serve::Drained&) {
@@ -316,6 +299,24 @@ class FrontendDaemon::Impl {
     asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
   }
 
+  // ---- what files of tokens and certificates say
+
+  Administration::Ports ports() {
+    Administration::Ports ports;
+    ports.tokens_changed = [this] {
+      for (auto& [id, session] : client_sessions_) session->tokens_changed();
+      endpoints_->tokens_changed(*setup_.security.gate);
+    };
+    ports.clients_changed = [this](const PortTls& tls) {
+      client_listener_->use_tls(tls.context);
+      endpoints_->use_tls(tls);
+    };
+    ports.backends_changed = [this](const PortTls& tls) {
+      backend_listener_->use_tls(tls.context);
+    };
+    return ports;
+  }
+
   // ---- sessions
 
   template <typename Sessions, typename Id>
@@ -330,7 +331,7 @@ class FrontendDaemon::Impl {
   void accept_client(net::Stream stream, net::ConnectionSlot slot) {
     const ClientId id{next_session_++};
     client_sessions_[id] = std::make_unique<ClientSession>(
-        std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.tokens,
+        std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.gate,
         buffers_,
         [this, id](serve::ClientMessage&& message) {
           std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
@@ -350,7 +351,10 @@ class FrontendDaemon::Impl {
     client_sessions_.at(id)->send(core_.models());
   }
   void client_said(ClientId id, serve::ModelsChange change) {
-    change_models(std::move(change), [this, id](serve::ModelsChanged changed) {
+    const net::CallNeeds needs = needs_of(change);
+    const net::PeerIdentity peer = client_sessions_.at(id)->peer();
+    change_models(std::move(change), [this, id, needs, peer](serve::ModelsChanged changed) {
+      setup_.security.gate->called(needs, peer, changed.status);
       const auto session = client_sessions_.find(id);
       if (session != client_sessions_.end()) session->second->send(std::move(changed));
     });
@@ -364,24 +368,28 @@ class FrontendDaemon::Impl {
 
   void accept_backend(net::Stream stream, net::ConnectionSlot slot) {
     const BackendId id{next_session_++};
+    const std::string address = stream.peer_address();
     BackendSession::Owner owner;
-    owner.on_message = [this, id](serve::BackendMessage message) {
-      if (backend_sessions_.contains(id)) deliver(serve::BackendSaid{id, std::move(message)});
+    owner.on_message = [this, id, address](serve::BackendMessage message) {
+      if (backend_sessions_.contains(id))
+        deliver(serve::BackendSaid{id, std::move(message)}, address);
     };
     owner.breach_of_result = [this, id](BatchId batch) {
       return core_.breach_of_result(id, batch);
     };
-    owner.on_breach = [this, id](const serve::PeerBreach& breach) {
-      deliver(serve::BackendBroke{id, breach});
+    owner.on_breach = [this, id, address](const serve::PeerBreach& breach) {
+      deliver(serve::BackendBroke{id, breach}, address);
     };
-    owner.on_closed = [this, id](const Status& reason) { backend_closed(id, reason); };
+    owner.on_closed = [this, id, address](const Status& reason) {
+      backend_closed(id, address, reason);
+    };
     backend_sessions_[id] = std::make_unique<BackendSession>(
         io_.get_executor(), std::move(stream), std::move(slot), backend_options(),
-        BackendSession::Options{.certified = setup_.security.backends != nullptr}, buffers_,
+        BackendSession::Options{.certified = setup_.security.backends.context != nullptr}, buffers_,
         std::move(owner));
   }
 
-  void backend_closed(BackendId id, const Status& reason) {
+  void backend_closed(BackendId id, const std::string& address, const Status& reason) {
     forget(departing_sessions_, id);
     const auto found = backend_sessions_.find(id);
     if (found == backend_sessions_.end()) return;
@@ -390,12 +398,14 @@ class FrontendDaemon::Impl {
     const bool broke =
         reason.code() == StatusCode::malformed || reason.code() == StatusCode::invalid;
     if (broke) {
-      deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, reason}});
+      deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, reason}}, address);
       return;
     }
-    if (!introduced && reason.code() != StatusCode::cancelled)
-      spdlog::warn("a backend was refused: {}", reason.message());
-    deliver(serve::BackendGone{id, reason});
+    if (!introduced && reason.code() != StatusCode::cancelled) {
+      administration_.note(address, true,
+                           "a backend at " + address + " was refused: " + reason.message());
+    }
+    deliver(serve::BackendGone{id, reason}, address);
   }
 
   asio::io_context& io_;
@@ -424,11 +434,12 @@ class FrontendDaemon::Impl {
   std::unique_ptr<net::Listener> backend_listener_;
   TraceLog traces_{io_};
   CoreHost host_;
+  std::string cause_;  // the address of the backend whose event is being handled; empty: none
+  Administration administration_;
   std::unique_ptr<Endpoints> endpoints_;
-  std::size_t steps_waiting_ = 0;
-  // Last: joined before anything they use goes.
-  asio::thread_pool planner_{1};
-  asio::thread_pool steps_{1};
+  // Last: they end before anything they use goes.
+  SideThreads side_threads_{io_, setup_.policy,
+                            [this](serve::FrontendEvent event) { deliver(std::move(event)); }};
 };
 
 FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -40,11 +40,12 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
                               net::BufferPool& buffers, const Daemon& daemon) {
   http_handler_ = std::make_unique<TraceHandler>(
       daemon.trace, daemon.wall_clock,
-      std::make_unique<KserveHttp>(host, regions_, KserveHttpOptions{GPULET_VERSION}));
-  if (security.tokens->guard_any())
-    http_handler_ = std::make_unique<TokenHandler>(security.tokens, std::move(http_handler_));
+      std::make_unique<KserveHttp>(host, regions_,
+                                   KserveHttpOptions{GPULET_VERSION, security.gate}));
+  http_handler_ =
+      std::make_unique<TokenHandler>(*security.gate, needs_of_protocol, std::move(http_handler_));
   http::HttpServerOptions options;
-  options.tls = security.clients;
+  options.tls = security.clients.context;
   options.max_connections = config.max_connections;
   options.max_body_bytes = config.max_payload_bytes;
   auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
@@ -56,11 +57,14 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
 Status Endpoints::listen_metrics(net::asio::io_context& io, const config::FrontendConfig& config,
                                  const Security& security, net::BufferPool& buffers,
                                  const Daemon& daemon) {
-  metrics_handler_ = std::make_unique<DashboardHandler>(
+  auto dashboard = std::make_unique<DashboardHandler>(
       io, DashboardHandler::Source{daemon.status, daemon.wall_clock, daemon.clients},
       dashboard_assets(), std::make_unique<MetricsHandler>(daemon.metrics));
+  dashboard_ = dashboard.get();
+  metrics_handler_ =
+      std::make_unique<TokenHandler>(*security.gate, needs_of_metrics, std::move(dashboard));
   http::HttpServerOptions options;
-  options.tls = security.clients;
+  options.tls = security.clients.context;
   // A browser opens several for each page.
   options.max_connections = 4 * DashboardHandler::kMostPages;
   options.max_body_bytes = 0;
@@ -76,17 +80,30 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
   options.version = GPULET_VERSION;
   options.max_message_bytes = config.max_payload_bytes;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
-  options.tls = security.client_texts;
-  options.tokens = security.tokens;
+  options.tls = security.clients.texts;
+  options.gate = security.gate;
   auto server = net::grpc_api::GrpcServer::listen(io.get_executor(), config.grpc->host,
                                                   config.grpc->port, options, host, regions_);
   if (server.ok()) grpc_ = std::move(server.value());
   return server.status();
 }
 
+void Endpoints::use_tls(const PortTls& tls) {
+  if (http_) http_->use_tls(tls.context);
+  if (metrics_) metrics_->use_tls(tls.context);
+  if (grpc_) grpc_->use_certificate(tls.texts);
+}
+
+void Endpoints::tokens_changed(const net::Gate& gate) {
+  const auto revoked = [&gate](const net::PeerIdentity& peer) { return gate.revoked(peer); };
+  if (http_) http_->close_those(revoked);
+  if (metrics_) metrics_->close_those(revoked);
+  if (grpc_) grpc_->tokens_changed();
+}
+
 void Endpoints::drain(Duration patience) {
   if (http_) http_->drain();
-  if (metrics_handler_) metrics_handler_->stop();
+  if (dashboard_ != nullptr) dashboard_->stop();
   if (metrics_) metrics_->drain();
   if (grpc_) grpc_->drain(patience);
 }

@@ -46,6 +46,11 @@ class Endpoints {
   // Of HTTP; how many gRPC has, it does not tell.
   [[nodiscard]] std::size_t connections() const { return http_ ? http_->connections() : 0; }
 
+  // Of connections that begin from now on.
+  void use_tls(const PortTls& tls);
+  // Ends the connections and streams of tokens that the gate does not know any more.
+  void tokens_changed(const net::Gate& gate);
+
   // Nothing new; what is under way is answered within `patience`.
   void drain(Duration patience);
 
@@ -67,7 +72,8 @@ class Endpoints {
 
   net::kserve::SharedMemory regions_;
   std::unique_ptr<net::http::RequestHandler> http_handler_;
-  std::unique_ptr<DashboardHandler> metrics_handler_;
+  std::unique_ptr<net::http::RequestHandler> metrics_handler_;
+  DashboardHandler* dashboard_ = nullptr;  // inside metrics_handler_
   std::unique_ptr<net::http::HttpServer> http_;
   std::unique_ptr<net::http::HttpServer> metrics_;
   std::unique_ptr<net::grpc_api::GrpcServer> grpc_;

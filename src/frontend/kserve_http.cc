@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gpulet/net/kserve/repository.h"
+#include "token_handler.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -44,6 +45,7 @@ struct KserveHttp::Inference {
   kserve::InferCall call;
   std::shared_ptr<const kserve::Model> model;  // as it was asked: it may change meanwhile
   std::unique_ptr<http::Exchange> exchange;
+  net::Permit permit;
   ClientId id;
 };
 
@@ -92,21 +94,32 @@ void KserveHttp::infer(std::shared_ptr<const kserve::Model> model, const http::H
   Result<kserve::InferCall> call =
       kserve::read_infer(request.headers, request.body, *model, regions_);
   if (!call.ok()) return exchange->answer(kserve::error(call.status()));
+  net::Admission admission;
+  if (options_.gate && options_.gate->guards_inference() && request.peer)
+    admission = options_.gate->enter(*request.peer, model->name, call.value().requests.size());
+  if (!admission.status.ok()) {
+    http::HttpResponse refusal = kserve::error(admission.status);
+    add_retry_after(refusal, admission.retry_after);
+    return exchange->answer(std::move(refusal));
+  }
   const auto inference = std::make_shared<Inference>();
   inference->call = std::move(call).value();
   inference->model = std::move(model);
   inference->exchange = std::move(exchange);
+  inference->permit = std::move(admission.permit);
   const std::weak_ptr<const bool> here = here_;
   inference->id =
       host_.infer(std::exchange(inference->call.requests, {}),
                   [this, here, inference](const std::vector<serve::InferReply>& replies) {
                     const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
+                    inference->permit.reset();
                     if (here.expired() || !answered) return;
                     answered->answer(
                         kserve::write_infer(inference->call, *inference->model, replies, regions_));
                   });
   inference->exchange->on_gone([this, here, inference] {
     const std::unique_ptr<http::Exchange> unanswered = std::move(inference->exchange);
+    inference->permit.reset();
     if (!here.expired() && unanswered) host_.cancel(inference->id);
   });
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
@@ -17,6 +18,8 @@ namespace gpulet::frontend {
 
 struct KserveHttpOptions {
   std::string version;  // of this server, as its metadata tells it
+  // Counts and limits inferences; null: none does.
+  std::shared_ptr<net::Gate> gate{};
 };
 
 class KserveHttp final : public net::http::RequestHandler {

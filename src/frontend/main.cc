@@ -1,5 +1,4 @@
 // gpulet-frontend: the daemon that clients talk to.
-#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -10,6 +9,7 @@
 
 #include "gpulet/frontend/daemon.h"
 #include "gpulet/net/codec/codec.h"
+#include "gpulet/observe/sinks/log.h"
 
 namespace {
 
@@ -107,7 +107,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  spdlog::set_default_logger(spdlog::stderr_logger_mt("frontend"));
+  observe::start_log("frontend");
   try {
     return run_daemon(arguments);
   } catch (const std::exception& error) {

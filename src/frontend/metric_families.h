@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/net/gate.h"
 #include "gpulet/observe/bucket_histogram.h"
 #include "gpulet/serve/frontend_core.h"
 
@@ -57,6 +58,9 @@ void add_histograms(Families& families, const char* name, const char* help,
 
 // The families of what is controlled (control_metrics.cc).
 void add_control_families(Families& families, const serve::FrontendStatus& status);
+
+// The families of clients, by the names of their tokens (client_metrics.cc).
+void add_client_families(Families& families, const net::CountersByClient& clients);
 
 // The families that are named as Triton names them (triton_metrics.cc).
 void add_triton_families(Families& families, const serve::FrontendStatus& status);

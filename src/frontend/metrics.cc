@@ -382,6 +382,7 @@ std::string metrics_text(const FrontendStatus& status, const MetricsMoment& mome
   add_models(families, status, moment);
   add_gpulets(families, status);
   add_control_families(families, status);
+  if (moment.by_token != nullptr) add_client_families(families, *moment.by_token);
   add_triton_families(families, status);
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

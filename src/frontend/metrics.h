@@ -6,15 +6,17 @@
 #include <string>
 
 #include "gpulet/core/time.h"
+#include "gpulet/net/gate.h"
 #include "gpulet/serve/frontend_core.h"
 
 namespace gpulet::frontend {
 
 struct MetricsMoment {
-  Time started;             // of the frontend
-  Time now;                 // as in status(now)
-  double unix_seconds = 0;  // what the clock on the wall shows now
-  std::size_t clients = 0;  // connections
+  Time started;                                     // of the frontend
+  Time now;                                         // as in status(now)
+  double unix_seconds = 0;                          // what the clock on the wall shows now
+  std::size_t clients = 0;                          // connections
+  const net::CountersByClient* by_token = nullptr;  // null: not told
 };
 
 // The body; its type is kMetricsContentType.

@@ -24,24 +24,30 @@ std::string reachable(const std::vector<Port>& ports) {
 
 }  // namespace
 
+Result<PortTls> read_port_tls(const config::TlsFiles& files) {
+  Result<net::TlsContextPointer> context = net::TlsContext::server(files);
+  if (!context.ok()) return context.status();
+  Result<net::TlsTexts> texts = net::read_tls_texts(files);
+  if (!texts.ok()) return texts.status();
+  return PortTls{std::move(context).value(), std::move(texts).value()};
+}
+
 Result<Security> read_security(const config::FrontendConfig& config) {
   Security security;
   if (config.tls) {
-    Result<net::TlsContextPointer> clients = net::TlsContext::server(*config.tls);
+    Result<PortTls> clients = read_port_tls(*config.tls);
     if (!clients.ok()) return clients.status().within("tls");
     security.clients = std::move(clients).value();
-    Result<net::TlsTexts> texts = net::read_tls_texts(*config.tls);
-    if (!texts.ok()) return texts.status().within("tls");
-    security.client_texts = std::move(texts).value();
   }
   if (config.backend_tls) {
-    Result<net::TlsContextPointer> backends = net::TlsContext::server(*config.backend_tls);
+    Result<PortTls> backends = read_port_tls(*config.backend_tls);
     if (!backends.ok()) return backends.status().within("backend_tls");
     security.backends = std::move(backends).value();
   }
   Result<net::Tokens> tokens = net::Tokens::read(config.tokens);
   if (!tokens.ok()) return tokens.status().within("tokens");
-  security.tokens = std::make_shared<const net::Tokens>(std::move(tokens).value());
+  security.gate = std::make_shared<net::Gate>(
+      std::make_shared<const net::Tokens>(std::move(tokens).value()), config.per_address);
   return security;
 }
 

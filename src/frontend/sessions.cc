@@ -22,14 +22,37 @@ Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
 void Session::on_closed(const Status& reason) { on_closed_(reason); }
 
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlot slot,
-                             const net::ConnectionOptions& options,
-                             std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers,
-                             OnMessage on_message, OnClosed on_closed)
+                             const net::ConnectionOptions& options, std::shared_ptr<net::Gate> gate,
+                             net::BufferPool& buffers, OnMessage on_message, OnClosed on_closed)
     : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
-      tokens_(std::move(tokens)),
-      on_message_(std::move(on_message)) {}
+      gate_(std::move(gate)),
+      on_message_(std::move(on_message)),
+      peer_{connection().peer_address()} {
+  peer_.protocol = "own";
+}
 
 void ClientSession::send(const serve::FrontendReply& reply) {
+  const auto* const inferred = std::get_if<serve::InferReply>(&reply);
+  if (inferred != nullptr && !permits_.empty()) {
+    const auto held = permits_.find(inferred->tag);
+    if (held != permits_.end()) permits_.erase(held);
+  }
+  answer(reply);
+}
+
+void ClientSession::tokens_changed() {
+  if (!gate_->revoked(peer_)) return;
+  if (auto farewell = goodbye({StatusCode::unauthenticated, "the token was revoked"}))
+    connection().send(std::move(*farewell));
+  connection().close_after_sending();
+}
+
+net::CallNeeds needs_of(const serve::ModelsChange& change) {
+  const bool loads = change.kind == serve::ModelsChange::Kind::load;
+  return {net::Right::admin, loads ? "model_load" : "model_unload", change.name};
+}
+
+void ClientSession::answer(const serve::FrontendReply& reply) {
   connection().send(net::encode(reply));
 }
 
@@ -47,26 +70,40 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
   connection().close_after_sending();
 }
 
-// Whether there is nothing more to do for the message.
 bool ClientSession::refuse(const serve::ClientMessage& message) {
   if (const auto* const own = std::get_if<serve::Authenticate>(&message)) {
-    token_shown_ = !own->token.empty();
-    right_ = tokens_->right_of(own->token);
+    peer_.token_shown = !own->token.empty();
+    peer_.token = gate_->tokens()->find(own->token);
     return true;
   }
-  if (!tokens_->guard_any()) return false;
-  if (const auto* const request = std::get_if<serve::InferRequest>(&message)) {
-    serve::InferReply reply;
-    reply.tag = request->tag;
-    reply.status = tokens_->check(net::Right::inference, token_shown_, right_);
-    if (reply.status.ok()) return false;
-    send(std::move(reply));
+  if (const auto* const request = std::get_if<serve::InferRequest>(&message))
+    return refuse(*request);
+  if (const auto* const change = std::get_if<serve::ModelsChange>(&message)) {
+    serve::ModelsChanged changed{gate_->check(needs_of(*change), peer_)};
+    if (changed.status.ok()) return false;
+    answer(std::move(changed));
     return true;
   }
-  if (!std::holds_alternative<serve::ModelsChange>(message)) return false;
-  serve::ModelsChanged changed{tokens_->check(net::Right::admin, token_shown_, right_)};
-  if (changed.status.ok()) return false;
-  send(std::move(changed));
+  if (!std::holds_alternative<serve::StatusRequest>(message)) return false;
+  serve::StatusReply reply{{}, gate_->check({net::Right::observe, "observe"}, peer_)};
+  if (reply.status.ok()) return false;
+  answer(std::move(reply));
+  return true;
+}
+
+bool ClientSession::refuse(const serve::InferRequest& request) {
+  if (!gate_->guards_inference()) return false;
+  net::Admission admission = gate_->announce(peer_, request.model);
+  if (admission.status.ok()) admission = gate_->enter(peer_, request.model, 1);
+  if (admission.status.ok()) {
+    if (admission.permit) permits_.emplace(request.tag, std::move(admission.permit));
+    return false;
+  }
+  serve::InferReply reply;
+  reply.tag = request.tag;
+  reply.status = std::move(admission.status);
+  reply.retry_after = admission.retry_after;
+  answer(std::move(reply));
   return true;
 }
 

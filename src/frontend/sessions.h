@@ -4,9 +4,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 #include "gpulet/core/ids.h"
 #include "gpulet/core/status.h"
@@ -14,8 +16,8 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
+#include "gpulet/net/gate.h"
 #include "gpulet/net/listener.h"
-#include "gpulet/net/tokens.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/peer_rules.h"
 
@@ -48,23 +50,33 @@ class ClientSession final : public Session {
  public:
   using OnMessage = std::function<void(serve::ClientMessage&&)>;
   ClientSession(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
-                std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers,
-                OnMessage on_message, OnClosed on_closed);
+                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, OnMessage on_message,
+                OnClosed on_closed);
 
   void send(const serve::FrontendReply& reply);
   void close_after_sending() { connection().close_after_sending(); }
+  [[nodiscard]] const net::PeerIdentity& peer() const { return peer_; }
+  // The tokens are others now: a connection whose token was revoked ends.
+  void tokens_changed();
 
  private:
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
+  // Whether there is nothing more to do for the message.
   [[nodiscard]] bool refuse(const serve::ClientMessage& message);
+  [[nodiscard]] bool refuse(const serve::InferRequest& request);
+  void answer(const serve::FrontendReply& reply);
 
-  const std::shared_ptr<const net::Tokens> tokens_;
+  const std::shared_ptr<net::Gate> gate_;
   OnMessage on_message_;
-  bool token_shown_ = false;
-  net::Right right_ = net::Right::nothing;
+  net::PeerIdentity peer_;
+  // Of the inferences under way, by tag: clients may use one twice.
+  std::unordered_multimap<std::uint64_t, net::Permit> permits_;
 };
+
+// What a change of models needs.
+[[nodiscard]] net::CallNeeds needs_of(const serve::ModelsChange& change);
 
 // A backend's connection. What a backend breaks before its messages have a meaning is seen here: it
 // says Hello first and within a time, as the node that its certificate is for, and only results of

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "audit_log.h"
 #include "catalogue_loader.h"
 #include "gpulet/learn/inss_policy.h"
 #include "gpulet/serve/planning.h"
@@ -18,6 +19,9 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   Result<Security> security = read_security(config);
   if (!security.ok()) return security.status();
   setup.security = std::move(security).value();
+  Result<std::unique_ptr<AuditLog>> audit = AuditLog::open(config.audit_log);
+  if (!audit.ok()) return audit.status();
+  setup.audit = std::move(audit).value();
   setup.loader = std::make_shared<CatalogueLoader>(config);
   Result<LoadedCatalogue> loaded = setup.loader->load();
   if (!loaded.ok()) return loaded.status();

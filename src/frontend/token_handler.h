@@ -1,22 +1,35 @@
-// TokenHandler: the tokens that HTTP requests must show (docs/security.md); what may pass is
-// another handler's. Single-strand type, as the server that it handles for.
+// TokenHandler: the tokens that HTTP requests must show (docs/security.md), and what the audit log
+// is told of them; what may pass is another handler's. Single-strand type, as the server that it
+// handles for.
 #pragma once
 
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
-#include "gpulet/net/tokens.h"
 
 namespace gpulet::frontend {
 
+// What a request needs before it is read on.
+using NeedsOf = net::CallNeeds (*)(const net::http::HttpRequest& head);
+
+// Of the Open Inference Protocol and traces.
+[[nodiscard]] net::CallNeeds needs_of_protocol(const net::http::HttpRequest& head);
+// Of the port of metrics and the dashboard.
+[[nodiscard]] net::CallNeeds needs_of_metrics(const net::http::HttpRequest& head);
+
+// For a refusal with 429.
+void add_retry_after(net::http::HttpResponse& response, Duration after);
+
 class TokenHandler final : public net::http::RequestHandler {
  public:
-  TokenHandler(std::shared_ptr<const net::Tokens> tokens,
+  // The gate outlives it.
+  TokenHandler(net::Gate& gate, NeedsOf needs_of,
                std::unique_ptr<net::http::RequestHandler> others);
 
-  // 401 before the body is read.
+  // 401, 403 or 429 before the body is read.
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
   void on_request(net::http::HttpRequest request,
@@ -24,7 +37,10 @@ class TokenHandler final : public net::http::RequestHandler {
   [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;
 
  private:
-  std::shared_ptr<const net::Tokens> tokens_;
+  [[nodiscard]] net::http::HttpResponse refusal(const net::Admission& refused, net::Right needed);
+
+  net::Gate& gate_;
+  const NeedsOf needs_of_;
   std::unique_ptr<net::http::RequestHandler> others_;
 };
 

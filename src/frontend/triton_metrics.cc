@@ -74,6 +74,7 @@ Reason reason_of(StatusCode code) {
     case StatusCode::too_late:
     case StatusCode::overloaded:
     case StatusCode::timeout:
+    case StatusCode::limited:
       return rejected;
     case StatusCode::cancelled:
       return canceled;

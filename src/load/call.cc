@@ -129,6 +129,7 @@ Result<std::string> fetch_status(const Target& target, Duration timeout) {
   if (!reply.ok()) return reply.status();
   auto* const status = std::get_if<serve::StatusReply>(&reply.value());
   if (status == nullptr) return unexpected(target);
+  if (!status->status.ok()) return status->status;
   return std::move(status->json);
 }
 

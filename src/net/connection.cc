@@ -371,6 +371,7 @@ std::size_t Connection::queued_bytes() const { return impl_->queued_bytes(); }
 bool Connection::peer_certifies(const std::string& name) const {
   return impl_->stream().peer_certifies(name);
 }
+std::string Connection::peer_address() const { return impl_->stream().peer_address(); }
 std::vector<std::string> Connection::peer_names() const { return impl_->stream().peer_names(); }
 
 }  // namespace gpulet::net

@@ -24,12 +24,14 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
       : acceptor_(executor),
         pause_timer_(executor),
         options_(options),
+        tls_(options.tls),
         on_socket_(std::move(on_socket)),
         pause_(options.first_pause) {}
 
   [[nodiscard]] Status open(const tcp::endpoint& endpoint);
   void accept();
   void close();
+  void use_tls(TlsContextPointer tls) { tls_ = std::move(tls); }
 
   [[nodiscard]] tcp::endpoint local_endpoint() const { return local_; }
   [[nodiscard]] std::size_t connections() const { return *open_slots_; }
@@ -43,6 +45,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   tcp::acceptor acceptor_;
   asio::steady_timer pause_timer_;
   const ListenerOptions options_;
+  TlsContextPointer tls_;
   OnSocket on_socket_;
   tcp::endpoint local_;
   // Slots may be given back on any thread and after the listener's end.
@@ -82,7 +85,7 @@ void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
   }
   pause_ = options_.first_pause;
   if (connections() < options_.max_connections) {
-    on_socket_(Stream(std::move(socket), options_.tls), take_slot());
+    on_socket_(Stream(std::move(socket), tls_), take_slot());
     if (closed_) return;
   } else {
     error_code ignored;  // closing is all that can be done for it
@@ -136,6 +139,7 @@ std::uint16_t Listener::port() const { return impl_->local_endpoint().port(); }
 std::string Listener::local_address() const { return to_text(impl_->local_endpoint()); }
 std::size_t Listener::connections() const { return impl_->connections(); }
 std::uint64_t Listener::failed_accepts() const { return impl_->failed_accepts(); }
+void Listener::use_tls(TlsContextPointer tls) { impl_->use_tls(std::move(tls)); }
 void Listener::close() { impl_->close(); }
 
 }  // namespace gpulet::net

@@ -1,5 +1,7 @@
 #include "gpulet/net/stream.h"
 
+#include <cstring>
+
 #include "net/tls_channel.h"
 
 namespace gpulet::net {
@@ -89,6 +91,20 @@ bool Stream::peer_certifies(const std::string& name) const {
 std::vector<std::string> Stream::peer_names() const {
   if (!tls_ || tls_->shaking_hands()) return {};
   return names_of(tls_->peer_certificate());
+}
+
+std::string Stream::peer_address() const {
+  Error error;
+  const StreamSocket::endpoint_type peer = socket_.remote_endpoint(error);
+  const int family = peer.protocol().family();
+  if (error || (family != AF_INET && family != AF_INET6)) return {};
+  asio::ip::tcp::endpoint internet;
+  internet.resize(peer.size());
+  std::memcpy(internet.data(), peer.data(), peer.size());
+  const asio::ip::address address = internet.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  return address.to_string();
 }
 
 }  // namespace gpulet::net

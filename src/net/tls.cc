@@ -129,7 +129,7 @@ Result<Identity> read_identity(const config::TlsFiles& files) {
   if (!certificate.ok()) return certificate.status();
   Result<std::string> key = read_secret(files.key);
   if (!key.ok()) return key.status();
-  identity.texts = {std::move(certificate).value(), std::move(key).value()};
+  identity.texts = {std::move(certificate).value(), std::move(key).value(), {}};
   identity.chain = certificates_in(identity.texts.certificate);
   if (identity.chain.empty())
     return invalid(files.certificate, "holds no certificate in PEM form (BEGIN CERTIFICATE)");
@@ -278,6 +278,11 @@ std::vector<std::string> names_of(const X509* certificate) {
 Result<TlsTexts> read_tls_texts(const config::TlsFiles& files) {
   Result<Identity> identity = read_identity(files);
   if (!identity.ok()) return identity.status();
+  if (!files.authority.empty()) {
+    Result<std::string> authority = read_text(files.authority);
+    if (!authority.ok()) return authority.status();
+    identity.value().texts.authority = std::move(authority).value();
+  }
   return std::move(identity.value().texts);
 }
 

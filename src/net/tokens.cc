@@ -1,6 +1,7 @@
 #include "gpulet/net/tokens.h"
 
 #include <openssl/crypto.h>
+#include <openssl/evp.h>
 #include <openssl/sha.h>
 
 #include <algorithm>
@@ -8,137 +9,228 @@
 #include <utility>
 
 #include "net/secret_file.h"
+#include "net/token_file.h"
 
 namespace gpulet::net {
 namespace {
 
-constexpr std::string_view kBlank = " \t\r";
+constexpr std::string_view kSpaces = " \t\r";
+constexpr std::size_t kLongestBasic = 8192;
 
 std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlank);
+  const std::size_t begin = text.find_first_not_of(kSpaces);
   if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 
 char lower(char letter) {
   return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
 }
 
-std::array<unsigned char, 32> digest_of(std::string_view token) {
-  std::array<unsigned char, 32> digest{};
+// What follows the scheme, which ends with a blank; empty where the value has another.
+std::string_view after_scheme(std::string_view scheme, std::string_view value) {
+  const bool same =
+      value.size() > scheme.size() &&
+      std::equal(scheme.begin(), scheme.end(), value.begin(),
+                 [](char expected, char letter) { return expected == lower(letter); });
+  return same ? trimmed(value.substr(scheme.size())) : std::string_view();
+}
+
+// The password of "user:password" in base64; empty where it is something else.
+std::string basic_password(std::string_view encoded) {
+  if (encoded.empty() || encoded.size() % 4 != 0 || encoded.size() > kLongestBasic) return {};
+  std::string plain(encoded.size() / 4 * 3, '\0');
+  const int bytes = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(plain.data()),
+                                    reinterpret_cast<const unsigned char*>(encoded.data()),
+                                    static_cast<int>(encoded.size()));
+  if (bytes < 0) return {};
+  const std::size_t padding = encoded.size() - std::min(encoded.size(), encoded.find('='));
+  plain.resize(static_cast<std::size_t>(bytes) - std::min<std::size_t>(padding, 2));
+  const std::size_t colon = plain.find(':');
+  return colon == std::string::npos ? std::string() : plain.substr(colon + 1);
+}
+
+Token::Digest digest_of(std::string_view token) {
+  Token::Digest digest{};
   SHA256(reinterpret_cast<const unsigned char*>(token.data()), token.size(), digest.data());
   return digest;
 }
 
-// The tokens of a file, one at least.
-Result<std::vector<std::string>> read_lines(const std::filesystem::path& file) {
-  const Result<std::string> text = read_secret(file);
-  if (!text.ok()) return text.status();
-  std::vector<std::string> tokens;
-  std::string_view rest = text.value();
-  for (std::size_t number = 1; !rest.empty(); ++number) {
-    const std::string_view whole = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(rest.size(), whole.size() + 1));
-    const std::string_view token = trimmed(whole.substr(0, whole.find('#')));
-    if (token.empty()) continue;
-    const std::string place = file.string() + ":" + std::to_string(number) + ": ";
-    if (token.size() < Tokens::kShortestToken) {
-      return Status(StatusCode::invalid,
-                    place + "a token of " + std::to_string(token.size()) +
-                        " characters is easy to guess; make one of 16 or more, as `openssl rand "
-                        "-hex 32` does");
-    }
-    if (token.find_first_of(kBlank) != std::string_view::npos)
-      return Status(StatusCode::invalid, place + "a token has no blanks; write one a line");
-    tokens.emplace_back(token);
-  }
-  if (tokens.empty()) {
-    return Status(StatusCode::invalid,
-                  file.string() +
-                      ": holds no token; write one a line, as `openssl rand -hex 32` "
-                      "makes them");
-  }
-  return tokens;
+bool includes(Right held, Right needed) {
+  return held == Right::admin || held == needed || needed == Right::nothing;
 }
 
 }  // namespace
 
-std::string_view bearer_token(std::string_view authorization) {
-  constexpr std::string_view kScheme = "bearer ";
+std::string_view to_string(Right right) {
+  switch (right) {
+    case Right::nothing:
+      return "nothing";
+    case Right::observe:
+      return "observe";
+    case Right::inference:
+      return "inference";
+    case Right::admin:
+      return "admin";
+  }
+  return "unknown";
+}
+
+std::string_view PeerIdentity::token_name() const {
+  return token ? std::string_view(token->name) : std::string_view();
+}
+
+bool Token::may_use(std::string_view model) const {
+  return models.empty() || std::any_of(models.begin(), models.end(), [model](const auto& pattern) {
+           return matches(pattern, model);
+         });
+}
+
+std::string token_of(std::string_view authorization) {
   const std::string_view value = trimmed(authorization);
-  const bool bearer =
-      value.size() > kScheme.size() &&
-      std::equal(kScheme.begin(), kScheme.end(), value.begin(),
-                 [](char expected, char letter) { return expected == lower(letter); });
-  return bearer ? trimmed(value.substr(kScheme.size())) : std::string_view();
+  if (const std::string_view token = after_scheme("bearer ", value); !token.empty())
+    return std::string(token);
+  return basic_password(after_scheme("basic ", value));
 }
 
-Result<std::vector<Tokens::Digest>> Tokens::read_digests(const std::filesystem::path& file) {
-  std::vector<Digest> digests;
-  if (file.empty()) return digests;
-  const Result<std::vector<std::string>> tokens = read_lines(file);
-  if (!tokens.ok()) return tokens.status();
-  for (const std::string& token : tokens.value()) digests.push_back(digest_of(token));
-  return digests;
-}
-
-Result<std::string> read_token(const std::filesystem::path& file) {
-  Result<std::vector<std::string>> tokens = read_lines(file);
-  if (!tokens.ok()) return tokens.status();
-  return std::move(tokens.value().front());
-}
-
-Result<Tokens> Tokens::read(const config::TokenFiles& files) {
-  Result<std::vector<Digest>> admin = read_digests(files.admin);
-  if (!admin.ok()) return admin.status();
-  Result<std::vector<Digest>> inference = read_digests(files.inference);
-  if (!inference.ok()) return inference.status();
-  Tokens tokens;
-  tokens.admin_ = std::move(admin).value();
-  tokens.inference_ = std::move(inference).value();
+Result<std::vector<Token>> parse_tokens(std::string_view text, const std::string& file,
+                                        Right right) {
+  Result<std::vector<TokenLine>> lines = read_token_lines(text, file, right);
+  if (!lines.ok()) return lines.status();
+  std::vector<Token> tokens;
+  for (TokenLine& line : lines.value()) {
+    line.token.digest = digest_of(line.text);
+    tokens.push_back(std::move(line.token));
+  }
   return tokens;
 }
 
-bool Tokens::guard(Right right) const {
-  if (right == Right::admin) return !admin_.empty() || !inference_.empty();
-  return right == Right::inference && !inference_.empty();
+Result<std::string> read_token(const std::filesystem::path& file) {
+  const Result<std::string> text = read_secret(file);
+  if (!text.ok()) return text.status();
+  Result<std::vector<TokenLine>> lines =
+      read_token_lines(text.value(), file.string(), Right::nothing);
+  if (!lines.ok()) return lines.status();
+  return std::move(lines.value().front().text);
 }
 
-bool Tokens::holds(const std::vector<Digest>& digests, const Digest& one) {
-  bool held = false;
-  for (const Digest& digest : digests)
-    held = (CRYPTO_memcmp(digest.data(), one.data(), one.size()) == 0) || held;
+Status Tokens::take(const std::filesystem::path& file, Right right) {
+  if (file.empty()) return {};
+  const Result<std::string> text = read_secret(file);
+  if (!text.ok()) return text.status();
+  Result<std::vector<Token>> tokens = parse_tokens(text.value(), file.string(), right);
+  if (!tokens.ok()) return tokens.status();
+  for (Token& token : tokens.value()) {
+    limit_any_ = limit_any_ || token.limits.any();
+    tokens_.push_back(std::make_shared<const Token>(std::move(token)));
+  }
+  return {};
+}
+
+Result<Tokens> Tokens::read(const config::TokenFiles& files) {
+  Tokens tokens;
+  Status status = tokens.take(files.admin, Right::admin);
+  if (status.ok()) status = tokens.take(files.inference, Right::inference);
+  if (status.ok()) status = tokens.take(files.observe, Right::observe);
+  if (!status.ok()) return status;
+  return tokens;
+}
+
+bool operator==(const Tokens& one, const Tokens& other) {
+  return std::equal(one.tokens_.begin(), one.tokens_.end(), other.tokens_.begin(),
+                    other.tokens_.end(),
+                    [](const TokenPointer& a, const TokenPointer& b) { return *a == *b; });
+}
+
+bool Tokens::has(Right right) const {
+  return std::any_of(tokens_.begin(), tokens_.end(),
+                     [right](const TokenPointer& token) { return token->right == right; });
+}
+
+bool Tokens::guard(Right right) const {
+  if (right == Right::admin) return has(Right::admin) || has(Right::inference);
+  return right != Right::nothing && has(right);
+}
+
+bool Tokens::guard_any() const { return !tokens_.empty(); }
+
+// The strongest right that it has: one token may stand in several files.
+TokenPointer Tokens::find(const Token::Digest& digest) const {
+  TokenPointer held;
+  for (const TokenPointer& token : tokens_) {
+    const bool same = CRYPTO_memcmp(token->digest.data(), digest.data(), digest.size()) == 0;
+    if (same && (!held || token->right > held->right)) held = token;
+  }
   return held;
 }
 
-Right Tokens::right_of(std::string_view token) const {
-  if (token.empty() || !guard_any()) return Right::nothing;
-  const Digest digest = digest_of(token);
-  const bool admin = holds(admin_, digest);
-  const bool inference = holds(inference_, digest);
-  return admin ? Right::admin : inference ? Right::inference : Right::nothing;
+// What the same token is good for as another file has it, where this entry lacks the right.
+const Token* Tokens::entry_for(const Token& shown, Right needed) const {
+  if (includes(shown.right, needed)) return &shown;
+  const auto found =
+      std::find_if(tokens_.begin(), tokens_.end(), [&shown, needed](const TokenPointer& one) {
+        return one->digest == shown.digest && includes(one->right, needed);
+      });
+  return found == tokens_.end() ? nullptr : found->get();
 }
 
-Status Tokens::check(Right needed, bool shown, Right held) const {
-  if (needed == Right::admin && admin_.empty()) needed = Right::inference;
-  if (!guard(needed) || held >= needed) return {};
-  const std::string what = needed == Right::admin ? "an admin token" : "a token";
-  if (!shown) {
+TokenPointer Tokens::find(std::string_view token) const {
+  if (token.empty() || tokens_.empty()) return nullptr;
+  return find(digest_of(token));
+}
+
+TokenPointer Tokens::renewed(const TokenPointer& token) const {
+  if (!token || std::find(tokens_.begin(), tokens_.end(), token) != tokens_.end()) return token;
+  return find(token->digest);
+}
+
+void Tokens::identify(std::string_view authorization, PeerIdentity& peer) const {
+  const std::string token = token_of(authorization);
+  peer.token_shown = !token.empty();
+  peer.token = find(token);
+}
+
+Status Tokens::check(Right needed, const PeerIdentity& peer, std::string_view model) const {
+  const bool about_admin = needed == Right::admin;
+  if (about_admin && !has(Right::admin)) needed = Right::inference;
+  if (!guard(needed)) return {};
+  const std::string what = "a token that is good for " + std::string(to_string(needed));
+  if (!peer.token_shown) {
     return {StatusCode::unauthenticated,
-            "this call needs " + what +
+            "this call needs " + (needed == Right::admin ? "an admin token" : what) +
                 ", and none was shown; send it as Authorization: Bearer, "
                 "or give --token-file to gpulet's own commands"};
   }
-  if (held == Right::nothing)
+  if (!peer.token)
     return {StatusCode::unauthenticated, "the token that was shown is not known here"};
-  return {StatusCode::unauthenticated,
-          "this call needs an admin token; the one that was shown is good for inference only"};
+  const Token* const good = entry_for(*peer.token, needed);
+  if (good == nullptr) {
+    return {StatusCode::unauthenticated, "this call needs " +
+                                             (needed == Right::admin ? "an admin token" : what) +
+                                             "; the one that was shown is good for " +
+                                             std::string(to_string(peer.token->right)) + " only"};
+  }
+  const Token& token = *good;
+  if (needed == Right::observe || token.models.empty()) return {};
+  if (model.empty()) {
+    if (!about_admin) return {};
+    return {StatusCode::forbidden, "token " + token.name +
+                                       " is good for some models only, and this call concerns "
+                                       "others too; use one without models="};
+  }
+  if (token.may_use(model)) return {};
+  return {StatusCode::forbidden, "token " + token.name + " is not good for model " +
+                                     std::string(model) +
+                                     "; use another, or add the model to its "
+                                     "models= in the file of tokens"};
 }
 
-Status Tokens::check_header(Right needed, std::string_view authorization) const {
+Status Tokens::check_header(Right needed, std::string_view authorization,
+                            std::string_view model) const {
   if (!guard(needed)) return {};
-  const std::string_view token = bearer_token(authorization);
-  return check(needed, !token.empty(), right_of(token));
+  PeerIdentity peer;
+  identify(authorization, peer);
+  return check(needed, peer, model);
 }
 
 }  // namespace gpulet::net

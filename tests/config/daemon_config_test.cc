@@ -42,17 +42,33 @@ TEST(Endpoint, RefusesEverythingElse) {
 TEST(FrontendConfig, ReadsWhatSecuresIt) {
   const auto config = parse_frontend(frontend(R"(,"tls":{"certificate":"f.pem","key":"f.key"},
                    "backend_tls":{"certificate":"b.pem","key":"/k","authority":"../a.pem"},
-                   "tokens":{"inference":"t"})"),
+                   "tokens":{"inference":"t","observe":"o"},"audit_log":"audit.jsonl")"),
                                      "/etc/gpulet/frontend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
   EXPECT_EQ(config.value().tls, (TlsFiles{"/etc/gpulet/f.pem", "/etc/gpulet/f.key", {}}));
   EXPECT_EQ(config.value().backend_tls, (TlsFiles{"/etc/gpulet/b.pem", "/k", "/etc/a.pem"}));
-  EXPECT_EQ(config.value().tokens, (TokenFiles{{}, "/etc/gpulet/t"}));
+  EXPECT_EQ(config.value().tokens, (TokenFiles{{}, "/etc/gpulet/t", "/etc/gpulet/o"}));
+  EXPECT_EQ(config.value().audit_log, "/etc/gpulet/audit.jsonl");
   const auto node = parse_backend(backend(R"(,"tls":{"certificate":"n","key":"k","authority":"a"},
                   "devices":[{"type":"t","partitioning":"cpu_quota","sizes":[100]}])"),
                                   "/b.json");
   ASSERT_TRUE(node.ok()) << node.status().to_string();
   EXPECT_EQ(node.value().tls, (TlsFiles{"/n", "/k", "/a"}));
+}
+
+TEST(FrontendConfig, ReadsTheLimitsOfAnAddress) {
+  const auto config = parse_frontend(
+      frontend(R"(,"limits":{"per_address":{"requests_per_s":2.5,"max_requests":8}})"), "f.json");
+  ASSERT_TRUE(config.ok()) << config.status().to_string();
+  EXPECT_EQ(config.value().per_address, (ClientLimits{2.5, 0, 8}));
+  EXPECT_FALSE(parse_frontend(frontend(""), "f.json").value().per_address.any());
+  for (const std::string wrong :
+       {"{}", R"({"requests_per_s":0})", R"({"requests_per_s":-1})", R"({"device_ms_per_s":"1"})",
+        R"({"max_requests":0})", R"({"requests":1})"}) {
+    const std::string members = R"(,"limits":{"per_address":)" + wrong + "}";
+    EXPECT_EQ(parse_frontend(frontend(members), "f.json").status().code(), StatusCode::invalid)
+        << wrong;
+  }
 }
 
 TEST(FrontendConfig, RefusesHalfOfWhatSecuresIt) {

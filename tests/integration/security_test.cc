@@ -2,14 +2,23 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "gpulet/load/call.h"
 #include "gpulet/net/codec/codec.h"
@@ -104,6 +113,14 @@ class SecurityTest : public ::testing::Test {
     return target;
   }
 
+  [[nodiscard]] std::unique_ptr<inference::GRPCInferenceService::Stub> grpc_stub(
+      const Cluster& cluster) const {
+    ::grpc::SslCredentialsOptions trust;
+    trust.pem_root_certs = text_of(authority_.file());
+    return inference::GRPCInferenceService::NewStub(::grpc::CreateChannel(
+        "127.0.0.1:" + std::to_string(cluster.grpc_port()), ::grpc::SslCredentials(trust)));
+  }
+
   support::TemporaryFolder folder_;
   Authority authority_{folder_.path(), "authority"};
   config::TlsFiles frontend_ = authority_.issue("frontend", {"127.0.0.1"});
@@ -193,6 +210,194 @@ TEST_F(SecurityTest, grpc_clients_show_their_tokens_as_metadata) {
   EXPECT_EQ(stream->Finish().error_code(), ::grpc::StatusCode::UNAUTHENTICATED);
 }
 
+const std::string kLab = "lab-0123456789abcdef";
+const std::string kEye = "eye-0123456789abcdef";
+const std::string kInferBody =
+    R"({"inputs":[{"name":"x","shape":[1,3],"datatype":"UINT8","data":[1,2,3]}]})";
+
+std::string infer_head(const std::string& model, const std::string& token) {
+  return "POST /v2/models/" + model + "/infer HTTP/1.1\r\nAuthorization: Bearer " + token;
+}
+
+inference::ModelInferRequest grpc_request(const std::string& model) {
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  auto& input = *request.add_inputs();
+  input.set_name("x");
+  input.set_datatype("UINT8");
+  input.add_shape(1);
+  input.add_shape(3);
+  request.add_raw_input_contents("abc");
+  return request;
+}
+
+TEST_F(SecurityTest, a_token_is_good_for_its_models_alone) {
+  write_secret(folder_.path() / "user", "name=lab models=a " + kLab + "\n" + kUser);
+  Cluster cluster({{"a", 2, 500, 50, 3}, {"b", 2, 500, 50, 3}}, {}, secured());
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+
+  const auto own = [&](const std::string& model, const std::string& token) {
+    return infer_status(load::call(target(cluster.client_port(), token), request_for(model)));
+  };
+  EXPECT_EQ(own("a", kLab), Status());
+  EXPECT_EQ(own("b", kLab).code(), StatusCode::forbidden);
+  EXPECT_EQ(own("nobody-knows-it", kLab).code(), StatusCode::forbidden);
+  EXPECT_EQ(own("b", kUser), Status());
+  EXPECT_EQ(own("b", kAdmin), Status());
+
+  const auto web = target(cluster.http_port());
+  EXPECT_THAT(http(web, infer_head("a", kLab), kInferBody), HasSubstr("200 OK"));
+  EXPECT_THAT(http(web, infer_head("b", kLab), kInferBody), HasSubstr("403 Forbidden"));
+  EXPECT_THAT(http(web, infer_head("%62", kLab), kInferBody), HasSubstr("403 Forbidden"));
+  EXPECT_THAT(http(web, infer_head("b", kUser), kInferBody), HasSubstr("200 OK"));
+
+  const auto stub = grpc_stub(cluster);
+  const auto infer = [&](const std::string& model) {
+    ::grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + kLab);
+    inference::ModelInferResponse response;
+    return stub->ModelInfer(&context, grpc_request(model), &response).error_code();
+  };
+  EXPECT_EQ(infer("a"), ::grpc::StatusCode::OK);
+  EXPECT_EQ(infer("b"), ::grpc::StatusCode::PERMISSION_DENIED);
+
+  // A stream's messages are judged one by one.
+  ::grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + kLab);
+  const auto stream = stub->ModelStreamInfer(&context);
+  const auto ask = [&](const std::string& model) {
+    inference::ModelStreamInferResponse answer;
+    EXPECT_TRUE(stream->Write(grpc_request(model)) && stream->Read(&answer));
+    return answer.error_message();
+  };
+  EXPECT_EQ(ask("a"), "");
+  EXPECT_NE(ask("b"), "");
+  EXPECT_EQ(ask("a"), "");
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(SecurityTest, observing_needs_a_token_where_one_is_asked_for) {
+  write_secret(folder_.path() / "eye", kEye);
+  ClusterChanges changes = secured();
+  changes.frontend = [this, others = changes.frontend](config::FrontendConfig& config) {
+    others(config);
+    config.tokens.observe = folder_.path() / "eye";
+  };
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, changes);
+  const auto status = [&](const std::string& token) {
+    return load::fetch_status(target(cluster.client_port(), token)).status().code();
+  };
+  EXPECT_EQ(status(""), StatusCode::unauthenticated);
+  EXPECT_EQ(status(kUser), StatusCode::unauthenticated);
+  EXPECT_EQ(status(kEye), StatusCode::ok);
+  EXPECT_EQ(status(kAdmin), StatusCode::ok);
+
+  const std::string shows = " HTTP/1.1\r\nAuthorization: Bearer ";
+  const auto metrics = target(cluster.metrics_port());
+  for (const std::string page : {"/metrics", "/", "/gpulet/history", "/gpulet/events"}) {
+    EXPECT_THAT(http(metrics, "GET " + page + " HTTP/1.1", ""), HasSubstr("401 Unauthorized"));
+    EXPECT_THAT(http(metrics, "GET " + page + shows + kUser, ""), HasSubstr("401 Unauthorized"));
+  }
+  EXPECT_THAT(http(metrics, "GET /metrics" + shows + kEye, ""), HasSubstr("gpulet_"));
+
+  const auto web = target(cluster.http_port());
+  for (const std::string call : {"GET /v2/models/stats", "HEAD /v2/models/stats",
+                                 "GET /v2/models/a/stats", "GET /v2/systemsharedmemory/status"}) {
+    EXPECT_THAT(http(web, call + " HTTP/1.1", ""), HasSubstr("401 Unauthorized")) << call;
+    EXPECT_THAT(http(web, call + shows + kEye, ""), HasSubstr("200 OK")) << call;
+  }
+  EXPECT_THAT(http(web, "GET /v2/models/a HTTP/1.1", ""), HasSubstr("200 OK"));
+  EXPECT_THAT(http(web, infer_head("a", kEye), kInferBody), HasSubstr("401 Unauthorized"));
+
+  const auto stub = grpc_stub(cluster);
+  const auto statistics = [&](const std::string& token) {
+    ::grpc::ClientContext context;
+    if (!token.empty()) context.AddMetadata("authorization", "Bearer " + token);
+    inference::ModelStatisticsResponse answer;
+    return stub->ModelStatistics(&context, {}, &answer).error_code();
+  };
+  EXPECT_EQ(statistics(""), ::grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(statistics(kEye), ::grpc::StatusCode::OK);
+}
+
+TEST_F(SecurityTest, a_client_beyond_its_limit_is_told_when_to_ask_again) {
+  // One request, and no more for a long while.
+  write_secret(folder_.path() / "user", "name=own requests_per_s=0.001 " + kLab +
+                                            "\nname=web requests_per_s=0.001 " + kEye +
+                                            "\nname=grpc requests_per_s=0.001 " + kUser);
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, secured());
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+
+  const auto own = [&] {
+    return std::get<serve::InferReply>(
+        load::call(target(cluster.client_port(), kLab), request_for("a")).value());
+  };
+  EXPECT_EQ(own().status, Status());
+  const serve::InferReply limited = own();
+  EXPECT_EQ(limited.status.code(), StatusCode::limited);
+  EXPECT_GT(limited.retry_after, std::chrono::seconds(900));
+
+  const auto web = target(cluster.http_port());
+  EXPECT_THAT(http(web, infer_head("a", kEye), kInferBody), HasSubstr("200 OK"));
+  const std::string refused = http(web, infer_head("a", kEye), kInferBody);
+  EXPECT_THAT(refused, HasSubstr("429 Too Many Requests"));
+  EXPECT_THAT(refused, HasSubstr("Retry-After: 1000"));
+  EXPECT_THAT(http(web, infer_head("a", kAdmin), kInferBody), HasSubstr("200 OK"));
+
+  const auto stub = grpc_stub(cluster);
+  const auto infer = [&](::grpc::ClientContext& context) {
+    context.AddMetadata("authorization", "Bearer " + kUser);
+    inference::ModelInferResponse response;
+    return stub->ModelInfer(&context, grpc_request("a"), &response).error_code();
+  };
+  ::grpc::ClientContext first;
+  EXPECT_EQ(infer(first), ::grpc::StatusCode::OK);
+  ::grpc::ClientContext second;
+  EXPECT_EQ(infer(second), ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+  const auto& trailing = second.GetServerTrailingMetadata();
+  const auto pushback = trailing.find("grpc-retry-pushback-ms");
+  ASSERT_NE(pushback, trailing.end());
+  EXPECT_GT(std::stol(std::string(pushback->second.data(), pushback->second.size())), 900'000);
+}
+
+TEST_F(SecurityTest, the_planned_time_of_devices_is_what_a_token_spends) {
+  // A request of "a" takes some milliseconds: the first is let through and paid for afterwards.
+  write_secret(folder_.path() / "user", "name=lab device_ms_per_s=0.001 " + kLab);
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, secured());
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  const auto web = target(cluster.http_port());
+  EXPECT_THAT(http(web, infer_head("a", kLab), kInferBody), HasSubstr("200 OK"));
+  const std::string refused = http(web, infer_head("a", kLab), kInferBody);
+  EXPECT_THAT(refused, HasSubstr("429 Too Many Requests"));
+  EXPECT_THAT(refused, HasSubstr("device_ms_per_s"));
+}
+
+TEST_F(SecurityTest, the_limits_of_an_address_hold_over_all_protocols) {
+  ClusterChanges changes = secured();
+  changes.frontend = [others = changes.frontend](config::FrontendConfig& config) {
+    others(config);
+    config.per_address.requests_per_s = 0.001;
+  };
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, changes);
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  EXPECT_THAT(http(target(cluster.http_port()), infer_head("a", kUser), kInferBody),
+              HasSubstr("200 OK"));
+  EXPECT_THAT(http(target(cluster.http_port()), infer_head("a", kAdmin), kInferBody),
+              HasSubstr("429 Too Many Requests"));
+  EXPECT_EQ(infer_status(load::call(target(cluster.client_port(), kUser), request_for("a"))).code(),
+            StatusCode::limited);
+  ::grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + kUser);
+  inference::ModelInferResponse response;
+  EXPECT_EQ(grpc_stub(cluster)->ModelInfer(&context, grpc_request("a"), &response).error_code(),
+            ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
 // A backend that says that it is node n0.
 class Impostor final : public net::ConnectionHandler {
  public:
@@ -227,6 +432,285 @@ class Impostor final : public net::ConnectionHandler {
   std::optional<Status> closed_;
   bool welcomed_ = false;
 };
+
+// One connection of the own protocol that stays.
+class OpenClient final : public net::ConnectionHandler {
+ public:
+  OpenClient(const load::Target& target, const std::string& token) {
+    net::ConnectorOptions options;
+    options.tls = target.tls;
+    net::Connector connector(loop_.executor(), target.endpoint.host, target.endpoint.port, options);
+    connector.connect([this](Result<net::Stream> stream) {
+      connection_ = net::Connection::start(std::move(stream).value(), {}, *this);
+    });
+    EXPECT_TRUE(loop_.run_until([this] { return connection_ != nullptr; }));
+    connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token})));
+  }
+
+  serve::InferReply ask(const serve::InferRequest& request) {
+    replies_.clear();
+    connection_->send(net::encode(serve::ClientMessage(request)));
+    EXPECT_TRUE(loop_.run_until([this] { return !replies_.empty() || closed_; }));
+    return replies_.empty() ? serve::InferReply() : replies_.front();
+  }
+  // What it was told last; nothing where it did not end.
+  std::optional<serve::InferReply> wait_for_end() {
+    replies_.clear();
+    if (!loop_.run_until([this] { return closed_; })) return std::nullopt;
+    return replies_.empty() ? serve::InferReply() : replies_.back();
+  }
+
+ private:
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte>) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
+    const std::span<std::byte> view(*memory);
+    return MutableBytes(std::move(memory), view);
+  }
+  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+                MutableBytes payload) override {
+    const auto reply = net::decode_frontend_reply(header, message, payload.freeze());
+    if (reply.ok()) replies_.push_back(std::get<serve::InferReply>(reply.value()));
+  }
+  void on_closed(const Status&) override { closed_ = true; }
+
+  net::testing::Loop loop_;
+  std::shared_ptr<net::Connection> connection_;
+  std::vector<serve::InferReply> replies_;
+  bool closed_ = false;
+};
+
+// One connection of HTTP that stays.
+class OpenPage {
+ public:
+  explicit OpenPage(const load::Target& target) {
+    net::ConnectorOptions options;
+    options.tls = target.tls;
+    net::Connector connector(loop_.executor(), target.endpoint.host, target.endpoint.port, options);
+    connector.connect(
+        [this](Result<net::Stream> made) { stream_.emplace(std::move(made).value()); });
+    EXPECT_TRUE(loop_.run_until([this] { return stream_.has_value(); }));
+    stream_->prepare();
+    read();
+  }
+  // What was answered, up to `end` of it.
+  std::string ask(const std::string& head, const std::string& body, const std::string& end) {
+    answer_.clear();
+    asked_ = head + "\r\nHost: here\r\nContent-Length: " + std::to_string(body.size()) +
+             "\r\n\r\n" + body;
+    write();
+    EXPECT_TRUE(
+        loop_.run_until([this, &end] { return over_ || answer_.find(end) != std::string::npos; }));
+    return answer_;
+  }
+  bool wait_for_end() {
+    return loop_.run_until([this] { return over_; });
+  }
+
+ private:
+  void write() {
+    boost::system::error_code error;
+    const std::array<asio::const_buffer, 1> pieces{asio::buffer(asked_)};
+    asked_.erase(0, stream_->write_some(pieces, error));
+    if (!asked_.empty()) stream_->async_wait_writable([this](const auto&) { write(); });
+  }
+  void read() {
+    stream_->async_read_some(asio::mutable_buffer(block_.data(), block_.size()),
+                             [this](const boost::system::error_code& error, std::size_t bytes) {
+                               answer_.append(block_.data(), bytes);
+                               over_ = error.failed();
+                               if (!over_) read();
+                             });
+  }
+
+  net::testing::Loop loop_;
+  std::optional<net::Stream> stream_;
+  std::string asked_;
+  std::string answer_;
+  std::array<char, 4096> block_{};
+  bool over_ = false;
+};
+
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+  }
+  return true;
+}
+
+TEST_F(SecurityTest, a_revoked_token_ends_its_connections) {
+  write_secret(folder_.path() / "user", "name=stays " + kUser + "\nname=goes " + kLab);
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, secured());
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+
+  OpenClient goes(target(cluster.client_port()), kLab);
+  OpenClient stays(target(cluster.client_port()), kUser);
+  ASSERT_EQ(goes.ask(request_for("a")).status, Status());
+  ASSERT_EQ(stays.ask(request_for("a")).status, Status());
+  OpenPage page(target(cluster.http_port()));
+  ASSERT_THAT(page.ask(infer_head("a", kLab), kInferBody, "\"outputs\""), HasSubstr("200 OK"));
+  OpenPage other_page(target(cluster.http_port()));
+  ASSERT_THAT(other_page.ask(infer_head("a", kUser), kInferBody, "\"outputs\""),
+              HasSubstr("200 OK"));
+  const auto stub = grpc_stub(cluster);
+  ::grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + kLab);
+  const auto stream = stub->ModelStreamInfer(&context);
+  inference::ModelStreamInferResponse answer;
+  ASSERT_TRUE(stream->Write(grpc_request("a")) && stream->Read(&answer));
+  ASSERT_EQ(answer.error_message(), "");
+
+  const std::string fresh = "fresh-0123456789abcdef";
+  write_secret(folder_.path() / "user", "name=stays " + kUser + "\nname=fresh " + fresh);
+
+  const std::optional<serve::InferReply> farewell = goes.wait_for_end();
+  ASSERT_TRUE(farewell.has_value());
+  EXPECT_EQ(farewell->status.code(), StatusCode::unauthenticated);
+  EXPECT_TRUE(page.wait_for_end());
+  EXPECT_FALSE(stream->Read(&answer));
+  EXPECT_EQ(stream->Finish().error_code(), ::grpc::StatusCode::UNAUTHENTICATED);
+
+  EXPECT_EQ(stays.ask(request_for("a")).status, Status());
+  EXPECT_THAT(other_page.ask(infer_head("a", kUser), kInferBody, "\"outputs\""),
+              HasSubstr("200 OK"));
+  const auto own = [&](const std::string& token) {
+    return infer_status(load::call(target(cluster.client_port(), token), request_for("a"))).code();
+  };
+  EXPECT_EQ(own(kLab), StatusCode::unauthenticated);
+  EXPECT_EQ(own(fresh), StatusCode::ok);
+}
+
+TEST_F(SecurityTest, a_file_that_cannot_be_used_leaves_what_was_in_force) {
+  ClusterChanges changes = secured();
+  changes.frontend = [this, others = changes.frontend](config::FrontendConfig& config) {
+    others(config);
+    config.audit_log = folder_.path() / "audit";
+  };
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, changes);
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  write_secret(folder_.path() / "user", "short\n");
+  write_secret(frontend_.certificate, "garbage");
+  EXPECT_TRUE(eventually([&] {
+    const std::string log = text_of(folder_.path() / "audit");
+    return log.find("/user:1: ") != std::string::npos && log.find("frontend") != std::string::npos;
+  }));
+  EXPECT_EQ(infer_status(load::call(target(cluster.client_port(), kUser), request_for("a"))),
+            Status());
+}
+
+TEST_F(SecurityTest, new_connections_are_shown_a_renewed_certificate) {
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, secured());
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  OpenClient before(target(cluster.client_port()), kUser);
+  ASSERT_EQ(before.ask(request_for("a")).status, Status());
+
+  const Authority elsewhere(folder_.path(), "elsewhere");
+  const config::TlsFiles renewed = elsewhere.issue("renewed", {"127.0.0.1"});
+  std::filesystem::rename(renewed.certificate, frontend_.certificate);
+  std::filesystem::rename(renewed.key, frontend_.key);
+
+  const auto trusts = [&](std::uint16_t port) {
+    load::Target now = target(port, kUser);
+    now.tls = net::TlsContext::client({{}, {}, elsewhere.file()}).value();
+    return now;
+  };
+  EXPECT_TRUE(
+      eventually([&] { return load::call(trusts(cluster.client_port()), request_for("a")).ok(); }));
+  EXPECT_FALSE(load::call(target(cluster.client_port(), kUser), request_for("a")).ok());
+  EXPECT_THAT(http(trusts(cluster.http_port()), infer_head("a", kUser), kInferBody),
+              HasSubstr("200 OK"));
+  EXPECT_THAT(http(trusts(cluster.metrics_port()), "GET /metrics HTTP/1.1", ""),
+              HasSubstr("gpulet_"));
+  ::grpc::SslCredentialsOptions trust;
+  trust.pem_root_certs = text_of(elsewhere.file());
+  const auto stub = inference::GRPCInferenceService::NewStub(::grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string(cluster.grpc_port()), ::grpc::SslCredentials(trust)));
+  ::grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + kUser);
+  inference::ModelInferResponse response;
+  EXPECT_EQ(stub->ModelInfer(&context, grpc_request("a"), &response).error_code(),
+            ::grpc::StatusCode::OK);
+  EXPECT_EQ(before.ask(request_for("a")).status, Status()) << "connections that are there stay";
+}
+
+TEST_F(SecurityTest, the_audit_log_tells_who_did_what_with_which_result) {
+  write_secret(folder_.path() / "admin", "name=root " + kAdmin);
+  write_secret(folder_.path() / "user", "name=lab models=a " + kLab);
+  ClusterChanges changes = secured();
+  changes.frontend = [this, others = changes.frontend](config::FrontendConfig& config) {
+    others(config);
+    config.audit_log = folder_.path() / "audit";
+  };
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, changes);
+  const auto web = target(cluster.http_port());
+  const std::string shows = " HTTP/1.1\r\nAuthorization: Bearer ";
+  (void)http(web, "POST /v2/repository/models/a/load" + shows + kAdmin, "");
+  (void)http(web, "POST /v2/repository/models/a%0Ab/unload" + shows + kLab, "");
+  (void)http(web, "POST /v2/systemsharedmemory/region/r/register" + shows + kAdmin, "{}");
+  (void)http(web, "GET /gpulet/trace?seconds=0" + shows + kAdmin, "");
+  const serve::ModelsChange unload{serve::ModelsChange::Kind::unload, "nobody", "", {}};
+  (void)load::change_models(target(cluster.client_port(), kAdmin), unload);
+  ::grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer " + kAdmin);
+  inference::RepositoryModelLoadRequest asked;
+  asked.set_model_name("a");
+  inference::RepositoryModelLoadResponse answer;
+  (void)grpc_stub(cluster)->RepositoryModelLoad(&context, asked, &answer);
+  (void)http(web, infer_head("b", kLab), kInferBody);
+  (void)http(web, infer_head("a", "not-a-token-of-ours"), kInferBody);
+
+  const auto row = [](const std::string& event, const std::string& action,
+                      const std::string& target, const std::string& result,
+                      const std::string& protocol, const std::string& token) {
+    return event + " " + action + " " + target + " " + result + " " + protocol + " " + token;
+  };
+  std::vector<std::string> rows;
+  std::ifstream log(folder_.path() / "audit");
+  for (std::string line; std::getline(log, line);) {
+    const auto one = nlohmann::json::parse(line);
+    EXPECT_FALSE(one.at("time").get<std::string>().empty());
+    if (one.contains("address")) EXPECT_EQ(one.at("address"), "127.0.0.1");
+    rows.push_back(row(one.at("event"), one.at("action"), one.value("target", ""), one.at("result"),
+                       one.value("protocol", ""), one.value("token", "")));
+  }
+  for (const std::string& wanted :
+       {row("call", "model_load", "a", "ok", "http", "root"),
+        row("refused", "model_unload", "a\nb", "unauthenticated", "http", "lab"),
+        row("call", "shared_memory_register", "r", "invalid", "http", "root"),
+        row("call", "trace", "", "ok", "http", "root"),
+        row("call", "model_unload", "nobody", "not_found", "own", "root"),
+        row("call", "model_load", "a", "ok", "grpc", "root"),
+        row("refused", "infer", "b", "forbidden", "http", "lab"),
+        row("refused", "infer", "a", "unauthenticated", "http", "")})
+    EXPECT_THAT(rows, ::testing::Contains(wanted));
+  struct stat found {};
+  ASSERT_EQ(::stat((folder_.path() / "audit").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777U, 0600U);
+}
+
+TEST_F(SecurityTest, what_a_peer_can_cause_again_and_again_is_logged_now_and_then) {
+  Cluster cluster({{"a", 2, 500, 50, 3}}, {}, secured());
+  const auto text = std::make_shared<std::ostringstream>();
+  const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(*text);
+  cluster.on_daemons([&] { spdlog::default_logger()->sinks().push_back(sink); });
+  const config::TlsFiles other_node = authority_.issue("other-node", {"n1"});
+  for (int i = 0; i < 60; ++i) (void)Impostor().knock(cluster.backend_port(), other_node);
+  std::string log;
+  cluster.on_daemons([&] {
+    log = text->str();
+    std::erase(spdlog::default_logger()->sinks(), sink);
+  });
+  std::size_t lines = 0;
+  for (std::size_t at = log.find("was refused"); at != std::string::npos;
+       at = log.find("was refused", at + 1))
+    ++lines;
+  EXPECT_GE(lines, 1U);
+  EXPECT_LE(lines, 40U);
+}
 
 TEST_F(SecurityTest, a_backend_is_let_in_only_with_a_certificate_of_its_own_name) {
   Cluster cluster({{"a", 2, 500, 50, 3}}, {}, secured());

@@ -132,6 +132,7 @@ InferReply any_infer_reply() {
   reply.queued = any_duration();
   reply.executed = any_duration();
   reply.batch_size = any_batch();
+  reply.retry_after = any_duration();
   return reply;
 }
 
@@ -166,7 +167,7 @@ bool equal(const InferRequest& a, const InferRequest& b) {
 bool equal(const InferReply& a, const InferReply& b) {
   return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
          same_bytes(a.payload, b.payload) && a.queued == b.queued && a.executed == b.executed &&
-         a.batch_size == b.batch_size;
+         a.batch_size == b.batch_size && a.retry_after == b.retry_after;
 }
 bool equal(const ModelInfo& a, const ModelInfo& b) {
   return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
@@ -181,7 +182,9 @@ bool equal(const ModelsChanged& a, const ModelsChanged& b) {
   return a.status == b.status && all_same(a.models, b.models);
 }
 bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.models, b.models); }
-bool equal(const StatusReply& a, const StatusReply& b) { return a.json == b.json; }
+bool equal(const StatusReply& a, const StatusReply& b) {
+  return a.json == b.json && a.status == b.status;
+}
 bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.token; }
 bool equal(const GpuletReport& a, const GpuletReport& b) {
   return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
@@ -317,7 +320,7 @@ FrontendReply any_frontend_reply() {
     case 2:
       return ModelsChanged{any_status(), any_models()};
     case 1:
-      return StatusReply{any_name()};
+      return StatusReply{any_name(), any_status()};
     default:
       return any_infer_reply();
   }

@@ -75,5 +75,104 @@ TEST_F(TokensTest, files_that_do_not_serve_are_named_with_the_mend) {
   EXPECT_THAT(words({{}, file("blank", "a token with blanks in it\n")}), HasSubstr("no blanks"));
 }
 
+TEST_F(TokensTest, a_line_says_what_is_known_of_its_token) {
+  const Result<std::vector<Token>> read =
+      parse_tokens("# of the lab\n" + kUser +
+                       "\n\tname=lab  models=resnet*,bert requests_per_s=2.5 device_ms_per_s=500 "
+                       "max_requests=8 " +
+                       kAdmin + "  # until May\r\n",
+                   "f", Right::inference);
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  ASSERT_EQ(read.value().size(), 2U);
+  const Token& plain = read.value()[0];
+  EXPECT_EQ(plain.name, "inference:2");
+  EXPECT_FALSE(plain.limits.any());
+  EXPECT_TRUE(plain.may_use("anything"));
+  const Token& known = read.value()[1];
+  EXPECT_EQ(known.name, "lab");
+  EXPECT_EQ(known.right, Right::inference);
+  EXPECT_EQ(known.limits, (config::ClientLimits{2.5, 500, 8}));
+  EXPECT_TRUE(known.may_use("resnet50"));
+  EXPECT_TRUE(known.may_use("resnet"));
+  EXPECT_TRUE(known.may_use("bert"));
+  EXPECT_FALSE(known.may_use("bert2"));
+  EXPECT_FALSE(known.may_use("gpt"));
+}
+
+TEST_F(TokensTest, lines_that_are_not_understood_are_named) {
+  for (const std::string& line :
+       {"name=lab", "name= " + kUser, "name=a,b " + kUser, "models= " + kUser,
+        "models=a,,b " + kUser, "models=a/b " + kUser, "color=red " + kUser,
+        "requests_per_s=0 " + kUser, "requests_per_s=nan " + kUser, "requests_per_s=1e99 " + kUser,
+        "requests_per_s=-1 " + kUser, "device_ms_per_s=x " + kUser, "max_requests=0 " + kUser,
+        "max_requests=1.5 " + kUser, "name=a name=b " + kUser, kUser + " name=a",
+        "name=" + std::string(65, 'a') + " " + kUser}) {
+    const Status wrong = parse_tokens("#\n" + line + "\n", "f", Right::inference).status();
+    EXPECT_EQ(wrong.code(), StatusCode::invalid) << line;
+    EXPECT_THAT(wrong.message(), ::testing::StartsWith("f:2: ")) << line;
+    EXPECT_THAT(wrong.message(), ::testing::Not(HasSubstr(kUser))) << "it tells the token";
+  }
+  EXPECT_EQ(parse_tokens("models=a " + kUser, "f", Right::observe).status().code(),
+            StatusCode::invalid);
+}
+
+TEST_F(TokensTest, a_pattern_takes_no_longer_than_both_lengths_allow) {
+  Token token;
+  token.models = {std::string(200, '*') + "*a*a*a*a*a*a*a*a*a*b"};
+  EXPECT_FALSE(token.may_use(std::string(250, 'a')));
+  EXPECT_TRUE(token.may_use(std::string(250, 'a') + "b"));
+  token.models = {"a?c*"};
+  EXPECT_TRUE(token.may_use("abc"));
+  EXPECT_FALSE(token.may_use("ac"));
+}
+
+TEST_F(TokensTest, a_token_of_some_models_is_refused_for_others) {
+  const Tokens tokens =
+      read({file("admin", "models=a " + kAdmin), file("user", "name=lab models=a,b* " + kUser)});
+  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser), "a").ok());
+  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser), "b2").ok());
+  EXPECT_EQ(tokens.check_header(Right::inference, bearer(kUser), "c").code(),
+            StatusCode::forbidden);
+  EXPECT_TRUE(tokens.check_header(Right::admin, bearer(kAdmin), "a").ok());
+  EXPECT_EQ(tokens.check_header(Right::admin, bearer(kAdmin), "b").code(), StatusCode::forbidden);
+  EXPECT_EQ(tokens.check_header(Right::inference, bearer(kAdmin), "b").code(),
+            StatusCode::forbidden);
+  // Shared memory, traces, a load of whatever a text holds.
+  EXPECT_EQ(tokens.check_header(Right::admin, bearer(kAdmin)).code(), StatusCode::forbidden);
+}
+
+TEST_F(TokensTest, observing_is_a_right_of_its_own) {
+  const Tokens without = read({file("admin", kAdmin), file("user", kUser)});
+  EXPECT_TRUE(without.check_header(Right::observe, "").ok());
+  const std::string eye = "eye-0123456789abcdef";
+  const Tokens tokens = read({file("admin", kAdmin), file("user", kUser), file("eye", eye)});
+  EXPECT_FALSE(tokens.check_header(Right::observe, "").ok());
+  EXPECT_FALSE(tokens.check_header(Right::observe, bearer(kUser)).ok());
+  EXPECT_TRUE(tokens.check_header(Right::observe, bearer(eye)).ok());
+  EXPECT_TRUE(tokens.check_header(Right::observe, bearer(kAdmin)).ok());
+  EXPECT_FALSE(tokens.check_header(Right::inference, bearer(eye)).ok());
+  EXPECT_FALSE(tokens.check_header(Right::admin, bearer(eye)).ok());
+  // As a browser shows it: base64 of "prometheus:" and the token.
+  EXPECT_TRUE(
+      tokens.check_header(Right::observe, "Basic cHJvbWV0aGV1czpleWUtMDEyMzQ1Njc4OWFiY2RlZg==")
+          .ok());
+  EXPECT_EQ(token_of("Basic bm9jb2xvbg=="), "");
+  EXPECT_EQ(token_of("Basic !!!!"), "");
+}
+
+TEST_F(TokensTest, one_token_may_stand_in_several_files) {
+  const Tokens tokens = read({{}, file("user", kUser), file("eye", kUser)});
+  EXPECT_TRUE(tokens.check_header(Right::observe, bearer(kUser)).ok());
+  EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser)).ok());
+}
+
+TEST_F(TokensTest, another_reading_knows_the_tokens_of_the_one_before) {
+  const Tokens before = read({{}, file("user", kUser + "\n" + kAdmin)});
+  const Tokens after = read({{}, file("user", "name=new " + kUser)});
+  ASSERT_NE(after.renewed(before.find(kUser)), nullptr);
+  EXPECT_EQ(after.renewed(before.find(kUser))->name, "new");
+  EXPECT_EQ(after.renewed(before.find(kAdmin)), nullptr);
+}
+
 }  // namespace
 }  // namespace gpulet::net

@@ -9,9 +9,13 @@
 //            "trace_every":0,"control":{ as in control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
-//            "tokens":{"admin":"admin.tokens","inference":"inference.tokens"},
+//            "tokens":{"admin":"admin.tokens","inference":"inference.tokens",
+//                      "observe":"observe.tokens"},
+//            "audit_log":"/var/log/gpulet/audit.jsonl",
 //            "limits":{"max_queue":4096,"max_requests":65536,"max_buffered_mb":2048,
-//                      "max_connections":4096,"max_payload_bytes":67108864},
+//                      "max_connections":4096,"max_payload_bytes":67108864,
+//                      "per_address":{"requests_per_s":1000,"device_ms_per_s":500,
+//                                     "max_requests":256}},
 //            "exclusions":{"first_s":5,"longest_s":300}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
@@ -89,6 +93,7 @@ struct FrontendConfig {
   std::optional<TlsFiles> tls;          // of listen, http, grpc and metrics
   std::optional<TlsFiles> backend_tls;  // of backend_listen, both ways
   TokenFiles tokens;
+  std::filesystem::path audit_log;  // empty: the daemon's log
   std::filesystem::path models;
   std::optional<std::filesystem::path> model_root;
   ModelFormat model_format = ModelFormat::torchscript;  // of files named over the network
@@ -111,6 +116,7 @@ struct FrontendConfig {
   std::uint32_t max_buffered_mb = 2048;  // of requests, being received or under way
   std::uint32_t max_connections = 4096;
   std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
+  ClientLimits per_address;                      // of each address that clients connect from
 };
 
 struct BackendConfig {

@@ -26,7 +26,10 @@ enum class StatusCode : std::uint8_t {
   malformed = 8,         // bytes that are not of the protocol
   internal = 9,          // a bug, or a failure below that has no better name
   unauthenticated = 10,  // whoever asks has not shown that it may
+  forbidden = 11,        // whoever asks is known and may not; another token is needed
+  limited = 12,          // the asker's own limit is reached; asking later will help
 };
+inline constexpr StatusCode kLastStatusCode = StatusCode::limited;
 
 // The code's name as written above: "invalid", "too_late", ...
 [[nodiscard]] std::string_view to_string(StatusCode code);

@@ -8,18 +8,24 @@
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
+#include "gpulet/net/gate.h"
 #include "gpulet/net/tls.h"
-#include "gpulet/net/tokens.h"
 
 namespace gpulet::frontend {
 
-struct Security {
-  net::TlsContextPointer clients;   // null: plain
-  net::TlsTexts client_texts;       // the same, for gRPC
-  net::TlsContextPointer backends;  // null: plain
-  std::shared_ptr<const net::Tokens> tokens = std::make_shared<const net::Tokens>();
+// What secures a port.
+struct PortTls {
+  net::TlsContextPointer context;  // null: plain
+  net::TlsTexts texts{};           // the same, for gRPC
 };
 
+struct Security {
+  PortTls clients;
+  PortTls backends;
+  std::shared_ptr<net::Gate> gate = std::make_shared<net::Gate>();  // never null
+};
+
+[[nodiscard]] Result<PortTls> read_port_tls(const config::TlsFiles& files);
 [[nodiscard]] Result<Security> read_security(const config::FrontendConfig& config);
 
 // A sentence for each thing that others than this machine's users may read or do, with the key

@@ -17,6 +17,7 @@
 
 namespace gpulet::frontend {
 
+class AuditLog;         // src/frontend/audit_log.h
 class CatalogueLoader;  // reads the files again (src/frontend/catalogue_loader.h)
 
 struct Setup {
@@ -25,6 +26,7 @@ struct Setup {
   serve::Catalogue catalogue;
   std::map<std::string, std::filesystem::path, std::less<>> model_files;  // by SHA-256
   std::shared_ptr<CatalogueLoader> loader;                                // never null
+  std::shared_ptr<AuditLog> audit;                                        // never null
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::shared_ptr<const schedule::Policy> policy;
   std::uint64_t run = 1;  // tells this run's ids from those of earlier ones; 1 .. 2^23

@@ -84,6 +84,7 @@ class Connection {
   // As Stream's.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;
+  [[nodiscard]] std::string peer_address() const;
 
   ~Connection();
   Connection(const Connection&) = delete;

@@ -46,6 +46,9 @@ class Listener {
   [[nodiscard]] std::size_t connections() const;    // slots that are out
   [[nodiscard]] std::uint64_t failed_accepts() const;
 
+  // Of connections that are accepted from now on.
+  void use_tls(TlsContextPointer tls);
+
   // Accepts no more; no callback follows. Connections that were accepted stay.
   void close();
 

@@ -86,6 +86,8 @@ class Stream {
   // TLS, or before the end of the handshake.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;
+  // The address of the peer, without its port; empty where it has none, or is gone.
+  [[nodiscard]] std::string peer_address() const;
 
  private:
   using TwoBuffers = std::array<asio::mutable_buffer, 2>;

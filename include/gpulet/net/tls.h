@@ -49,6 +49,9 @@ class TlsContext {
 struct TlsTexts {
   std::string certificate;
   std::string key;
+  std::string authority{};
+
+  friend bool operator==(const TlsTexts&, const TlsTexts&) = default;
 };
 [[nodiscard]] Result<TlsTexts> read_tls_texts(const config::TlsFiles& files);
 

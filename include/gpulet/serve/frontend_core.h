@@ -224,6 +224,10 @@ class FrontendCore {
   // One of them, or an application; nothing where the name is not served. Good until the next
   // event.
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
+  // Null: no application has that name.
+  [[nodiscard]] std::shared_ptr<const Application> application(std::string_view name) const {
+    return applications_.find(name);
+  }
   // Places for versions of models, in use or not: bounded however often models change.
   [[nodiscard]] std::size_t model_slots() const { return dispatcher_.models().size(); }
   // Some version that serves, or is to serve, is of that file.

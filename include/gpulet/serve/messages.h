@@ -47,6 +47,7 @@ struct InferReply {
   Duration queued{};                // at the frontend and the backend, before execution
   Duration executed{};
   std::uint32_t batch_size = 0;
+  Duration retry_after{};  // of a limited request: when to ask again; zero: not known
 };
 
 struct ModelsRequest {};
@@ -96,6 +97,7 @@ struct ModelsChanged {
 struct StatusRequest {};
 struct StatusReply {
   std::string json;  // docs/status.md
+  Status status{};   // why there is none
 };
 
 // What a connection may ask for from here on. It gets no answer: a token that is not known shows in

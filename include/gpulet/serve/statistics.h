@@ -28,8 +28,7 @@ struct ModelCounters {
   [[nodiscard]] std::uint64_t violations() const { return late + dropped + failed; }
 };
 
-inline constexpr std::size_t kStatusCodes =
-    static_cast<std::size_t>(StatusCode::unauthenticated) + 1;
+inline constexpr std::size_t kStatusCodes = static_cast<std::size_t>(kLastStatusCode) + 1;
 
 // One request that was answered with a result.
 struct ServedTimes {

@@ -35,6 +35,7 @@ OutgoingFrame encode_one(const serve::InferReply& reply) {
   message.set_queued_us(to_microseconds(reply.queued));
   message.set_executed_us(to_microseconds(reply.executed));
   message.set_batch_size(reply.batch_size);
+  message.set_retry_after_us(to_microseconds(reply.retry_after));
   return make_frame(MessageType::infer_reply, message, reply.payload);
 }
 
@@ -81,6 +82,7 @@ OutgoingFrame encode_one(const serve::ModelsReply& reply) {
 OutgoingFrame encode_one(const serve::StatusReply& reply) {
   wire::StatusReply message;
   message.set_json(reply.json);
+  if (!reply.status.ok()) net::to_wire(reply.status, message.mutable_status());
   return make_frame(MessageType::status_reply, message, {});
 }
 
@@ -124,6 +126,7 @@ FrontendReply read_infer_reply(const wire::InferReply& message, FieldReader& fie
   reply.queued = fields.duration(message.queued_us(), "queued_us");
   reply.executed = fields.duration(message.executed_us(), "executed_us");
   reply.batch_size = fields.batch(message.batch_size(), "batch_size", 0);
+  reply.retry_after = fields.duration(message.retry_after_us(), "retry_after_us");
   if (fields.ok()) reply.payload = split(payload, reply.outputs, fields);
   return reply;
 }
@@ -245,7 +248,7 @@ Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
           header.type, message,
           [&](const wire::StatusReply& reply, FieldReader& fields) -> FrontendReply {
             fields.no_payload(payload);
-            return serve::StatusReply{reply.json()};
+            return serve::StatusReply{reply.json(), fields.status(reply.status())};
           });
     default:
       return not_expected(header.type, "a frontend");

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t kSha256Digits = 64;
 constexpr std::uint32_t kMaxDataType = static_cast<std::uint32_t>(DataType::fp64);
-constexpr std::uint32_t kMaxStatusCode = static_cast<std::uint32_t>(StatusCode::unauthenticated);
+constexpr std::uint32_t kMaxStatusCode = static_cast<std::uint32_t>(kLastStatusCode);
 constexpr std::uint64_t kMaxMicroseconds = static_cast<std::uint64_t>(
     std::chrono::duration_cast<std::chrono::microseconds>(kMaxDuration).count());
 

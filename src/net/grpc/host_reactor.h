@@ -22,15 +22,17 @@ class HostReactor final : public ::grpc::ServerUnaryReactor {
   // Sees a site that is open; answers now or later.
   using Work = void (*)(Site&, const Request&, Response&, const OnAnswered&);
 
+  // `audit` hears the answer's status as well, also of a call that was cancelled meanwhile.
   static ::grpc::ServerUnaryReactor* start(const SitePointer& site, const Request& request,
-                                           Response& response, Work work) {
+                                           Response& response, Work work, OnAnswered audit = {}) {
     auto reactor = std::make_shared<HostReactor>(response);
     reactor->self_ = reactor;
-    asio::post(site->executor, [reactor, site, asked = request, work] {
+    asio::post(site->executor, [reactor, site, asked = request, work, audit = std::move(audit)] {
       if (!site->open) return reactor->finish(stopping(), {});
       // Filled here and moved at the end: gRPC's own is gone once the call is cancelled.
       const auto answer = std::make_shared<Response>();
-      work(*site, asked, *answer, [reactor, answer](const Status& status) {
+      work(*site, asked, *answer, [reactor, answer, audit](const Status& status) {
+        if (audit) audit(status);
         reactor->finish(status, std::move(*answer));
       });
     });

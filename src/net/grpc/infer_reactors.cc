@@ -1,10 +1,14 @@
 #include "infer_reactors.h"
 
+#include <grpcpp/server_context.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "inference.h"
@@ -12,28 +16,39 @@
 namespace gpulet::net::grpc_api {
 namespace {
 
+using Context = ::grpc::CallbackServerContext;
+
+// Clients' libraries wait for so long before they try again.
+void push_back(Context& context, Duration after) {
+  const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(after).count();
+  context.AddTrailingMetadata("grpc-retry-pushback-ms", std::to_string(milliseconds));
+}
+
 class InferReactor final : public ::grpc::ServerUnaryReactor {
  public:
-  InferReactor(SitePointer site, inference::ModelInferResponse& response)
-      : site_(std::move(site)), response_(response) {}
+  InferReactor(SitePointer site, PeerIdentity peer, Context& context,
+               inference::ModelInferResponse& response)
+      : site_(std::move(site)), peer_(std::move(peer)), context_(context), response_(response) {}
 
-  static ::grpc::ServerUnaryReactor* start(const SitePointer& site,
+  static ::grpc::ServerUnaryReactor* start(const SitePointer& site, PeerIdentity peer,
+                                           Context& context,
                                            const inference::ModelInferRequest& request,
                                            inference::ModelInferResponse& response) {
-    auto reactor = std::make_shared<InferReactor>(site, response);
+    auto reactor = std::make_shared<InferReactor>(site, std::move(peer), context, response);
     reactor->self_ = reactor;
     asio::post(site->executor, [reactor, asked = request]() mutable {
       if (reactor->finished_) return;
       // The inference does not keep its asker: a server that ends with calls under way drops both.
-      reactor->inference_ =
-          Inference::begin(reactor->site_, std::move(asked),
-                           [asker = std::weak_ptr(reactor)](const Status& status,
-                                                            inference::ModelInferResponse answer) {
-                             const auto waiting = asker.lock();
-                             if (!waiting || waiting->finished_.exchange(true)) return;
-                             waiting->response_ = std::move(answer);
-                             waiting->Finish(grpc_status(status));
-                           });
+      reactor->inference_ = Inference::begin(
+          reactor->site_, reactor->peer_, std::move(asked),
+          [asker = std::weak_ptr(reactor)](const Status& status, Duration retry_after,
+                                           inference::ModelInferResponse answer) {
+            const auto waiting = asker.lock();
+            if (!waiting || waiting->finished_.exchange(true)) return;
+            waiting->response_ = std::move(answer);
+            if (status.code() == StatusCode::limited) push_back(waiting->context_, retry_after);
+            waiting->Finish(grpc_status(status));
+          });
     });
     return reactor.get();
   }
@@ -50,7 +65,9 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
 
  private:
   SitePointer site_;
-  inference::ModelInferResponse& response_;  // gRPC's, there until Finish
+  PeerIdentity peer_;                        // the executor's thread's
+  Context& context_;                         // gRPC's, there until Finish
+  inference::ModelInferResponse& response_;  // the same
   std::atomic<bool> finished_ = false;       // whoever sets it answers
   std::shared_ptr<Inference> inference_;     // the executor's thread's
   std::shared_ptr<InferReactor> self_;
@@ -59,14 +76,17 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
 using Answer = inference::ModelStreamInferResponse;
 
 class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>,
+                            public OpenStream,
                             public std::enable_shared_from_this<StreamReactor> {
  public:
-  explicit StreamReactor(SitePointer site) : site_(std::move(site)) {}
+  StreamReactor(SitePointer site, PeerIdentity peer)
+      : site_(std::move(site)), peer_(std::move(peer)) {}
 
   static ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>* start(
-      const SitePointer& site) {
-    auto reactor = std::make_shared<StreamReactor>(site);
+      const SitePointer& site, PeerIdentity peer) {
+    auto reactor = std::make_shared<StreamReactor>(site, std::move(peer));
     reactor->self_ = reactor;
+    asio::post(site->executor, [reactor] { reactor->remember(); });
     reactor->StartRead(&reactor->asked_);
     return reactor.get();
   }
@@ -99,38 +119,56 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
   }
 
   void OnCancel() override {
-    asio::post(site_->executor, [reactor = self_] {
-      reactor->cancelled_ = true;
-      for (const auto& [number, inference] : reactor->inferences_) inference->cancel();
-      reactor->inferences_.clear();
-    });
+    asio::post(site_->executor, [reactor = self_] { reactor->cancel_all(); });
     const std::lock_guard lock(mutex_);
     if (!std::exchange(finished_, true)) Finish(::grpc::Status::CANCELLED);
   }
   void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
+  void tokens_changed() override {
+    if (cancelled_ || !site_->options.gate->revoked(peer_)) return;
+    cancel_all();
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(finished_, true))
+      Finish(grpc_status({StatusCode::unauthenticated, "the token was revoked"}));
+  }
+
  private:
   // ---- the executor's thread
+
+  // Streams that have ended are forgotten now and then, so that a bounded number is kept.
+  void remember() {
+    std::vector<std::weak_ptr<OpenStream>>& streams = site_->streams;
+    if (streams.size() == streams.capacity())
+      std::erase_if(streams, [](const auto& stream) { return stream.expired(); });
+    streams.push_back(weak_from_this());
+  }
+
+  void cancel_all() {
+    cancelled_ = true;
+    for (const auto& [number, inference] : inferences_) inference->cancel();
+    inferences_.clear();
+  }
 
   void ask(std::uint64_t number, inference::ModelInferRequest request) {
     if (cancelled_) return;
     const std::string id = request.id();
-    auto inference =
-        Inference::begin(site_, std::move(request),
-                         [asker = weak_from_this(), number, id](
-                             const Status& status, inference::ModelInferResponse response) {
-                           const auto self = asker.lock();
-                           if (!self) return;
-                           self->inferences_.erase(number);
-                           Answer answer;
-                           if (!status.ok()) {
-                             answer.set_error_message(status.message());
-                             answer.mutable_infer_response()->set_id(id);
-                           } else {
-                             *answer.mutable_infer_response() = std::move(response);
-                           }
-                           self->answered(std::move(answer));
-                         });
+    auto inference = Inference::begin(
+        site_, peer_, std::move(request),
+        [asker = weak_from_this(), number, id](const Status& status, Duration /*retry_after*/,
+                                               inference::ModelInferResponse response) {
+          const auto self = asker.lock();
+          if (!self) return;
+          self->inferences_.erase(number);
+          Answer answer;
+          if (!status.ok()) {
+            answer.set_error_message(status.message());
+            answer.mutable_infer_response()->set_id(id);
+          } else {
+            *answer.mutable_infer_response() = std::move(response);
+          }
+          self->answered(std::move(answer));
+        });
     if (inference->under_way()) inferences_.emplace(number, std::move(inference));
   }
 
@@ -160,6 +198,7 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
 
   SitePointer site_;
   // The executor's thread's.
+  PeerIdentity peer_;
   std::map<std::uint64_t, std::shared_ptr<Inference>> inferences_;
   bool cancelled_ = false;
 
@@ -191,16 +230,17 @@ class RefusedStream final : public ::grpc::ServerBidiReactor<inference::ModelInf
 
 }  // namespace
 
-::grpc::ServerUnaryReactor* start_infer(const SitePointer& site,
+::grpc::ServerUnaryReactor* start_infer(const SitePointer& site, PeerIdentity peer,
+                                        ::grpc::CallbackServerContext& context,
                                         const inference::ModelInferRequest& request,
                                         inference::ModelInferResponse& response) {
-  return InferReactor::start(site, request, response);
+  return InferReactor::start(site, std::move(peer), context, request, response);
 }
 
 ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>* start_stream(
-    const SitePointer& site, const Status& may) {
+    const SitePointer& site, PeerIdentity peer, const Status& may) {
   if (!may.ok()) return RefusedStream::start(may);
-  return StreamReactor::start(site);
+  return StreamReactor::start(site, std::move(peer));
 }
 
 }  // namespace gpulet::net::grpc_api

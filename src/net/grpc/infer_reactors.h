@@ -9,13 +9,15 @@
 
 namespace gpulet::net::grpc_api {
 
-[[nodiscard]] ::grpc::ServerUnaryReactor* start_infer(const SitePointer& site,
+// A limited call ends with the trailing metadatum grpc-retry-pushback-ms.
+[[nodiscard]] ::grpc::ServerUnaryReactor* start_infer(const SitePointer& site, PeerIdentity peer,
+                                                      ::grpc::CallbackServerContext& context,
                                                       const inference::ModelInferRequest& request,
                                                       inference::ModelInferResponse& response);
 
 // Ends at once with `may` where that failed.
 [[nodiscard]] ::grpc::ServerBidiReactor<inference::ModelInferRequest,
                                         inference::ModelStreamInferResponse>*
-start_stream(const SitePointer& site, const Status& may);
+start_stream(const SitePointer& site, PeerIdentity peer, const Status& may);
 
 }  // namespace gpulet::net::grpc_api

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "credentials.h"
 #include "services.h"
 
 namespace gpulet::net::grpc_api {
@@ -23,18 +24,15 @@ int as_int(std::size_t value) {
       std::min<std::size_t>(value, static_cast<std::size_t>(std::numeric_limits<int>::max())));
 }
 
-std::shared_ptr<::grpc::ServerCredentials> credentials(const TlsTexts& tls) {
-  if (tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
-  ::grpc::SslServerCredentialsOptions options;
-  options.pem_key_cert_pairs.push_back({tls.key, tls.certificate});
-  return ::grpc::SslServerCredentials(options);
-}
-
 }  // namespace
 
 class GrpcServer::Impl {
  public:
-  explicit Impl(SitePointer site) : site_(std::move(site)), inference_(site_), health_(site_) {}
+  explicit Impl(SitePointer site)
+      : site_(std::move(site)),
+        certificate_(std::make_shared<ServerCertificate>(site_->options.tls)),
+        inference_(site_),
+        health_(site_) {}
 
   ~Impl() {
     site_->open = false;
@@ -47,7 +45,7 @@ class GrpcServer::Impl {
   Status listen(const std::string& host, std::uint16_t port) {
     ::grpc::ServerBuilder builder;
     int bound = 0;
-    builder.AddListeningPort(address_of(host, port), credentials(site_->options.tls), &bound);
+    builder.AddListeningPort(address_of(host, port), credentials(), &bound);
     builder.RegisterService(&inference_);
     builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(as_int(site_->options.max_message_bytes));
@@ -70,6 +68,15 @@ class GrpcServer::Impl {
 
   [[nodiscard]] std::uint16_t port() const { return port_; }
 
+  void use_certificate(TlsTexts tls) { certificate_->replace(std::move(tls)); }
+  void tokens_changed() {
+    std::erase_if(site_->streams, [](const auto& stream) { return stream.expired(); });
+    const auto streams = site_->streams;  // one that ends may be the last to hold others
+    for (const auto& one : streams) {
+      if (const auto stream = one.lock()) stream->tokens_changed();
+    }
+  }
+
   // Shutting down waits for calls that this thread has to answer: so another one waits.
   void drain(Duration patience) {
     if (draining_.joinable()) return;
@@ -78,7 +85,13 @@ class GrpcServer::Impl {
   }
 
  private:
+  [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const {
+    if (site_->options.tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
+    return credentials_of(certificate_);
+  }
+
   SitePointer site_;
+  std::shared_ptr<ServerCertificate> certificate_;
   InferenceService inference_;
   HealthService health_;
   std::unique_ptr<::grpc::Server> server_;
@@ -100,6 +113,8 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::listen(
 }
 
 std::uint16_t GrpcServer::port() const { return impl_->port(); }
+void GrpcServer::use_certificate(TlsTexts tls) { impl_->use_certificate(std::move(tls)); }
+void GrpcServer::tokens_changed() { impl_->tokens_changed(); }
 void GrpcServer::drain(Duration patience) { impl_->drain(patience); }
 
 }  // namespace gpulet::net::grpc_api

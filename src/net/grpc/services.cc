@@ -1,5 +1,8 @@
 #include "services.h"
 
+#include <string_view>
+#include <utility>
+
 #include "gpulet/net/kserve/names.h"
 #include "gpulet/net/kserve/repository.h"
 #include "host_reactor.h"
@@ -16,8 +19,8 @@ using Reactor = ::grpc::ServerUnaryReactor;
 // `work` answers on the executor's thread.
 template <typename Request, typename Response>
 Reactor* ask_host(const SitePointer& site, const Request* request, Response* response,
-                  typename HostReactor<Request, Response>::Work work) {
-  return HostReactor<Request, Response>::start(site, *request, *response, work);
+                  typename HostReactor<Request, Response>::Work work, OnAnswered audit = {}) {
+  return HostReactor<Request, Response>::start(site, *request, *response, work, std::move(audit));
 }
 
 // The same for what is answered at once and is about one model, named in `name` and `version`.
@@ -29,14 +32,37 @@ void about_model(Site& site, const Request& request, Response& response,
   answered(model.status());
 }
 
-// Whether whoever calls may: fails with unauthenticated.
-Status permission(const SitePointer& site, const ::grpc::CallbackServerContext& context,
-                  Right needed) {
-  const Tokens& tokens = *site->options.tokens;
-  if (!tokens.guard(needed)) return {};
+// Whether whoever calls may, and who that is. Any thread.
+struct Permission {
+  Status may;
+  PeerIdentity peer{};
+};
+
+Permission permission(const SitePointer& site, const ::grpc::CallbackServerContext& context,
+                      const CallNeeds& needs) {
+  const std::shared_ptr<const Tokens> tokens = site->options.gate->tokens();
+  const bool guarded = tokens->guard_any();
+  Permission permission;
+  permission.peer.protocol = "grpc";
+  if (guarded || needs.right == Right::admin || site->options.gate->limits_addresses())
+    permission.peer.address = address_of_peer(context.peer());
+  if (!guarded) return permission;
   const auto found = context.client_metadata().find("authorization");
-  if (found == context.client_metadata().end()) return tokens.check_header(needed, {});
-  return tokens.check_header(needed, {found->second.data(), found->second.size()});
+  if (found != context.client_metadata().end())
+    tokens->identify({found->second.data(), found->second.size()}, permission.peer);
+  permission.may = tokens->check(needs.right, permission.peer, needs.model);
+  if (permission.may.ok()) return permission;
+  asio::post(site->executor, [site, needs, refused = permission] {
+    if (site->open) site->options.gate->refuse(needs, refused.peer, refused.may);
+  });
+  return permission;
+}
+
+// Tells the audit log what an administrative call was answered.
+OnAnswered audited(const SitePointer& site, CallNeeds needs, PeerIdentity peer) {
+  return [site, needs = std::move(needs), peer = std::move(peer)](const Status& result) {
+    site->options.gate->called(needs, peer, result);
+  };
 }
 
 Reactor* refused(::grpc::CallbackServerContext& context, const Status& status) {
@@ -129,14 +155,16 @@ Reactor* InferenceService::ModelMetadata(Context* /*context*/,
 
 Reactor* InferenceService::ModelInfer(Context* context, const inference::ModelInferRequest* request,
                                       inference::ModelInferResponse* response) {
-  if (const Status may = permission(site_, *context, Right::inference); !may.ok())
-    return refused(*context, may);
-  return start_infer(site_, *request, *response);
+  Permission asked =
+      permission(site_, *context, {Right::inference, "infer", request->model_name()});
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  return start_infer(site_, std::move(asked.peer), *context, *request, *response);
 }
 
 ::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
 InferenceService::ModelStreamInfer(Context* context) {
-  return start_stream(site_, permission(site_, *context, Right::inference));
+  Permission asked = permission(site_, *context, {Right::inference, "infer"});
+  return start_stream(site_, std::move(asked.peer), asked.may);
 }
 
 Reactor* InferenceService::ModelConfig(Context* /*context*/,
@@ -147,9 +175,11 @@ Reactor* InferenceService::ModelConfig(Context* /*context*/,
       about_model<inference::ModelConfigRequest, inference::ModelConfigResponse, write_config>);
 }
 
-Reactor* InferenceService::ModelStatistics(Context* /*context*/,
+Reactor* InferenceService::ModelStatistics(Context* context,
                                            const inference::ModelStatisticsRequest* request,
                                            inference::ModelStatisticsResponse* response) {
+  const Status may = permission(site_, *context, {Right::observe, "observe"}).may;
+  if (!may.ok()) return refused(*context, may);
   return ask_host<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
       site_, request, response,
       [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
@@ -176,22 +206,28 @@ Reactor* InferenceService::RepositoryIndex(Context* /*context*/,
 Reactor* InferenceService::RepositoryModelLoad(Context* context,
                                                const inference::RepositoryModelLoadRequest* request,
                                                inference::RepositoryModelLoadResponse* response) {
-  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
-    return refused(*context, may);
-  return ask_host(site_, request, response, load_model);
+  const CallNeeds needs{Right::admin, "model_load", request->model_name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  return ask_host(site_, request, response, load_model,
+                  audited(site_, needs, std::move(asked.peer)));
 }
 
 Reactor* InferenceService::RepositoryModelUnload(
     Context* context, const inference::RepositoryModelUnloadRequest* request,
     inference::RepositoryModelUnloadResponse* response) {
-  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
-    return refused(*context, may);
-  return ask_host(site_, request, response, unload_model);
+  const CallNeeds needs{Right::admin, "model_unload", request->model_name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  return ask_host(site_, request, response, unload_model,
+                  audited(site_, needs, std::move(asked.peer)));
 }
 
 Reactor* InferenceService::SystemSharedMemoryStatus(
-    Context* /*context*/, const inference::SystemSharedMemoryStatusRequest* request,
+    Context* context, const inference::SystemSharedMemoryStatusRequest* request,
     inference::SystemSharedMemoryStatusResponse* response) {
+  const Status may = permission(site_, *context, {Right::observe, "observe"}).may;
+  if (!may.ok()) return refused(*context, may);
   return ask_host<inference::SystemSharedMemoryStatusRequest,
                   inference::SystemSharedMemoryStatusResponse>(
       site_, request, response,
@@ -210,8 +246,9 @@ Reactor* InferenceService::SystemSharedMemoryStatus(
 Reactor* InferenceService::SystemSharedMemoryRegister(
     Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
     inference::SystemSharedMemoryRegisterResponse* response) {
-  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
-    return refused(*context, may);
+  const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
   return ask_host<inference::SystemSharedMemoryRegisterRequest,
                   inference::SystemSharedMemoryRegisterResponse>(
       site_, request, response,
@@ -220,21 +257,24 @@ Reactor* InferenceService::SystemSharedMemoryRegister(
                                    .key = asked.key(),
                                    .offset = asked.offset(),
                                    .bytes = asked.byte_size()}));
-      });
+      },
+      audited(site_, needs, std::move(asked.peer)));
 }
 
 Reactor* InferenceService::SystemSharedMemoryUnregister(
     Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
     inference::SystemSharedMemoryUnregisterResponse* response) {
-  if (const Status may = permission(site_, *context, Right::admin); !may.ok())
-    return refused(*context, may);
+  const CallNeeds needs{Right::admin, "shared_memory_unregister", {}, request->name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
   return ask_host<inference::SystemSharedMemoryUnregisterRequest,
                   inference::SystemSharedMemoryUnregisterResponse>(
       site_, request, response,
       [](Site& site, const auto& asked, auto&, const OnAnswered& answered) {
         site.regions.remove(asked.name());
         answered({});
-      });
+      },
+      audited(site_, needs, std::move(asked.peer)));
 }
 
 Reactor* HealthService::Check(::grpc::CallbackServerContext* /*context*/,

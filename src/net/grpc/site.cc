@@ -5,6 +5,8 @@
 namespace gpulet::net::grpc_api {
 namespace {
 
+constexpr std::size_t kScheme = 5;  // "ipv4:"
+
 ::grpc::StatusCode code_of(StatusCode code) {
   switch (code) {
     case StatusCode::ok:
@@ -25,6 +27,10 @@ namespace {
       return ::grpc::StatusCode::CANCELLED;
     case StatusCode::unauthenticated:
       return ::grpc::StatusCode::UNAUTHENTICATED;
+    case StatusCode::forbidden:
+      return ::grpc::StatusCode::PERMISSION_DENIED;
+    case StatusCode::limited:
+      return ::grpc::StatusCode::RESOURCE_EXHAUSTED;
     case StatusCode::internal:
       break;
   }
@@ -35,6 +41,24 @@ namespace {
 
 ::grpc::Status grpc_status(const Status& status) {
   return {code_of(status.code()), status.message()};
+}
+
+std::string address_of_peer(std::string_view peer) {
+  const std::size_t port = peer.rfind(':');
+  if (port == std::string_view::npos || port < kScheme) return {};
+  std::string_view address = peer.substr(kScheme, port - kScheme);
+  if (peer.starts_with("ipv4:")) return std::string(address);
+  if (!peer.starts_with("ipv6:")) return {};
+  for (const std::string_view opening : {"%5B", "["}) {
+    if (address.starts_with(opening)) address.remove_prefix(opening.size());
+  }
+  for (const std::string_view closing : {"%5D", "]"}) {
+    if (address.ends_with(closing)) address.remove_suffix(closing.size());
+  }
+  constexpr std::string_view kMapped = "::ffff:";  // what a socket for both kinds calls an IPv4
+  if (address.starts_with(kMapped) && address.find('.') != std::string_view::npos)
+    address.remove_prefix(kMapped.size());
+  return std::string(address);
 }
 
 Status stopping() { return {StatusCode::unavailable, "the server is stopping"}; }

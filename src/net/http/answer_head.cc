@@ -23,6 +23,7 @@ std::string_view reason_of(unsigned status) {
                                        Reason{413, "Content Too Large"},
                                        Reason{415, "Unsupported Media Type"},
                                        Reason{417, "Expectation Failed"},
+                                       Reason{429, "Too Many Requests"},
                                        Reason{431, "Request Header Fields Too Large"},
                                        Reason{499, "Client Closed Request"},
                                        Reason{500, "Internal Server Error"},

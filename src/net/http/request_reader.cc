@@ -93,6 +93,9 @@ RequestReader::RequestReader(const RequestLimits& limits, BufferPool& buffers)
 RequestReader::~RequestReader() = default;
 
 const HttpRequest& RequestReader::head() const { return parser_->request(); }
+void RequestReader::set_peer(std::shared_ptr<PeerIdentity> peer) {
+  parser_->request().peer = std::move(peer);
+}
 bool RequestReader::keep_alive() const { return parser_->keep_alive(); }
 bool RequestReader::http_1_1() const { return parser_->version() >= kHttp11; }
 

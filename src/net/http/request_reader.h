@@ -57,6 +57,7 @@ class RequestReader {
 
   // ---- from `head` to take()
   [[nodiscard]] const HttpRequest& head() const;
+  void set_peer(std::shared_ptr<PeerIdentity> peer);
   [[nodiscard]] bool keep_alive() const;
   [[nodiscard]] bool http_1_1() const;
   // Bytes of the body; nothing where it is chunked.

@@ -38,6 +38,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
                               std::uint16_t port);
   void drain();
   void close();
+  void close_those(const std::function<bool(const PeerIdentity&)>& who);
+  [[nodiscard]] Listener& listener() { return *listener_; }
 
   [[nodiscard]] const Listener& listener() const { return *listener_; }
   [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
@@ -116,6 +118,12 @@ void HttpServer::Impl::drain() {
   for_each_session([](Session& session) { session.drain(); });
 }
 
+void HttpServer::Impl::close_those(const std::function<bool(const PeerIdentity&)>& who) {
+  for_each_session([&who](Session& session) {
+    if (who(session.peer())) session.close();
+  });
+}
+
 void HttpServer::Impl::close() {
   listener_->close();
   sweep_timer_.cancel();
@@ -141,5 +149,9 @@ std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
 std::string HttpServer::local_address() const { return impl_->listener().local_address(); }
 std::size_t HttpServer::connections() const { return impl_->connections(); }
 void HttpServer::drain() { impl_->drain(); }
+void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
+void HttpServer::close_those(const std::function<bool(const PeerIdentity&)>& who) {
+  impl_->close_those(who);
+}
 
 }  // namespace gpulet::net::http

@@ -55,10 +55,12 @@ Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionCont
       on_closed_(std::move(on_closed)),
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
+      peer_(std::make_shared<PeerIdentity>(PeerIdentity{stream_.peer_address()})),
       shaking_hands_(stream_.shaking_hands()),
       read_deadline_(Clock::now() + (shaking_hands_ ? context_->options.header_timeout
                                                     : context_->options.idle_timeout)) {
   stream_.prepare();
+  peer_->protocol = "http";
 }
 
 void Session::later(void (*act)(Session&)) {
@@ -202,6 +204,7 @@ void Session::on_head() {
   keep_alive_ = reader_.keep_alive();
   http_1_1_ = reader_.http_1_1();
   without_body_ = reader_.head().method == "HEAD";
+  reader_.set_peer(peer_);
   const Headers& headers = reader_.head().headers;
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
   std::optional<HttpResponse> no = refusal();

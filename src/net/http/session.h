@@ -50,6 +50,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void check_deadlines(Clock::time_point now);
   // Closes without a callback.
   void abandon();
+  // Closes at once.
+  void close();
+  [[nodiscard]] const PeerIdentity& peer() const { return *peer_; }
 
   // ---- of its exchange
   void answer(HttpResponse response);
@@ -122,7 +125,6 @@ class Session : public std::enable_shared_from_this<Session> {
   void become_idle();
   void leave();
   void on_hands_shaken(Clock::time_point now);
-  void close();
   void shut();
   void tell_gone();
 
@@ -138,6 +140,7 @@ class Session : public std::enable_shared_from_this<Session> {
   const std::shared_ptr<SessionContext> context_;
   std::function<void()> on_closed_;
   RequestReader reader_;
+  const std::shared_ptr<PeerIdentity> peer_;
   Inbox inbox_;
   WriteQueue queue_;
   std::function<void()> gone_;

@@ -20,6 +20,10 @@ unsigned http_status(StatusCode code) {
       return 500;
     case StatusCode::unauthenticated:
       return 401;
+    case StatusCode::forbidden:
+      return 403;
+    case StatusCode::limited:
+      return 429;
     case StatusCode::ok:
     case StatusCode::invalid:
     case StatusCode::malformed:

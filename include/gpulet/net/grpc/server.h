@@ -4,7 +4,9 @@
 //
 // A call whose client goes away is cancelled. Streams take a bounded number of calls at a time, and
 // read on as these are answered; errors of a stream's calls travel in its messages, and it goes on.
-// A call without the token that it needs in its `authorization` ends with UNAUTHENTICATED.
+// A call without the token that it needs in its `authorization` ends with UNAUTHENTICATED, one
+// whose token is good for other models with PERMISSION_DENIED. Messages of a stream are judged one
+// by one.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +18,10 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/gate.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/shared_memory.h"
 #include "gpulet/net/tls.h"
-#include "gpulet/net/tokens.h"
 
 namespace gpulet::net::grpc_api {
 
@@ -32,7 +34,7 @@ struct GrpcServerOptions {
   // Of what gRPC itself keeps: messages that it reads or writes, buffers of connections.
   std::size_t max_buffered_bytes = 2048ULL << 20U;
   TlsTexts tls{};  // empty: plain
-  std::shared_ptr<const Tokens> tokens = std::make_shared<const Tokens>();
+  std::shared_ptr<Gate> gate = std::make_shared<Gate>();
 };
 
 class GrpcServer {
@@ -46,6 +48,11 @@ class GrpcServer {
       kserve::SharedMemory& regions);
 
   [[nodiscard]] std::uint16_t port() const;
+
+  // Connections that begin from now on are shown this certificate. REQUIRES: listens with TLS.
+  void use_certificate(TlsTexts tls);
+  // The gate has other tokens: streams of one that was revoked end with UNAUTHENTICATED.
+  void tokens_changed();
 
   // Takes no new calls; those under way are answered within `patience`, then cancelled.
   // Destroying the server before that is over waits for it.

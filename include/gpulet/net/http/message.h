@@ -2,12 +2,14 @@
 // any thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gpulet/core/bytes.h"
+#include "gpulet/net/peer_identity.h"
 
 namespace gpulet::net::http {
 
@@ -27,6 +29,8 @@ struct HttpRequest {
   std::string target;  // path and query, as sent
   Headers headers;
   Bytes body;  // whole, after any Content-Encoding was taken off
+  // Whose connection it came over: the same for all its requests, and the handler's to complete.
+  std::shared_ptr<PeerIdentity> peer{};
 };
 
 struct HttpResponse {

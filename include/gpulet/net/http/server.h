@@ -23,6 +23,7 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/peer_identity.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::net::http {
@@ -85,6 +86,11 @@ class HttpServer {
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::string local_address() const;
   [[nodiscard]] std::size_t connections() const;
+
+  // Of connections that are accepted from now on.
+  void use_tls(TlsContextPointer tls);
+  // Closes the connections of those peers, requests under way included.
+  void close_those(const std::function<bool(const PeerIdentity&)>& who);
 
   // Accepts no more connections and no more requests: those that are waiting are answered with
   // "Connection: close"; idle connections close.

@@ -80,7 +80,8 @@ struct Route {
 [[nodiscard]] http::HttpResponse shared_memory_status(std::span<const RegionInfo> regions);
 
 // {"error": ...} with the status that the protocol's clients expect of that code: not_found 404,
-// unavailable, overloaded and too_late 503, timeout 504, cancelled 499, internal 500, all else 400.
+// unavailable, overloaded and too_late 503, timeout 504, cancelled 499, internal 500,
+// unauthenticated 401, forbidden 403, limited 429, all else 400.
 [[nodiscard]] http::HttpResponse error(const Status& status);
 [[nodiscard]] http::HttpResponse error(unsigned status, const std::string& message);
 
