@@ -18,6 +18,7 @@
 #include "metrics.h"
 #include "model_piece.h"
 #include "options.h"
+#include "payload_check.h"
 #include "sessions.h"
 #include "status_json.h"
 
@@ -49,6 +50,7 @@ class FrontendDaemon::Impl {
         wake_(io),
         drain_deadline_(io),
         buffers_(buffer_options(setup_.config)),
+        backend_buffers_(buffer_options(setup_.config)),
         host_(io, core_, asked_of_daemon()) {}
 
   ~Impl() {
@@ -331,6 +333,9 @@ class FrontendDaemon::Impl {
     client_sessions_[id] = std::make_unique<ClientSession>(
         std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.tokens,
         buffers_,
+        [this](const serve::InferRequest& request, std::size_t payload_bytes) {
+          return takes_payload(core_, request, payload_bytes);
+        },
         [this, id](serve::ClientMessage&& message) {
           std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
         },
@@ -364,8 +369,8 @@ class FrontendDaemon::Impl {
   void accept_backend(net::Stream stream, net::ConnectionSlot slot) {
     const BackendId id{next_session_++};
     backend_sessions_[id] = std::make_unique<BackendSession>(
-        std::move(stream), std::move(slot), backend_options(), setup_.security.backends != nullptr,
-        buffers_,
+        std::move(stream), std::move(slot), backend_options(setup_.config),
+        setup_.security.backends != nullptr, backend_buffers_,
         [this, id](serve::BackendMessage message) {
           if (backend_sessions_.contains(id)) deliver(serve::BackendSaid{id, std::move(message)});
         },
@@ -396,6 +401,8 @@ class FrontendDaemon::Impl {
   std::function<void()> on_stopped_;
 
   net::BufferPool buffers_;
+  // Of their own: clients that fill theirs must not cost a node its connection.
+  net::BufferPool backend_buffers_;
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
   std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;

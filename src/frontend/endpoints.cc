@@ -4,6 +4,7 @@
 
 #include "http_pages.h"
 #include "kserve_http.h"
+#include "options.h"
 #include "token_handler.h"
 
 namespace gpulet::frontend {
@@ -47,6 +48,7 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
   options.tls = security.clients;
   options.max_connections = config.max_connections;
   options.max_body_bytes = config.max_payload_bytes;
+  options.pace = pace_limits(config);
   auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
                                          options, buffers, *http_handler_);
   if (server.ok()) http_ = std::move(server.value());

@@ -10,11 +10,19 @@ net::ConnectionOptions client_options(const config::FrontendConfig& config) {
   net::ConnectionOptions options;
   options.limits.max_message_bytes = 64U << 10U;
   options.limits.max_payload_bytes = config.max_payload_bytes;
+  options.pace = pace_limits(config);
   return options;
 }
 
-net::ConnectionOptions backend_options() {
+net::PaceLimits pace_limits(const config::FrontendConfig& config) {
+  return {.bytes_per_second = config.min_bytes_per_second,
+          .window = config.receive_grace,
+          .longest = config.max_receive};
+}
+
+net::ConnectionOptions backend_options(const config::FrontendConfig& config) {
   net::ConnectionOptions options;
+  options.pace = pace_limits(config);
   options.max_queued_bytes = 1024U << 20U;
   return options;
 }

@@ -11,8 +11,10 @@
 namespace gpulet::frontend {
 
 [[nodiscard]] net::ConnectionOptions client_options(const config::FrontendConfig& config);
-[[nodiscard]] net::ConnectionOptions backend_options();
-// Of what clients and backends send.
+[[nodiscard]] net::ConnectionOptions backend_options(const config::FrontendConfig& config);
+// Of frames and bodies, of clients and backends.
+[[nodiscard]] net::PaceLimits pace_limits(const config::FrontendConfig& config);
+// Of what clients send, and of what backends do.
 [[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
 [[nodiscard]] net::ListenerOptions listener_options(std::size_t max_connections,
                                                     net::TlsContextPointer tls);

@@ -14,9 +14,11 @@ Session::Session(net::Stream stream, net::ConnectionSlot slot,
       on_closed_(std::move(on_closed)),
       connection_(net::Connection::start(std::move(stream), options, *this)) {}
 
-Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
-                                             std::span<const std::byte> /*message*/) {
-  return buffers_.take(header.payload_bytes);
+Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
+  Result<net::IncomingBytes> taken = buffers_.take_incoming(bytes);
+  if (!taken.ok()) return taken.status();
+  payload_ = std::move(taken).value();
+  return payload_.memory();
 }
 
 void Session::on_closed(const Status& reason) { on_closed_(reason); }
@@ -24,22 +26,37 @@ void Session::on_closed(const Status& reason) { on_closed_(reason); }
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlot slot,
                              const net::ConnectionOptions& options,
                              std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers,
-                             OnMessage on_message, OnClosed on_closed)
+                             Takes takes, OnMessage on_message, OnClosed on_closed)
     : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
       tokens_(std::move(tokens)),
+      takes_(std::move(takes)),
       on_message_(std::move(on_message)) {}
 
 void ClientSession::send(const serve::FrontendReply& reply) {
   connection().send(net::encode(reply));
 }
 
+Result<MutableBytes> ClientSession::payload_memory(const net::FrameHeader& header,
+                                                   std::span<const std::byte> message) {
+  if (header.payload_bytes > kUnaskedPayloadBytes) {
+    const Result<serve::ClientMessage> announced = net::decode_client_message(header, message, {});
+    if (!announced.ok()) return announced.status();
+    refusal_ = may_send(announced.value(), header.payload_bytes);
+    if (!refusal_.ok()) return MutableBytes();
+  }
+  return pooled_memory(header.payload_bytes);
+}
+
 void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                              MutableBytes payload) {
+  const Status refusal = std::exchange(refusal_, {});
   Result<serve::ClientMessage> decoded =
       net::decode_client_message(header, message, payload.freeze());
   if (decoded.ok()) {
-    if (!refuse(decoded.value())) on_message_(std::move(decoded).value());
-    return;
+    if (take_token(decoded.value())) return;
+    Status may = refusal.ok() ? permission(decoded.value()) : refusal;
+    if (!may.ok()) return refuse(decoded.value(), std::move(may));
+    return on_message_(std::move(decoded).value());
   }
   // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
   // speak the protocol.
@@ -47,27 +64,47 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
   connection().close_after_sending();
 }
 
-// Whether there is nothing more to do for the message.
-bool ClientSession::refuse(const serve::ClientMessage& message) {
-  if (const auto* const own = std::get_if<serve::Authenticate>(&message)) {
-    token_shown_ = !own->token.empty();
-    right_ = tokens_->right_of(own->token);
-    return true;
-  }
-  if (!tokens_->guard_any()) return false;
+bool ClientSession::take_token(const serve::ClientMessage& message) {
+  const auto* const own = std::get_if<serve::Authenticate>(&message);
+  if (own == nullptr) return false;
+  token_shown_ = !own->token.empty();
+  right_ = tokens_->right_of(own->token);
+  return true;
+}
+
+Status ClientSession::permission(const serve::ClientMessage& message) const {
+  if (!tokens_->guard_any()) return {};
+  if (std::holds_alternative<serve::InferRequest>(message))
+    return tokens_->check(net::Right::inference, token_shown_, right_);
+  if (std::holds_alternative<serve::ModelsChange>(message))
+    return tokens_->check(net::Right::admin, token_shown_, right_);
+  return {};
+}
+
+// REQUIRES: more than kUnaskedPayloadBytes.
+Status ClientSession::may_send(const serve::ClientMessage& message,
+                               std::size_t payload_bytes) const {
+  if (Status may = permission(message); !may.ok()) return may;
+  if (const auto* const request = std::get_if<serve::InferRequest>(&message))
+    return takes_(*request, payload_bytes);
+  const std::size_t most =
+      std::holds_alternative<serve::ModelsChange>(message) ? kMaxModelsText : 0;
+  if (payload_bytes <= most) return {};
+  return {StatusCode::invalid, "this message may have a payload of " + std::to_string(most) +
+                                   " bytes; it has " + std::to_string(payload_bytes)};
+}
+
+void ClientSession::refuse(const serve::ClientMessage& message, Status why) {
   if (const auto* const request = std::get_if<serve::InferRequest>(&message)) {
     serve::InferReply reply;
     reply.tag = request->tag;
-    reply.status = tokens_->check(net::Right::inference, token_shown_, right_);
-    if (reply.status.ok()) return false;
-    send(std::move(reply));
-    return true;
+    reply.status = std::move(why);
+    return send(std::move(reply));
   }
-  if (!std::holds_alternative<serve::ModelsChange>(message)) return false;
-  serve::ModelsChanged changed{tokens_->check(net::Right::admin, token_shown_, right_)};
-  if (changed.status.ok()) return false;
-  send(std::move(changed));
-  return true;
+  if (std::holds_alternative<serve::ModelsChange>(message))
+    return send(serve::ModelsChanged{std::move(why)});
+  if (auto farewell = goodbye(why)) connection().send(std::move(*farewell));
+  connection().close_after_sending();
 }
 
 std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) {
@@ -85,6 +122,20 @@ BackendSession::BackendSession(net::Stream stream, net::ConnectionSlot slot,
 
 void BackendSession::send(const serve::BackendCommand& command) {
   connection().send(net::encode(command));
+}
+
+Result<MutableBytes> BackendSession::payload_memory(const net::FrameHeader& header,
+                                                    std::span<const std::byte> /*message*/) {
+  if (!introduced_) {
+    return Status(StatusCode::unauthenticated,
+                  "a payload came before the message that says which node this is");
+  }
+  if (header.type != net::MessageType::batch_result) {
+    return Status(
+        StatusCode::malformed,
+        "a message of type " + std::string(net::to_string(header.type)) + " has no payload");
+  }
+  return pooled_memory(header.payload_bytes);
 }
 
 void BackendSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,

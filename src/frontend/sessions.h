@@ -25,37 +25,53 @@ class Session : public net::ConnectionHandler {
   Session(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
           net::BufferPool& buffers, OnClosed on_closed);
   [[nodiscard]] net::Connection& connection() { return *connection_; }
+  [[nodiscard]] Result<MutableBytes> pooled_memory(std::size_t bytes);
 
  private:
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
-                                      std::span<const std::byte> message) final;
+  Status payload_received(std::size_t bytes) final { return payload_.filled(bytes); }
   void on_closed(const Status& reason) final;
 
   net::ConnectionSlot slot_;
   net::BufferPool& buffers_;
+  net::IncomingBytes payload_;  // of the frame under way, until all of it counts
   OnClosed on_closed_;
   std::shared_ptr<net::Connection> connection_;
 };
 
-// Answers itself what its client has no right to.
+// Answers itself what its client has no right to. A payload above kUnaskedPayloadBytes gets memory
+// only once the message before it has shown that the client may send it and that `takes` accepts
+// it; otherwise it is discarded, the request is answered, and the connection goes on.
 class ClientSession final : public Session {
  public:
+  static constexpr std::size_t kUnaskedPayloadBytes = 64U << 10U;
+  static constexpr std::size_t kMaxModelsText = 4U << 20U;
+
   using OnMessage = std::function<void(serve::ClientMessage&&)>;
+  // Whether there is a model for that request whose inputs have so many bytes.
+  using Takes = std::function<Status(const serve::InferRequest&, std::size_t payload_bytes)>;
   ClientSession(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
-                std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers,
+                std::shared_ptr<const net::Tokens> tokens, net::BufferPool& buffers, Takes takes,
                 OnMessage on_message, OnClosed on_closed);
 
   void send(const serve::FrontendReply& reply);
   void close_after_sending() { connection().close_after_sending(); }
 
  private:
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
-  [[nodiscard]] bool refuse(const serve::ClientMessage& message);
+  [[nodiscard]] Status permission(const serve::ClientMessage& message) const;
+  [[nodiscard]] Status may_send(const serve::ClientMessage& message,
+                                std::size_t payload_bytes) const;
+  [[nodiscard]] bool take_token(const serve::ClientMessage& message);
+  void refuse(const serve::ClientMessage& message, Status why);
 
   const std::shared_ptr<const net::Tokens> tokens_;
+  Takes takes_;
   OnMessage on_message_;
+  Status refusal_;  // of the payload that is being discarded
   bool token_shown_ = false;
   net::Right right_ = net::Right::nothing;
 };
@@ -75,6 +91,9 @@ class BackendSession final : public Session {
   [[nodiscard]] bool introduced() const { return introduced_; }
 
  private:
+  // Only outputs of batches have a payload, and only of a node that has said which one it is.
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   [[nodiscard]] Status take_introduction(const serve::BackendMessage& message);

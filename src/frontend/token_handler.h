@@ -19,6 +19,9 @@ class TokenHandler final : public net::http::RequestHandler {
   // 401 before the body is read.
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
+  [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override {
+    return others_->body_bound(head);
+  }
   void on_request(net::http::HttpRequest request,
                   std::unique_ptr<net::http::Exchange> exchange) override;
   [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;

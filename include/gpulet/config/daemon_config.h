@@ -10,7 +10,9 @@
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
 //            "tokens":{"admin":"admin.tokens","inference":"inference.tokens"},
 //            "limits":{"max_queue":4096,"max_requests":65536,"max_buffered_mb":2048,
-//                      "max_connections":4096,"max_payload_bytes":67108864}}
+//                      "max_connections":4096,"max_connections_per_address":1024,
+//                      "max_payload_bytes":67108864,"min_bytes_per_second":16384,
+//                      "receive_grace_s":10,"max_receive_s":120,"first_message_s":10}}
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody",
@@ -83,11 +85,19 @@ struct FrontendConfig {
   Duration idle_after = std::chrono::seconds(300);
   Duration wake_within = std::chrono::seconds(10);  // what a request waits for it to come back
   control::Options control;
-  std::uint32_t max_queue = 4096;        // requests waiting per model
-  std::uint32_t max_requests = 65536;    // under way at once, over all clients
-  std::uint32_t max_buffered_mb = 2048;  // of requests, being received or under way
-  std::uint32_t max_connections = 4096;
-  std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
+  std::uint32_t max_queue = 4096;                    // requests waiting per model
+  std::uint32_t max_requests = 65536;                // under way at once, over all clients
+  std::uint32_t max_buffered_mb = 2048;              // of requests, being received or under way
+  std::uint32_t max_connections = 4096;              // of each port that clients speak to
+  std::uint32_t max_connections_per_address = 1024;  // of them
+  std::uint32_t max_payload_bytes = 64U << 20U;      // of one request
+  // How fast a frame or body must come once it has begun: averaged over each time of the grace, and
+  // the whole of it.
+  std::uint32_t min_bytes_per_second = 16U << 10U;
+  Duration receive_grace = std::chrono::seconds(10);
+  Duration max_receive = std::chrono::seconds(120);
+  // A connection that has said nothing within this time is closed.
+  Duration first_message = std::chrono::seconds(10);
 };
 
 struct BackendConfig {

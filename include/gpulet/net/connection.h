@@ -25,6 +25,7 @@
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/codec/frame.h"
+#include "gpulet/net/pace.h"
 #include "gpulet/net/stream.h"
 
 namespace gpulet::net {
@@ -34,10 +35,12 @@ class ConnectionHandler {
   virtual ~ConnectionHandler() = default;
 
   // A frame's header and message are here, its payload (not empty) is to come: where shall it go?
-  // Memory of exactly header.payload_bytes. An error is the peer's fault: the connection closes
-  // with it.
+  // Memory of exactly header.payload_bytes; or empty memory: the payload is discarded as it comes,
+  // and on_frame gets none. An error is the peer's fault: the connection closes with it.
   [[nodiscard]] virtual Result<MutableBytes> payload_memory(const FrameHeader& header,
                                                             std::span<const std::byte> message) = 0;
+  // So many bytes of the payload are in that memory now. An error closes the connection, as above.
+  [[nodiscard]] virtual Status payload_received(std::size_t bytes);
   // A whole frame is here. `message` is valid during the call only. The handler may send() and
   // close() inside.
   virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message,
@@ -61,6 +64,8 @@ struct ConnectionOptions {
   // The same, but only once a frame has begun, and for the TLS handshake as a whole. Zero: no
   // limit.
   Duration frame_timeout = std::chrono::seconds(30);
+  // How fast a frame that has begun must come. Who is slower is told (timeout), then closed.
+  PaceLimits pace{};
 };
 
 class Connection {

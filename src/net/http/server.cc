@@ -17,12 +17,14 @@ constexpr Duration kCoarsestSweep = std::chrono::seconds(1);
 constexpr int kSweepsPerTimeout = 8;
 
 Duration sweep_period(const HttpServerOptions& options) {
-  const Duration shortest =
-      std::min({options.header_timeout, options.progress_timeout, options.idle_timeout});
+  const Duration shortest = std::min({options.header_timeout, options.progress_timeout,
+                                      options.idle_timeout, options.pace.window});
   return std::clamp(shortest / kSweepsPerTimeout, kFinestSweep, kCoarsestSweep);
 }
 
 }  // namespace
+
+RequestHandler::BodyBound RequestHandler::body_bound(const HttpRequest&) { return {}; }
 
 // Deadlines of all sessions are looked at together, now and then: a timer of its own would cost
 // every request more than its deadlines are worth.

@@ -56,6 +56,7 @@ Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionCont
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
       shaking_hands_(stream_.shaking_hands()),
+      pace_(context_->options.pace),
       read_deadline_(Clock::now() + (shaking_hands_ ? context_->options.header_timeout
                                                     : context_->options.idle_timeout)) {
   stream_.prepare();
@@ -131,8 +132,11 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
   } else {
     inbox_.received(bytes);
   }
-  if (phase_ == Phase::receiving && reader_.inside_body())
-    read_deadline_ = Clock::now() + context_->options.progress_timeout;
+  if (phase_ == Phase::receiving && reader_.inside_body()) {
+    const Clock::time_point now = Clock::now();
+    pace_.received(bytes, now);
+    read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
+  }
   turn();
 }
 
@@ -206,14 +210,37 @@ void Session::on_head() {
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
   std::optional<HttpResponse> no = refusal();
   if (closed()) return;  // the handler may end the server
+  if (!no) no = bound_body();
   if (no) return refuse(std::move(*no));
-  if (const Status memory = reader_.take_body(); !memory.ok()) {
-    return refuse(context_->handler.error(kUnavailable, memory.message()));
+  if (const Status taken = reader_.take_body(max_body_bytes_); !taken.ok()) {
+    const bool too_long = taken.code() == StatusCode::invalid;
+    return refuse(
+        context_->handler.error(too_long ? kContentTooLarge : kUnavailable, taken.message()));
   }
-  read_deadline_ = Clock::now() + context_->options.progress_timeout;
+  begin_body();
   const bool waits_for_leave = http_1_1_ && !find_header(headers, "Expect").empty();
   if (waits_for_leave && inbox_.empty() && reader_.body_bytes() != 0)
     queue_.push({std::string(kContinue), {}});
+}
+
+void Session::begin_body() {
+  const Clock::time_point now = Clock::now();
+  pace_.begin(now);
+  read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
+}
+
+// Short bodies as they are cost nothing that is worth a question.
+std::optional<HttpResponse> Session::bound_body() {
+  max_body_bytes_ = context_->options.max_body_bytes;
+  const HttpRequest& head = reader_.head();
+  const std::optional<std::uint64_t> bytes = reader_.body_bytes();
+  if (bytes && *bytes == 0) return std::nullopt;
+  const bool asks = !bytes || *bytes > RequestHandler::kUnaskedBodyBytes || head.method == "GET" ||
+                    without_body_ || !find_header(head.headers, "Content-Encoding").empty();
+  if (!asks) return std::nullopt;
+  RequestHandler::BodyBound bound = context_->handler.body_bound(head);
+  max_body_bytes_ = std::min(max_body_bytes_, bound.max_bytes);
+  return std::move(bound.refusal);
 }
 
 std::optional<HttpResponse> Session::refusal() {
@@ -244,7 +271,7 @@ void Session::refuse(HttpResponse response) {
   phase_ = Phase::receiving;
   refused_ = true;
   reader_.drop_body();
-  read_deadline_ = Clock::now() + context_->options.progress_timeout;
+  begin_body();
 }
 
 void Session::on_whole() {
@@ -255,8 +282,8 @@ void Session::on_whole() {
   if (coding == Coding::identity || request.body.empty()) return hand_over(std::move(request));
   phase_ = Phase::decoding;
   read_deadline_ = Clock::time_point::max();
-  inflation_ = std::make_unique<Inflation>(coding, std::exchange(request.body, {}),
-                                           context_->options.max_body_bytes, context_->buffers);
+  inflation_ = std::make_unique<Inflation>(coding, std::exchange(request.body, {}), max_body_bytes_,
+                                           context_->buffers);
   request_ = std::move(request);
   decode();
 }
@@ -333,8 +360,11 @@ void Session::check_deadlines(Clock::time_point now) {
   if (read_deadline_ > now) return;
   if (phase_ == Phase::idle || phase_ == Phase::lingering || refused_) return close();
   if (phase_ != Phase::receiving) return;
-  fail(kRequestTimeout, reader_.inside_body() ? "the rest of the request's body did not come"
-                                              : "the rest of the request's head did not come");
+  const bool too_slow = reader_.inside_body() && pace_.deadline() <= now;
+  fail(kRequestTimeout,
+       too_slow ? "the request's body comes too slowly; send at least " + pace_.demand()
+       : reader_.inside_body() ? std::string("the rest of the request's body did not come")
+                               : std::string("the rest of the request's head did not come"));
   flush();
   read();
 }

@@ -105,6 +105,8 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] bool on_need_more();
   void on_head();
   [[nodiscard]] std::optional<HttpResponse> refusal();
+  [[nodiscard]] std::optional<HttpResponse> bound_body();
+  void begin_body();
   void refuse(HttpResponse response);
   void on_whole();
   void decode();
@@ -159,7 +161,9 @@ class Session : public std::enable_shared_from_this<Session> {
   bool waits_to_write_ = false;  // the kernel takes no more for now
   bool peer_left_ = false;
   bool abandoned_ = false;
-  bool shaking_hands_;  // when it was looked at last
+  bool shaking_hands_;              // when it was looked at last
+  std::size_t max_body_bytes_ = 0;  // of the request under way, sent and decompressed
+  Pace pace_;                       // of its body
   Clock::time_point read_deadline_;
   Clock::time_point write_deadline_ = Clock::time_point::max();
   Clock::time_point park_at_ = Clock::time_point::max();

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/pace.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::net::http {
@@ -56,6 +58,15 @@ class RequestHandler {
   // The headers are here (`head` has no body). An answer refuses the request before its body is
   // read: the body is discarded where it is short, else the connection closes.
   [[nodiscard]] virtual std::optional<HttpResponse> refuse(const HttpRequest& head) = 0;
+  struct BodyBound {
+    std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // sent, and once decompressed
+    std::optional<HttpResponse> refusal{};                            // none, in place of a body
+  };
+  // What body the request may have. Asked after refuse(), before anything is reserved for it, where
+  // the body is long (above kUnaskedBodyBytes) or of unknown length, is encoded, or belongs to a
+  // GET or HEAD. The server's own bound holds as well.
+  [[nodiscard]] virtual BodyBound body_bound(const HttpRequest& head);
+  static constexpr std::size_t kUnaskedBodyBytes = 64U << 10U;
   virtual void on_request(HttpRequest request, std::unique_ptr<Exchange> exchange) = 0;
   // What an error of the connection's own looks like (400, 408, 413, 415, 431, 503): a body in the
   // handler's own shape.
@@ -70,6 +81,7 @@ struct HttpServerOptions {
   // From a request's first byte to its body; a TLS handshake counts as a request's first byte.
   Duration header_timeout = std::chrono::seconds(30);
   Duration progress_timeout = std::chrono::seconds(30);  // of a body or an answer without a byte
+  PaceLimits pace{};                                     // of a body
   Duration idle_timeout = std::chrono::minutes(10);      // between requests
   TlsContextPointer tls{};                               // null: plain HTTP
 };
