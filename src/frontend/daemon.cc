@@ -31,7 +31,6 @@ observe::WallClock wall_clock() {
   return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
-constexpr std::size_t kMaxBackends = 4096;
 // Each takes up to a millisecond: what waits longer than a second has no point.
 constexpr std::size_t kMaxSteps = 1024;
 
@@ -63,14 +62,14 @@ class FrontendDaemon::Impl {
   Status listen() {
     auto clients = net::Listener::listen(
         io_.get_executor(), setup_.config.listen.host, setup_.config.listen.port,
-        listener_options(setup_.config.max_connections, setup_.security.clients),
+        client_listener_options(setup_.config, setup_.security.clients),
         [this](net::Stream stream, net::ConnectionSlot slot) {
           accept_client(std::move(stream), std::move(slot));
         });
     if (!clients.ok()) return clients.status();
     auto backends = net::Listener::listen(io_.get_executor(), setup_.config.backend_listen.host,
                                           setup_.config.backend_listen.port,
-                                          listener_options(kMaxBackends, setup_.security.backends),
+                                          backend_listener_options(setup_.security.backends),
                                           [this](net::Stream stream, net::ConnectionSlot slot) {
                                             accept_backend(std::move(stream), std::move(slot));
                                           });
@@ -330,9 +329,9 @@ class FrontendDaemon::Impl {
 
   void accept_client(net::Stream stream, net::ConnectionSlot slot) {
     const ClientId id{next_session_++};
+    const net::ConnectionOptions options = client_options(setup_.config, slot->reserved());
     client_sessions_[id] = std::make_unique<ClientSession>(
-        std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.tokens,
-        buffers_,
+        std::move(stream), std::move(slot), options, setup_.security.tokens, buffers_,
         [this](const serve::InferRequest& request, std::size_t payload_bytes) {
           return takes_payload(core_, request, payload_bytes);
         },

@@ -1,5 +1,6 @@
 #include "endpoints.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "http_pages.h"
@@ -46,7 +47,10 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
     http_handler_ = std::make_unique<TokenHandler>(security.tokens, std::move(http_handler_));
   http::HttpServerOptions options;
   options.tls = security.clients;
-  options.max_connections = config.max_connections;
+  options.places = client_places(config);
+  options.last_descriptor = descriptor_bounds().clients;
+  options.first_timeout = config.first_message;
+  options.header_timeout = std::min(options.header_timeout, config.first_message);
   options.max_body_bytes = config.max_payload_bytes;
   options.pace = pace_limits(config);
   auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
@@ -64,7 +68,10 @@ Status Endpoints::listen_metrics(net::asio::io_context& io, const config::Fronte
   http::HttpServerOptions options;
   options.tls = security.clients;
   // A browser opens several for each page.
-  options.max_connections = 4 * DashboardHandler::kMostPages;
+  options.places = {.general = 4 * DashboardHandler::kMostPages, .reserve = kReservedPlaces};
+  options.last_descriptor = descriptor_bounds().metrics;
+  options.first_timeout = config.first_message;
+  options.header_timeout = std::min(options.header_timeout, config.first_message);
   options.max_body_bytes = 0;
   auto server = http::HttpServer::listen(io.get_executor(), config.metrics->host,
                                          config.metrics->port, options, buffers, *metrics_handler_);

@@ -72,6 +72,11 @@ http::RequestHandler::BodyBound KserveHttp::body_bound(const http::HttpRequest& 
   return {.max_bytes = kserve::largest_infer_body(*model)};
 }
 
+bool KserveHttp::may_use_reserve(const http::HttpRequest& head) {
+  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, nullptr);
+  return route.ok() && route.value().endpoint != Endpoint::infer;
+}
+
 void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exchange> exchange) {
   const Result<kserve::Route> found =
       kserve::find_route(method_of(request), request.target, nullptr);

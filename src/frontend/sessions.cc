@@ -12,7 +12,18 @@ Session::Session(net::Stream stream, net::ConnectionSlot slot,
     : slot_(std::move(slot)),
       buffers_(buffers),
       on_closed_(std::move(on_closed)),
-      connection_(net::Connection::start(std::move(stream), options, *this)) {}
+      connection_(net::Connection::start(std::move(stream), options, *this)) {
+  slot_->set_holder(this);
+}
+
+net::Place::Holder::Standing Session::standing() const {
+  const State state = connection_->silent() ? State::silent : busy() ? State::busy : State::idle;
+  return {state, connection_->last_frame()};
+}
+
+void Session::give_way() {
+  connection_->close({StatusCode::overloaded, "its place was needed for another connection"});
+}
 
 Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
   Result<net::IncomingBytes> taken = buffers_.take_incoming(bytes);
@@ -33,6 +44,7 @@ ClientSession::ClientSession(net::Stream stream, net::ConnectionSlot slot,
       on_message_(std::move(on_message)) {}
 
 void ClientSession::send(const serve::FrontendReply& reply) {
+  if (std::holds_alternative<serve::InferReply>(reply) && under_way_ > 0) --under_way_;
   connection().send(net::encode(reply));
 }
 
@@ -55,6 +67,8 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
   if (decoded.ok()) {
     if (take_token(decoded.value())) return;
     Status may = refusal.ok() ? permission(decoded.value()) : refusal;
+    if (may.ok()) may = may_be_here(decoded.value());
+    if (std::holds_alternative<serve::InferRequest>(decoded.value())) ++under_way_;
     if (!may.ok()) return refuse(decoded.value(), std::move(may));
     return on_message_(std::move(decoded).value());
   }
@@ -79,6 +93,12 @@ Status ClientSession::permission(const serve::ClientMessage& message) const {
   if (std::holds_alternative<serve::ModelsChange>(message))
     return tokens_->check(net::Right::admin, token_shown_, right_);
   return {};
+}
+
+Status ClientSession::may_be_here(const serve::ClientMessage& message) const {
+  if (!reserved() || !std::holds_alternative<serve::InferRequest>(message)) return {};
+  return {StatusCode::overloaded,
+          "this server has as many connections as it may have (max_connections); try again later"};
 }
 
 // REQUIRES: more than kUnaskedPayloadBytes.

@@ -17,7 +17,7 @@ namespace gpulet::frontend {
 
 // What every session has: a place among the listener's connections, memory for payloads, the
 // connection.
-class Session : public net::ConnectionHandler {
+class Session : public net::ConnectionHandler, private net::Place::Holder {
  public:
   using OnClosed = std::function<void(const Status&)>;
 
@@ -26,8 +26,14 @@ class Session : public net::ConnectionHandler {
           net::BufferPool& buffers, OnClosed on_closed);
   [[nodiscard]] net::Connection& connection() { return *connection_; }
   [[nodiscard]] Result<MutableBytes> pooled_memory(std::size_t bytes);
+  // Whether it is one of the places that are kept back.
+  [[nodiscard]] bool reserved() const { return slot_->reserved(); }
 
  private:
+  // Whether it must not be closed for another's sake although nothing comes in.
+  [[nodiscard]] virtual bool busy() const = 0;
+  [[nodiscard]] Standing standing() const final;
+  void give_way() final;
   Status payload_received(std::size_t bytes) final { return payload_.filled(bytes); }
   void on_closed(const Status& reason) final;
 
@@ -63,12 +69,17 @@ class ClientSession final : public Session {
                 MutableBytes payload) override;
   std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
   [[nodiscard]] Status permission(const serve::ClientMessage& message) const;
+  // Connections beyond the general places ask for no inferences.
+  [[nodiscard]] Status may_be_here(const serve::ClientMessage& message) const;
   [[nodiscard]] Status may_send(const serve::ClientMessage& message,
                                 std::size_t payload_bytes) const;
   [[nodiscard]] bool take_token(const serve::ClientMessage& message);
   void refuse(const serve::ClientMessage& message, Status why);
 
+  [[nodiscard]] bool busy() const override { return under_way_ > 0; }
+
   const std::shared_ptr<const net::Tokens> tokens_;
+  std::size_t under_way_ = 0;  // requests that have no answer yet
   Takes takes_;
   OnMessage on_message_;
   Status refusal_;  // of the payload that is being discarded
@@ -97,6 +108,7 @@ class BackendSession final : public Session {
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   [[nodiscard]] Status take_introduction(const serve::BackendMessage& message);
+  [[nodiscard]] bool busy() const override { return introduced_; }
 
   const bool certified_;
   OnMessage on_message_;

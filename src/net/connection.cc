@@ -41,7 +41,11 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
         handler_(&handler),
         reader_(options.limits),
         pace_(options.pace),
-        last_read_(Clock::now()) {}
+        last_read_(Clock::now()),
+        last_frame_(last_read_),
+        first_deadline_(options.first_timeout > Duration::zero()
+                            ? last_read_ + options.first_timeout
+                            : Clock::time_point::max()) {}
 
   void start();
   void send(OutgoingFrame frame);
@@ -50,6 +54,8 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   void abandon();
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
   [[nodiscard]] const Stream& stream() const { return stream_; }
+  [[nodiscard]] bool silent() const { return silent_; }
+  [[nodiscard]] Clock::time_point last_frame() const { return last_frame_; }
 
  private:
   // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits
@@ -95,8 +101,11 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   bool flush_posted_ = false;
   bool waits_to_write_ = false;  // the kernel takes no more for now
   bool peer_sends_no_more_ = false;
+  bool silent_ = true;  // no whole frame has come
   Clock::time_point last_read_;
-  Clock::time_point last_write_;  // progress, while waits_to_write_
+  Clock::time_point last_frame_;
+  Clock::time_point first_deadline_;  // of the first byte; max once it is here
+  Clock::time_point last_write_;      // progress, while waits_to_write_
   Clock::time_point linger_until_;
   Clock::time_point watched_ = Clock::time_point::max();  // when the watchdog wakes; max: it sleeps
 };
@@ -137,6 +146,7 @@ void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
     return;
   }
   last_read_ = Clock::now();
+  first_deadline_ = Clock::time_point::max();
   if (state_ != State::open) return receive();
   reader_.received(bytes);
   if (pace_.active()) pace_.received(bytes, last_read_);
@@ -215,7 +225,11 @@ Result<FrameReader::Event> Connection::Impl::receive_payload(const FrameReader::
 }
 
 void Connection::Impl::keep_pace(bool new_frame) {
-  if (new_frame) pace_.end();
+  if (new_frame) {
+    pace_.end();
+    silent_ = false;
+    last_frame_ = last_read_;
+  }
   if (!pace_.active() && reader_.inside_frame()) pace_.begin(last_read_);
 }
 
@@ -310,7 +324,7 @@ Clock::time_point Connection::Impl::read_deadline() const {
     deadline = last_read_ + options_.frame_timeout;
   if (options_.read_timeout > Duration::zero())
     deadline = std::min(deadline, last_read_ + options_.read_timeout);
-  return std::min(deadline, pace_.deadline());
+  return std::min({deadline, pace_.deadline(), first_deadline_});
 }
 
 Clock::time_point Connection::Impl::next_deadline() const {
@@ -402,6 +416,8 @@ void Connection::close_after_sending() {
   impl_->close_after_sending({StatusCode::cancelled, "closed here, after sending what was queued"});
 }
 void Connection::close(const Status& reason) { impl_->close(reason); }
+bool Connection::silent() const { return impl_->silent(); }
+std::chrono::steady_clock::time_point Connection::last_frame() const { return impl_->last_frame(); }
 std::size_t Connection::queued_bytes() const { return impl_->queued_bytes(); }
 bool Connection::peer_certifies(const std::string& name) const {
   return impl_->stream().peer_certifies(name);

@@ -1,7 +1,7 @@
 #include "gpulet/net/listener.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <utility>
 
 namespace gpulet::net {
@@ -25,6 +25,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
         pause_timer_(executor),
         options_(options),
         on_socket_(std::move(on_socket)),
+        places_(options.places),
         pause_(options.first_pause) {}
 
   [[nodiscard]] Status open(const tcp::endpoint& endpoint);
@@ -32,22 +33,21 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   void close();
 
   [[nodiscard]] tcp::endpoint local_endpoint() const { return local_; }
-  [[nodiscard]] std::size_t connections() const { return *open_slots_; }
+  [[nodiscard]] const Places& places() const { return places_; }
   [[nodiscard]] std::uint64_t failed_accepts() const { return failed_accepts_; }
 
  private:
   void on_accepted(const error_code& error, tcp::socket socket);
   void pause();
-  [[nodiscard]] ConnectionSlot take_slot();
+  [[nodiscard]] ConnectionSlot place_for(int descriptor);
 
   tcp::acceptor acceptor_;
   asio::steady_timer pause_timer_;
   const ListenerOptions options_;
   OnSocket on_socket_;
   tcp::endpoint local_;
-  // Slots may be given back on any thread and after the listener's end.
-  std::shared_ptr<std::atomic<std::size_t>> open_slots_ =
-      std::make_shared<std::atomic<std::size_t>>(0);
+  Places places_;
+  tcp::endpoint peer_;  // of the accept under way
   std::uint64_t failed_accepts_ = 0;
   Duration pause_;
   bool closed_ = false;
@@ -69,9 +69,10 @@ Status Listener::Impl::open(const tcp::endpoint& endpoint) {
 }
 
 void Listener::Impl::accept() {
-  acceptor_.async_accept([self = shared_from_this()](const error_code& error, tcp::socket socket) {
-    self->on_accepted(error, std::move(socket));
-  });
+  acceptor_.async_accept(peer_,
+                         [self = shared_from_this()](const error_code& error, tcp::socket socket) {
+                           self->on_accepted(error, std::move(socket));
+                         });
 }
 
 void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
@@ -81,8 +82,8 @@ void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
     return pause();
   }
   pause_ = options_.first_pause;
-  if (connections() < options_.max_connections) {
-    on_socket_(Stream(std::move(socket), options_.tls), take_slot());
+  if (ConnectionSlot place = place_for(socket.native_handle())) {
+    on_socket_(Stream(std::move(socket), options_.tls), std::move(place));
     if (closed_) return;
   } else {
     error_code ignored;  // closing is all that can be done for it
@@ -100,9 +101,11 @@ void Listener::Impl::pause() {
   });
 }
 
-ConnectionSlot Listener::Impl::take_slot() {
-  ++*open_slots_;
-  return {nullptr, [slots = open_slots_](void*) { --*slots; }};
+// Descriptors are the lowest that are free: a high one says that nearly all are in use.
+ConnectionSlot Listener::Impl::place_for(int descriptor) {
+  const Place::TimePoint now = std::chrono::steady_clock::now();
+  if (descriptor > options_.last_descriptor && places_.make_room(now) == 0) return nullptr;
+  return places_.take(address_key(peer_.address()), now);
 }
 
 void Listener::Impl::close() {
@@ -134,7 +137,8 @@ Listener::~Listener() { impl_->close(); }
 
 std::uint16_t Listener::port() const { return impl_->local_endpoint().port(); }
 std::string Listener::local_address() const { return to_text(impl_->local_endpoint()); }
-std::size_t Listener::connections() const { return impl_->connections(); }
+std::size_t Listener::connections() const { return impl_->places().taken(); }
+const Places& Listener::places() const { return impl_->places(); }
 std::uint64_t Listener::failed_accepts() const { return impl_->failed_accepts(); }
 void Listener::close() { impl_->close(); }
 

@@ -281,6 +281,23 @@ TEST_F(ConnectionTest, tells_how_much_of_a_payload_came_and_closes_where_there_i
   EXPECT_EQ(recorder_.messages.size(), 1U);
 }
 
+TEST_F(ConnectionTest, closes_a_peer_that_says_nothing_at_all) {
+  Recorder spoke;
+  StreamSocket silent = std::move(there_);
+  StreamSocket unheard = std::move(here_);
+  new_pair();
+  ConnectionOptions options;
+  options.first_timeout = 60ms;
+  const auto first = start(unheard, recorder_, options);
+  const auto second = start(here_, spoke, options);
+  EXPECT_TRUE(second->silent());
+  write_raw(bytes_of(frame_of("here I am")));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+  EXPECT_FALSE(spoke.is_closed());
+  EXPECT_FALSE(second->silent());
+}
+
 TEST_F(ConnectionTest, tells_a_peer_that_sends_too_slowly_and_closes) {
   recorder_.says_goodbye = true;
   ConnectionOptions options;

@@ -12,6 +12,7 @@
 // it open until it has its answers.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -64,6 +65,9 @@ struct ConnectionOptions {
   // The same, but only once a frame has begun, and for the TLS handshake as a whole. Zero: no
   // limit.
   Duration frame_timeout = std::chrono::seconds(30);
+  // Within which a first byte must come, after the TLS handshake where there is one. Zero: no
+  // limit.
+  Duration first_timeout{};
   // How fast a frame that has begun must come. Who is slower is told (timeout), then closed.
   PaceLimits pace{};
 };
@@ -86,6 +90,10 @@ class Connection {
 
   // Of frames that were sent and not yet taken by the kernel, with what keeping them costs.
   [[nodiscard]] std::size_t queued_bytes() const;
+  // No whole frame has come so far.
+  [[nodiscard]] bool silent() const;
+  // When the last whole frame came, or the connection began.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_frame() const;
   // As Stream's.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;

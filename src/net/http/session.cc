@@ -16,6 +16,7 @@ constexpr std::size_t kGatheredBytes = 64U << 10U;     // of pipelined answers b
 constexpr int kMaxStepsPerTurn = 64;                   // two make a request
 constexpr std::size_t kLargestDiscarded = 64U << 10U;  // of a refused request's body
 constexpr Duration kLinger = seconds(1);
+constexpr Duration kReservedFor = seconds(5);  // without a request, beyond the general places
 constexpr Duration kParkAfter = seconds(2);
 
 constexpr unsigned kBadRequest = 400;
@@ -57,9 +58,23 @@ Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionCont
               context_->buffers),
       shaking_hands_(stream_.shaking_hands()),
       pace_(context_->options.pace),
-      read_deadline_(Clock::now() + (shaking_hands_ ? context_->options.header_timeout
-                                                    : context_->options.idle_timeout)) {
+      idle_since_(Clock::now()) {
+  const HttpServerOptions& options = context_->options;
+  read_deadline_ = idle_since_ + (shaking_hands_ ? options.header_timeout : options.first_timeout);
+  if (slot_->reserved()) read_deadline_ = std::min(read_deadline_, idle_since_ + kReservedFor);
+  slot_->set_holder(this);
   stream_.prepare();
+}
+
+Place::Holder::Standing Session::standing() const {
+  const bool begun = phase_ == Phase::idle || phase_ == Phase::receiving;
+  if (!begun && phase_ != Phase::lingering) return {State::busy, idle_since_};
+  return {silent_ ? State::silent : State::idle, idle_since_};
+}
+
+void Session::give_way() {
+  const std::shared_ptr<Session> self = shared_from_this();
+  close();
 }
 
 void Session::later(void (*act)(Session&)) {
@@ -70,11 +85,12 @@ void Session::later(void (*act)(Session&)) {
 
 void Session::start() { wait_for_bytes(); }
 
-void Session::turn_away() {
-  fail(kUnavailable, "this server has as many connections as it may have (" +
-                         std::to_string(context_->options.max_connections) + "); try again later");
-  flush();
-  read();
+// Of a connection beyond the general places.
+std::optional<HttpResponse> Session::turn_away() {
+  keep_alive_ = false;
+  if (context_->handler.may_use_reserve(reader_.head())) return std::nullopt;
+  return context_->handler.error(
+      kUnavailable, "this server has as many connections as it may have; try again later");
 }
 
 // ---- receiving
@@ -208,7 +224,10 @@ void Session::on_head() {
   without_body_ = reader_.head().method == "HEAD";
   const Headers& headers = reader_.head().headers;
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
-  std::optional<HttpResponse> no = refusal();
+  silent_ = false;
+  std::optional<HttpResponse> no;
+  if (slot_->reserved()) no = turn_away();
+  if (!no) no = refusal();
   if (closed()) return;  // the handler may end the server
   if (!no) no = bound_body();
   if (no) return refuse(std::move(*no));
@@ -324,6 +343,7 @@ void Session::become_idle() {
   accepted_ = Coding::identity;
   if (context_->draining) return leave();
   const Clock::time_point now = Clock::now();
+  idle_since_ = now;
   read_deadline_ = now + context_->options.idle_timeout;
   park_at_ = now + kParkAfter;
   if (!in_turn_ && !inbox_.empty()) turn_due_ = true;
@@ -369,11 +389,12 @@ void Session::check_deadlines(Clock::time_point now) {
   read();
 }
 
-// A client that connects in advance may take its time from here.
+// A client that connects in advance may take its time from here, unless it is one too many.
 void Session::on_hands_shaken(Clock::time_point now) {
   shaking_hands_ = false;
-  if (phase_ != Phase::idle) return;
-  read_deadline_ = now + context_->options.idle_timeout;
+  if (phase_ != Phase::idle || slot_->reserved()) return;
+  read_deadline_ =
+      now + (silent_ ? context_->options.first_timeout : context_->options.idle_timeout);
   park_at_ = std::min(park_at_, now + kParkAfter);
 }
 

@@ -30,6 +30,9 @@ class EchoHandler final : public RequestHandler {
     if (head.target.starts_with("/refused")) return error(405, "not this way");
     return std::nullopt;
   }
+  bool may_use_reserve(const HttpRequest& head) override {
+    return head.target.starts_with("/probe");
+  }
   BodyBound body_bound(const HttpRequest& head) override {
     ++bodies_asked;
     if (head.target.starts_with("/none")) return {.refusal = error(404, "nothing here")};
@@ -151,6 +154,32 @@ TEST_F(HttpServerTest, TellsASenderThatIsTooSlow) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->status, 408U);
   EXPECT_EQ(client()->ask(post("/", pattern(50'000)))->status, 200U);
+}
+
+TEST_F(HttpServerTest, SilentConnectionsGiveWayTheOldestFirst) {
+  HttpServerOptions options;
+  options.places = {.general = 2, .reserve = 1};
+  serve(options);
+  const auto oldest = client();
+  ASSERT_TRUE(run_until([&] { return server_->connections() == 1; }));
+  const auto older = client();
+  ASSERT_TRUE(run_until([&] { return server_->connections() == 2; }));
+  const auto honest = client();
+  EXPECT_EQ(honest->ask(get("/"))->status, 200U);
+  EXPECT_TRUE(oldest->is_closed());
+  EXPECT_EQ(older->ask(get("/"))->status, 200U);
+  EXPECT_EQ(server_->places().gave_way(), 1U);
+}
+
+TEST_F(HttpServerTest, ClosesWhatSaysNothing) {
+  HttpServerOptions options;
+  options.first_timeout = 60ms;
+  serve(options);
+  const auto spoke = client();
+  EXPECT_EQ(spoke->ask(get("/"))->status, 200U);
+  const auto silent = client();
+  EXPECT_TRUE(silent->is_closed());
+  EXPECT_EQ(spoke->ask(get("/"))->status, 200U);
 }
 
 TEST_F(HttpServerTest, AnswersRequestAfterRequestOfOneConnection) {
@@ -606,14 +635,17 @@ TEST_F(HttpServerTest, FinishesWhatWaitsWhenItDrains) {
 
 TEST_F(HttpServerTest, TurnsAwayThoseBeyondItsLimit) {
   HttpServerOptions options;
-  options.max_connections = 1;
+  options.places = {.general = 1, .reserve = 4};
   options.progress_timeout = 100ms;  // also of the peer to close its side
   serve(options);
   auto first = client();
   ASSERT_TRUE(first->ask(get("/")));
   const auto second = client();
-  EXPECT_EQ(second->answer()->status, 503U);
+  EXPECT_EQ(second->ask(get("/"))->status, 503U);
   EXPECT_TRUE(second->is_closed());
+  const auto probe = client();
+  EXPECT_EQ(probe->ask(get("/probe"))->status, 200U);
+  EXPECT_TRUE(probe->is_closed());
   first.reset();
   ASSERT_TRUE(run_until([&] { return server_->connections() == 0; }));
   EXPECT_EQ(client()->ask(get("/"))->status, 200U);
