@@ -85,6 +85,10 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
   options.version = GPULET_VERSION;
   options.max_message_bytes = config.max_payload_bytes;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
+  options.places = client_places(config);
+  options.places.reserve = 0;  // the library does not let calls be told apart before they begin
+  options.last_descriptor = descriptor_bounds().clients;
+  options.handshake_timeout = config.first_message;
   options.tls = security.client_texts;
   options.tokens = security.tokens;
   auto server = net::grpc_api::GrpcServer::listen(io.get_executor(), config.grpc->host,
