@@ -56,7 +56,8 @@ Duration read_seconds(const JsonCursor& cursor) {
 
 void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
   cursor.allow_keys({"max_queue", "max_requests", "max_buffered_mb", "max_connections",
-                     "max_payload_bytes", "per_address"});
+                     "max_connections_per_address", "max_payload_bytes", "min_bytes_per_second",
+                     "receive_grace_s", "max_receive_s", "first_message_s", "per_address"});
   if (const auto address = cursor.find("per_address"))
     config.per_address = read_client_limits(*address);
   if (const auto queue = cursor.find("max_queue"))
@@ -67,8 +68,18 @@ void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
     config.max_buffered_mb = most->count(1, kMostBufferedMegabytes);
   if (const auto most = cursor.find("max_connections"))
     config.max_connections = most->count(1, kLargestCount);
+  if (const auto most = cursor.find("max_connections_per_address"))
+    config.max_connections_per_address = most->count(1, kLargestCount);
   if (const auto bytes = cursor.find("max_payload_bytes"))
     config.max_payload_bytes = bytes->count(1, kLargestCount);
+  if (const auto bytes = cursor.find("min_bytes_per_second"))
+    config.min_bytes_per_second = bytes->count(1, kLargestCount);
+  if (const auto grace = cursor.find("receive_grace_s"))
+    config.receive_grace = read_seconds(*grace);
+  if (const auto longest = cursor.find("max_receive_s"))
+    config.max_receive = read_seconds(*longest);
+  if (const auto first = cursor.find("first_message_s"))
+    config.first_message = read_seconds(*first);
   if (config.max_payload_bytes > std::uint64_t{config.max_buffered_mb} << 20U) {
     cursor.fail("max_payload_bytes (" + std::to_string(config.max_payload_bytes) +
                     ") of one request is more than max_buffered_mb (" +

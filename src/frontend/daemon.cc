@@ -17,6 +17,7 @@
 #include "metrics.h"
 #include "model_piece.h"
 #include "options.h"
+#include "payload_check.h"
 #include "sessions.h"
 #include "side_threads.h"
 #include "status_json.h"
@@ -29,8 +30,6 @@ namespace asio = net::asio;
 observe::WallClock wall_clock() {
   return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
-
-constexpr std::size_t kMaxBackends = 4096;
 
 }  // namespace
 
@@ -47,6 +46,7 @@ class FrontendDaemon::Impl {
         wake_(io),
         drain_deadline_(io),
         buffers_(buffer_options(setup_.config)),
+        backend_buffers_(buffer_options(setup_.config)),
         host_(io, core_, asked_of_daemon()),
         administration_(io, setup_.config, setup_.security, setup_.audit, ports()) {}
 
@@ -56,14 +56,14 @@ class FrontendDaemon::Impl {
   Status listen() {
     auto clients = net::Listener::listen(
         io_.get_executor(), setup_.config.listen.host, setup_.config.listen.port,
-        listener_options(setup_.config.max_connections, setup_.security.clients.context),
+        client_listener_options(setup_.config, setup_.security.clients.context),
         [this](net::Stream stream, net::ConnectionSlot slot) {
           accept_client(std::move(stream), std::move(slot));
         });
     if (!clients.ok()) return clients.status();
     auto backends = net::Listener::listen(
         io_.get_executor(), setup_.config.backend_listen.host, setup_.config.backend_listen.port,
-        listener_options(kMaxBackends, setup_.security.backends.context),
+        backend_listener_options(setup_.security.backends.context),
         [this](net::Stream stream, net::ConnectionSlot slot) {
           accept_backend(std::move(stream), std::move(slot));
         });
@@ -330,9 +330,12 @@ class FrontendDaemon::Impl {
 
   void accept_client(net::Stream stream, net::ConnectionSlot slot) {
     const ClientId id{next_session_++};
+    const net::ConnectionOptions options = client_options(setup_.config, slot->reserved());
     client_sessions_[id] = std::make_unique<ClientSession>(
-        std::move(stream), std::move(slot), client_options(setup_.config), setup_.security.gate,
-        buffers_,
+        std::move(stream), std::move(slot), options, setup_.security.gate, buffers_,
+        [this](const serve::InferRequest& request, std::size_t payload_bytes) {
+          return takes_payload(core_, request, payload_bytes);
+        },
         [this, id](serve::ClientMessage&& message) {
           std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
         },
@@ -384,9 +387,9 @@ class FrontendDaemon::Impl {
       backend_closed(id, address, reason);
     };
     backend_sessions_[id] = std::make_unique<BackendSession>(
-        io_.get_executor(), std::move(stream), std::move(slot), backend_options(),
-        BackendSession::Options{.certified = setup_.security.backends.context != nullptr}, buffers_,
-        std::move(owner));
+        io_.get_executor(), std::move(stream), std::move(slot), backend_options(setup_.config),
+        BackendSession::Options{.certified = setup_.security.backends.context != nullptr},
+        backend_buffers_, std::move(owner));
   }
 
   void backend_closed(BackendId id, const std::string& address, const Status& reason) {
@@ -425,6 +428,8 @@ class FrontendDaemon::Impl {
   std::function<void()> on_stopped_;
 
   net::BufferPool buffers_;
+  // Of their own: clients that fill theirs must not cost a node its connection.
+  net::BufferPool backend_buffers_;
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
   std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;

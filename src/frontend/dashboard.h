@@ -39,6 +39,9 @@ class DashboardHandler final : public net::http::RequestHandler {
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
+  [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& /*head*/) override {
+    return true;
+  }
   void on_request(net::http::HttpRequest request,
                   std::unique_ptr<net::http::Exchange> exchange) override;
   [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;

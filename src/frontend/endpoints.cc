@@ -1,9 +1,11 @@
 #include "endpoints.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "http_pages.h"
 #include "kserve_http.h"
+#include "options.h"
 #include "token_handler.h"
 
 namespace gpulet::frontend {
@@ -46,8 +48,12 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
       std::make_unique<TokenHandler>(*security.gate, needs_of_protocol, std::move(http_handler_));
   http::HttpServerOptions options;
   options.tls = security.clients.context;
-  options.max_connections = config.max_connections;
+  options.places = client_places(config);
+  options.last_descriptor = descriptor_bounds().clients;
+  options.first_timeout = config.first_message;
+  options.header_timeout = std::min(options.header_timeout, config.first_message);
   options.max_body_bytes = config.max_payload_bytes;
+  options.pace = pace_limits(config);
   auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
                                          options, buffers, *http_handler_);
   if (server.ok()) http_ = std::move(server.value());
@@ -66,7 +72,10 @@ Status Endpoints::listen_metrics(net::asio::io_context& io, const config::Fronte
   http::HttpServerOptions options;
   options.tls = security.clients.context;
   // A browser opens several for each page.
-  options.max_connections = 4 * DashboardHandler::kMostPages;
+  options.places = {.general = 4 * DashboardHandler::kMostPages, .reserve = kReservedPlaces};
+  options.last_descriptor = descriptor_bounds().metrics;
+  options.first_timeout = config.first_message;
+  options.header_timeout = std::min(options.header_timeout, config.first_message);
   options.max_body_bytes = 0;
   auto server = http::HttpServer::listen(io.get_executor(), config.metrics->host,
                                          config.metrics->port, options, buffers, *metrics_handler_);
@@ -80,6 +89,10 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
   options.version = GPULET_VERSION;
   options.max_message_bytes = config.max_payload_bytes;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
+  options.places = client_places(config);
+  options.places.reserve = 0;  // the library does not let calls be told apart before they begin
+  options.last_descriptor = descriptor_bounds().clients;
+  options.handshake_timeout = config.first_message;
   options.tls = security.clients.texts;
   options.gate = security.gate;
   auto server = net::grpc_api::GrpcServer::listen(io.get_executor(), config.grpc->host,

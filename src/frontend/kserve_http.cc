@@ -64,6 +64,21 @@ std::optional<http::HttpResponse> KserveHttp::refuse(const http::HttpRequest& he
   return refusal;
 }
 
+http::RequestHandler::BodyBound KserveHttp::body_bound(const http::HttpRequest& head) {
+  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, nullptr);
+  if (!route.ok() || method_of(head) == "GET") return {.max_bytes = 0};
+  if (route.value().endpoint != Endpoint::infer) return {.max_bytes = kUnaskedBodyBytes};
+  const std::shared_ptr<const kserve::Model> model = host_.model(route.value().model);
+  if (const Status known = kserve::check_model(model.get(), route.value()); !known.ok())
+    return {.refusal = kserve::error(known)};
+  return {.max_bytes = kserve::largest_infer_body(*model)};
+}
+
+bool KserveHttp::may_use_reserve(const http::HttpRequest& head) {
+  const Result<kserve::Route> route = kserve::find_route(method_of(head), head.target, nullptr);
+  return route.ok() && route.value().endpoint != Endpoint::infer;
+}
+
 void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exchange> exchange) {
   const Result<kserve::Route> found =
       kserve::find_route(method_of(request), request.target, nullptr);

@@ -29,6 +29,10 @@ class KserveHttp final : public net::http::RequestHandler {
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
+  // An inference may have what its model takes, other calls 64 KB or nothing.
+  [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override;
+  // All calls but inferences.
+  [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& head) override;
   void on_request(net::http::HttpRequest request,
                   std::unique_ptr<net::http::Exchange> exchange) override;
   [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;

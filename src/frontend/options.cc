@@ -1,20 +1,36 @@
 #include "options.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <climits>
 #include <utility>
 
 #include "gpulet/frontend/daemon.h"
 
 namespace gpulet::frontend {
 
-net::ConnectionOptions client_options(const config::FrontendConfig& config) {
+net::ConnectionOptions client_options(const config::FrontendConfig& config, bool reserved) {
+  constexpr Duration kReservedFor = std::chrono::seconds(5);
   net::ConnectionOptions options;
   options.limits.max_message_bytes = 64U << 10U;
   options.limits.max_payload_bytes = config.max_payload_bytes;
+  options.pace = pace_limits(config);
+  options.first_timeout = config.first_message;
+  if (reserved) options.read_timeout = kReservedFor;
   return options;
 }
 
-net::ConnectionOptions backend_options() {
+net::PaceLimits pace_limits(const config::FrontendConfig& config) {
+  return {.bytes_per_second = config.min_bytes_per_second,
+          .window = config.receive_grace,
+          .longest = config.max_receive};
+}
+
+net::ConnectionOptions backend_options(const config::FrontendConfig& config) {
   net::ConnectionOptions options;
+  options.pace = pace_limits(config);
+  options.first_timeout = config.first_message;
   options.max_queued_bytes = 1024U << 20U;
   return options;
 }
@@ -25,9 +41,35 @@ net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
   return options;
 }
 
-net::ListenerOptions listener_options(std::size_t max_connections, net::TlsContextPointer tls) {
+net::PlaceLimits client_places(const config::FrontendConfig& config) {
+  return {.general = config.max_connections,
+          .reserve = kReservedPlaces,
+          .per_address = config.max_connections_per_address};
+}
+
+DescriptorBounds descriptor_bounds() {
+  constexpr rlim_t kLeastReserve = 16;
+  constexpr rlim_t kMostReserve = 256;
+  constexpr rlim_t kReservePart = 8;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {INT_MAX, INT_MAX};
+  const rlim_t all = std::min<rlim_t>(limit.rlim_cur, INT_MAX);
+  const rlim_t reserve = std::clamp(all / kReservePart, kLeastReserve, kMostReserve);
+  if (all <= reserve) return {INT_MAX, INT_MAX};
+  return {static_cast<int>(all - reserve), static_cast<int>(all - reserve / 2)};
+}
+
+net::ListenerOptions client_listener_options(const config::FrontendConfig& config,
+                                             net::TlsContextPointer tls) {
   net::ListenerOptions options;
-  options.max_connections = max_connections;
+  options.places = client_places(config);
+  options.last_descriptor = descriptor_bounds().clients;
+  options.tls = std::move(tls);
+  return options;
+}
+
+net::ListenerOptions backend_listener_options(net::TlsContextPointer tls) {
+  net::ListenerOptions options;
   options.tls = std::move(tls);
   return options;
 }

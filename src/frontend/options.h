@@ -10,11 +10,26 @@
 
 namespace gpulet::frontend {
 
-[[nodiscard]] net::ConnectionOptions client_options(const config::FrontendConfig& config);
-[[nodiscard]] net::ConnectionOptions backend_options();
-// Of what clients and backends send.
+// `reserved`: of a place that is kept back, which must not be held for long.
+[[nodiscard]] net::ConnectionOptions client_options(const config::FrontendConfig& config,
+                                                    bool reserved);
+[[nodiscard]] net::ConnectionOptions backend_options(const config::FrontendConfig& config);
+// Of frames and bodies, of clients and backends.
+[[nodiscard]] net::PaceLimits pace_limits(const config::FrontendConfig& config);
+// Of what clients send, and of what backends do.
 [[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
-[[nodiscard]] net::ListenerOptions listener_options(std::size_t max_connections,
-                                                    net::TlsContextPointer tls);
+// Places that are kept back on each port that clients speak to.
+inline constexpr std::size_t kReservedPlaces = 64;
+[[nodiscard]] net::PlaceLimits client_places(const config::FrontendConfig& config);
+// The last descriptor that connections of clients may have, and those of whoever asks for metrics:
+// the rest is for backends and files.
+struct DescriptorBounds {
+  int clients = 0;
+  int metrics = 0;
+};
+[[nodiscard]] DescriptorBounds descriptor_bounds();
+[[nodiscard]] net::ListenerOptions client_listener_options(const config::FrontendConfig& config,
+                                                           net::TlsContextPointer tls);
+[[nodiscard]] net::ListenerOptions backend_listener_options(net::TlsContextPointer tls);
 
 }  // namespace gpulet::frontend

@@ -12,28 +12,43 @@ Session::Session(net::Stream stream, net::ConnectionSlot slot,
     : slot_(std::move(slot)),
       buffers_(buffers),
       on_closed_(std::move(on_closed)),
-      connection_(net::Connection::start(std::move(stream), options, *this)) {}
+      connection_(net::Connection::start(std::move(stream), options, *this)) {
+  slot_->set_holder(this);
+}
 
-Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
-                                             std::span<const std::byte> /*message*/) {
-  return buffers_.take(header.payload_bytes);
+net::Place::Holder::Standing Session::standing() const {
+  const State state = connection_->silent() ? State::silent : busy() ? State::busy : State::idle;
+  return {state, connection_->last_frame()};
+}
+
+void Session::give_way() {
+  connection_->close({StatusCode::overloaded, "its place was needed for another connection"});
+}
+
+Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
+  Result<net::IncomingBytes> taken = buffers_.take_incoming(bytes);
+  if (!taken.ok()) return taken.status();
+  payload_ = std::move(taken).value();
+  return payload_.memory();
 }
 
 void Session::on_closed(const Status& reason) { on_closed_(reason); }
 
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlot slot,
                              const net::ConnectionOptions& options, std::shared_ptr<net::Gate> gate,
-                             net::BufferPool& buffers, OnMessage on_message, OnClosed on_closed)
+                             net::BufferPool& buffers, Takes takes, OnMessage on_message,
+                             OnClosed on_closed)
     : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
       gate_(std::move(gate)),
+      takes_(std::move(takes)),
       on_message_(std::move(on_message)),
       peer_{connection().peer_address()} {
   peer_.protocol = "own";
 }
 
 void ClientSession::send(const serve::FrontendReply& reply) {
-  const auto* const inferred = std::get_if<serve::InferReply>(&reply);
-  if (inferred != nullptr && !permits_.empty()) {
+  if (const auto* const inferred = std::get_if<serve::InferReply>(&reply)) {
+    if (under_way_ > 0) --under_way_;
     const auto held = permits_.find(inferred->tag);
     if (held != permits_.end()) permits_.erase(held);
   }
@@ -56,55 +71,106 @@ void ClientSession::answer(const serve::FrontendReply& reply) {
   connection().send(net::encode(reply));
 }
 
+Result<MutableBytes> ClientSession::payload_memory(const net::FrameHeader& header,
+                                                   std::span<const std::byte> message) {
+  if (header.payload_bytes > kUnaskedPayloadBytes) {
+    const Result<serve::ClientMessage> announced = net::decode_client_message(header, message, {});
+    if (!announced.ok()) return announced.status();
+    admission_ = may_send(announced.value(), header.payload_bytes);
+    if (!admission_->status.ok()) return MutableBytes();
+  }
+  return pooled_memory(header.payload_bytes);
+}
+
 void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                              MutableBytes payload) {
+  const std::optional<net::Admission> announced = std::exchange(admission_, std::nullopt);
   Result<serve::ClientMessage> decoded =
       net::decode_client_message(header, message, payload.freeze());
-  if (decoded.ok()) {
-    if (!refuse(decoded.value())) on_message_(std::move(decoded).value());
+  if (!decoded.ok()) {
+    // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
+    // speak the protocol.
+    if (auto farewell = goodbye(decoded.status())) connection().send(std::move(*farewell));
+    connection().close_after_sending();
     return;
   }
-  // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
-  // speak the protocol.
-  if (auto farewell = goodbye(decoded.status())) connection().send(std::move(*farewell));
-  connection().close_after_sending();
+  if (take_token(decoded.value())) return;
+  if (const auto* const request = std::get_if<serve::InferRequest>(&decoded.value())) {
+    net::Admission admission = admit(*request, announced);
+    if (!admission.status.ok()) return refuse(request->tag, std::move(admission));
+    if (admission.permit) permits_.emplace(request->tag, std::move(admission.permit));
+    ++under_way_;
+  } else {
+    Status may =
+        announced && !announced->status.ok() ? announced->status : permission(decoded.value());
+    if (!may.ok()) return refuse(decoded.value(), std::move(may));
+  }
+  on_message_(std::move(decoded).value());
 }
 
-bool ClientSession::refuse(const serve::ClientMessage& message) {
-  if (const auto* const own = std::get_if<serve::Authenticate>(&message)) {
-    peer_.token_shown = !own->token.empty();
-    peer_.token = gate_->tokens()->find(own->token);
-    return true;
-  }
-  if (const auto* const request = std::get_if<serve::InferRequest>(&message))
-    return refuse(*request);
-  if (const auto* const change = std::get_if<serve::ModelsChange>(&message)) {
-    serve::ModelsChanged changed{gate_->check(needs_of(*change), peer_)};
-    if (changed.status.ok()) return false;
-    answer(std::move(changed));
-    return true;
-  }
-  if (!std::holds_alternative<serve::StatusRequest>(message)) return false;
-  serve::StatusReply reply{{}, gate_->check({net::Right::observe, "observe"}, peer_)};
-  if (reply.status.ok()) return false;
-  answer(std::move(reply));
+bool ClientSession::take_token(const serve::ClientMessage& message) {
+  const auto* const own = std::get_if<serve::Authenticate>(&message);
+  if (own == nullptr) return false;
+  peer_.token_shown = !own->token.empty();
+  peer_.token = gate_->tokens()->find(own->token);
   return true;
 }
 
-bool ClientSession::refuse(const serve::InferRequest& request) {
-  if (!gate_->guards_inference()) return false;
-  net::Admission admission = gate_->announce(peer_, request.model);
-  if (admission.status.ok()) admission = gate_->enter(peer_, request.model, 1);
-  if (admission.status.ok()) {
-    if (admission.permit) permits_.emplace(request.tag, std::move(admission.permit));
-    return false;
+net::Admission ClientSession::announce(const serve::InferRequest& request) {
+  return gate_->guards_inference() ? gate_->announce(peer_, request.model) : net::Admission{};
+}
+
+net::Admission ClientSession::admit(const serve::InferRequest& request,
+                                    const std::optional<net::Admission>& announced) {
+  net::Admission admission = announced ? *announced : announce(request);
+  if (!admission.status.ok()) return admission;
+  if (reserved()) {
+    return {{StatusCode::overloaded,
+             "this server has as many connections as it may have (max_connections); try again "
+             "later"}};
   }
+  return gate_->guards_inference() ? gate_->enter(peer_, request.model, 1) : net::Admission{};
+}
+
+Status ClientSession::permission(const serve::ClientMessage& message) {
+  if (const auto* const change = std::get_if<serve::ModelsChange>(&message))
+    return gate_->check(needs_of(*change), peer_);
+  if (std::holds_alternative<serve::StatusRequest>(message))
+    return gate_->check({net::Right::observe, "observe"}, peer_);
+  return {};
+}
+
+// REQUIRES: more than kUnaskedPayloadBytes.
+net::Admission ClientSession::may_send(const serve::ClientMessage& message,
+                                       std::size_t payload_bytes) {
+  if (const auto* const request = std::get_if<serve::InferRequest>(&message)) {
+    net::Admission admission = announce(*request);
+    if (admission.status.ok()) admission.status = takes_(*request, payload_bytes);
+    return admission;
+  }
+  if (Status may = permission(message); !may.ok()) return {std::move(may)};
+  const std::size_t most =
+      std::holds_alternative<serve::ModelsChange>(message) ? kMaxModelsText : 0;
+  if (payload_bytes <= most) return {};
+  return {{StatusCode::invalid, "this message may have a payload of " + std::to_string(most) +
+                                    " bytes; it has " + std::to_string(payload_bytes)}};
+}
+
+void ClientSession::refuse(std::uint64_t tag, net::Admission why) {
   serve::InferReply reply;
-  reply.tag = request.tag;
-  reply.status = std::move(admission.status);
-  reply.retry_after = admission.retry_after;
+  reply.tag = tag;
+  reply.status = std::move(why.status);
+  reply.retry_after = why.retry_after;
   answer(std::move(reply));
-  return true;
+}
+
+void ClientSession::refuse(const serve::ClientMessage& message, Status why) {
+  if (std::holds_alternative<serve::ModelsChange>(message))
+    return answer(serve::ModelsChanged{std::move(why)});
+  if (std::holds_alternative<serve::StatusRequest>(message))
+    return answer(serve::StatusReply{{}, std::move(why)});
+  if (auto farewell = goodbye(why)) connection().send(std::move(*farewell));
+  connection().close_after_sending();
 }
 
 std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) {
@@ -161,7 +227,7 @@ Result<MutableBytes> BackendSession::payload_memory(const net::FrameHeader& head
   if (const auto breach = owner_.breach_of_result(std::get<BatchResult>(decoded.value()).id)) {
     return report(*breach);
   }
-  return Session::payload_memory(header, message);
+  return pooled_memory(header.payload_bytes);
 }
 
 void BackendSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,

@@ -25,7 +25,7 @@ namespace gpulet::frontend {
 
 // What every session has: a place among the listener's connections, memory for payloads, the
 // connection.
-class Session : public net::ConnectionHandler {
+class Session : public net::ConnectionHandler, private net::Place::Holder {
  public:
   using OnClosed = std::function<void(const Status&)>;
 
@@ -33,25 +33,39 @@ class Session : public net::ConnectionHandler {
   Session(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
           net::BufferPool& buffers, OnClosed on_closed);
   [[nodiscard]] net::Connection& connection() { return *connection_; }
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
-                                      std::span<const std::byte> message) override;
+  [[nodiscard]] Result<MutableBytes> pooled_memory(std::size_t bytes);
+  // Whether it is one of the places that are kept back.
+  [[nodiscard]] bool reserved() const { return slot_->reserved(); }
 
  private:
+  // Whether it must not be closed for another's sake although nothing comes in.
+  [[nodiscard]] virtual bool busy() const = 0;
+  [[nodiscard]] Standing standing() const final;
+  void give_way() final;
+  Status payload_received(std::size_t bytes) final { return payload_.filled(bytes); }
   void on_closed(const Status& reason) final;
 
   net::ConnectionSlot slot_;
   net::BufferPool& buffers_;
+  net::IncomingBytes payload_;  // of the frame under way, until all of it counts
   OnClosed on_closed_;
   std::shared_ptr<net::Connection> connection_;
 };
 
-// Answers itself what its client has no right to.
+// Answers itself what its client has no right to. A payload above kUnaskedPayloadBytes gets memory
+// only once the message before it has shown that the client may send it and that `takes` accepts
+// it; otherwise it is discarded, the request is answered, and the connection goes on.
 class ClientSession final : public Session {
  public:
+  static constexpr std::size_t kUnaskedPayloadBytes = 64U << 10U;
+  static constexpr std::size_t kMaxModelsText = 4U << 20U;
+
   using OnMessage = std::function<void(serve::ClientMessage&&)>;
+  // Whether there is a model for that request whose inputs have so many bytes.
+  using Takes = std::function<Status(const serve::InferRequest&, std::size_t payload_bytes)>;
   ClientSession(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
-                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, OnMessage on_message,
-                OnClosed on_closed);
+                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, Takes takes,
+                OnMessage on_message, OnClosed on_closed);
 
   void send(const serve::FrontendReply& reply);
   void close_after_sending() { connection().close_after_sending(); }
@@ -60,17 +74,34 @@ class ClientSession final : public Session {
   void tokens_changed();
 
  private:
+  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+                                      std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
-  // Whether there is nothing more to do for the message.
-  [[nodiscard]] bool refuse(const serve::ClientMessage& message);
-  [[nodiscard]] bool refuse(const serve::InferRequest& request);
+  [[nodiscard]] bool take_token(const serve::ClientMessage& message);
+  // Whether the payload of the message may come.
+  [[nodiscard]] net::Admission may_send(const serve::ClientMessage& message,
+                                        std::size_t payload_bytes);
+  [[nodiscard]] net::Admission announce(const serve::InferRequest& request);
+  // Connections beyond the general places ask for no inferences. `announced`: what may_send() said,
+  // where it was asked.
+  [[nodiscard]] net::Admission admit(const serve::InferRequest& request,
+                                     const std::optional<net::Admission>& announced);
+  // Of messages that are no inferences.
+  [[nodiscard]] Status permission(const serve::ClientMessage& message);
+  void refuse(std::uint64_t tag, net::Admission why);
+  void refuse(const serve::ClientMessage& message, Status why);
   void answer(const serve::FrontendReply& reply);
 
+  [[nodiscard]] bool busy() const override { return under_way_ > 0; }
+
   const std::shared_ptr<net::Gate> gate_;
+  Takes takes_;
   OnMessage on_message_;
   net::PeerIdentity peer_;
+  std::optional<net::Admission> admission_;  // of the payload that is being received or discarded
+  std::size_t under_way_ = 0;                // requests that have no answer yet
   // Of the inferences under way, by tag: clients may use one twice.
   std::unordered_multimap<std::uint64_t, net::Permit> permits_;
 };
@@ -116,6 +147,7 @@ class BackendSession final : public Session {
       const serve::BackendMessage& message);
   // Returns what is wrong.
   Status report(const serve::PeerBreach& breach);
+  [[nodiscard]] bool busy() const override { return introduced_; }
 
   const bool certified_;
   Owner owner_;

@@ -32,6 +32,12 @@ class TokenHandler final : public net::http::RequestHandler {
   // 401, 403 or 429 before the body is read.
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
+  [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override {
+    return others_->body_bound(head);
+  }
+  [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& head) override {
+    return others_->may_use_reserve(head);
+  }
   void on_request(net::http::HttpRequest request,
                   std::unique_ptr<net::http::Exchange> exchange) override;
   [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,37 +21,69 @@ std::size_t size_class(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// From the heap: it does not count.
+IncomingBytes small(std::size_t bytes) {
+  std::shared_ptr<std::byte[]> memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  const std::span<std::byte> view(memory.get(), bytes);
+  return IncomingBytes(MutableBytes(std::move(memory), view));
+}
+
 }  // namespace
+
+Status IncomingBytes::filled(std::size_t bytes) {
+  if (!account_ || bytes <= charged_) return {};
+  const std::size_t wanted = std::min(2 * bytes, memory_.size());
+  if (Status status = account_->charge(wanted); !status.ok()) return status;
+  charged_ = wanted;
+  if (charged_ == memory_.size()) account_.reset();
+  return {};
+}
 
 class BufferPool::Shelf : public std::enable_shared_from_this<BufferPool::Shelf> {
  public:
   explicit Shelf(const BufferPoolOptions& options) : options_(options) {}
 
-  [[nodiscard]] Result<MutableBytes> take(std::size_t bytes);
+  // `charged` of it counts from the beginning.
+  [[nodiscard]] Result<IncomingBytes> take(std::size_t bytes, std::size_t charged);
   [[nodiscard]] std::size_t idle_bytes() const;
   [[nodiscard]] std::size_t used_bytes() const;
 
  private:
   using Memory = std::unique_ptr<std::byte[]>;
 
+  // A buffer as it is lent. What is not charged of one that was on the shelf still counts as idle:
+  // its pages are there.
+  struct Loan {
+    Memory memory;
+    std::size_t capacity = 0;
+    std::size_t charged = 0;
+    bool was_idle = false;
+  };
+
   // Returns its memory to the shelf when the last Bytes lets go of it.
-  class Lent {
+  class Lent final : public IncomingBytes::Account {
    public:
-    Lent(std::shared_ptr<Shelf> shelf, Memory memory, std::size_t capacity)
-        : shelf_(std::move(shelf)), memory_(std::move(memory)), capacity_(capacity) {}
-    ~Lent() { shelf_->give_back(std::move(memory_), capacity_); }
+    Lent(std::shared_ptr<Shelf> shelf, std::size_t bytes, Loan loan)
+        : shelf_(std::move(shelf)), bytes_(bytes), loan_(std::move(loan)) {}
+    ~Lent() { shelf_->give_back(std::move(loan_)); }
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
 
-    [[nodiscard]] std::byte* data() const { return memory_.get(); }
+    [[nodiscard]] std::byte* data() const { return loan_.memory.get(); }
+    [[nodiscard]] Status charge(std::size_t bytes) override {
+      return shelf_->charge(loan_, bytes == bytes_ ? loan_.capacity : bytes);
+    }
 
    private:
     std::shared_ptr<Shelf> shelf_;
-    Memory memory_;
-    std::size_t capacity_;
+    const std::size_t bytes_;
+    Loan loan_;
   };
 
-  void give_back(Memory memory, std::size_t capacity);
+  [[nodiscard]] Status charge(Loan& loan, std::size_t bytes);
+  void give_back(Loan loan);
+  // The lock is held.
+  [[nodiscard]] Status charge_locked(Loan& loan, std::size_t bytes);
   [[nodiscard]] std::vector<Memory> make_room_for(std::size_t capacity);
 
   const BufferPoolOptions options_;
@@ -60,39 +93,61 @@ class BufferPool::Shelf : public std::enable_shared_from_this<BufferPool::Shelf>
   std::size_t used_bytes_ = 0;
 };
 
-Result<MutableBytes> BufferPool::Shelf::take(std::size_t bytes) {
-  const std::size_t capacity = size_class(bytes);
-  Memory memory;
+Result<IncomingBytes> BufferPool::Shelf::take(std::size_t bytes, std::size_t charged) {
+  Loan loan;
+  loan.capacity = size_class(bytes);
+  const bool in_full = charged >= bytes;
   {
     const std::lock_guard lock(mutex_);
-    if (capacity > options_.max_used_bytes - std::min(used_bytes_, options_.max_used_bytes)) {
-      return Status(StatusCode::overloaded,
-                    "no memory to receive " + std::to_string(bytes) +
-                        " bytes: " + std::to_string(used_bytes_) + " of at most " +
-                        std::to_string(options_.max_used_bytes) + " are in use");
-    }
-    used_bytes_ += capacity;
-    const auto shelved = idle_.find(capacity);
-    if (shelved != idle_.end() && !shelved->second.empty()) {
-      memory = std::move(shelved->second.back());
+    const auto shelved = idle_.find(loan.capacity);
+    loan.was_idle = shelved != idle_.end() && !shelved->second.empty();
+    if (const Status status = charge_locked(loan, in_full ? loan.capacity : charged); !status.ok())
+      return status;
+    if (loan.was_idle) {
+      loan.memory = std::move(shelved->second.back());
       shelved->second.pop_back();
-      idle_bytes_ -= capacity;
     }
   }
-  if (!memory) memory = std::make_unique_for_overwrite<std::byte[]>(capacity);
-  auto lent = std::make_shared<Lent>(shared_from_this(), std::move(memory), capacity);
-  const std::span<std::byte> view(lent->data(), bytes);
-  return MutableBytes(std::move(lent), view);
+  if (!loan.memory) loan.memory.reset(new (std::nothrow) std::byte[loan.capacity]);
+  const bool failed = !loan.memory;
+  auto lent = std::make_shared<Lent>(shared_from_this(), bytes, std::move(loan));
+  if (failed) {
+    return Status(StatusCode::overloaded,
+                  "the system has no memory to receive " + std::to_string(bytes) + " bytes");
+  }
+  MutableBytes memory(lent, std::span(lent->data(), bytes));
+  if (in_full) return IncomingBytes(std::move(memory));
+  return IncomingBytes(std::move(memory), std::move(lent), charged);
 }
 
-void BufferPool::Shelf::give_back(Memory memory, std::size_t capacity) {
+Status BufferPool::Shelf::charge_locked(Loan& loan, std::size_t bytes) {
+  const std::size_t more = bytes - loan.charged;
+  if (more > options_.max_used_bytes - std::min(used_bytes_, options_.max_used_bytes)) {
+    return {StatusCode::overloaded, "no memory to receive " + std::to_string(more) +
+                                        " bytes: " + std::to_string(used_bytes_) + " of at most " +
+                                        std::to_string(options_.max_used_bytes) + " are in use"};
+  }
+  used_bytes_ += more;
+  if (loan.was_idle) idle_bytes_ -= more;
+  loan.charged = bytes;
+  return {};
+}
+
+Status BufferPool::Shelf::charge(Loan& loan, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return charge_locked(loan, bytes);
+}
+
+void BufferPool::Shelf::give_back(Loan loan) {
   std::vector<Memory> unneeded;  // goes back to the system after the lock
   const std::lock_guard lock(mutex_);
-  used_bytes_ -= capacity;
-  unneeded = make_room_for(capacity);
-  if (idle_bytes_ + capacity > options_.max_idle_bytes) return;
-  idle_[capacity].push_back(std::move(memory));
-  idle_bytes_ += capacity;
+  used_bytes_ -= loan.charged;
+  if (loan.was_idle) idle_bytes_ -= loan.capacity - loan.charged;
+  if (!loan.memory) return;
+  unneeded = make_room_for(loan.capacity);
+  if (idle_bytes_ + loan.capacity > options_.max_idle_bytes) return;
+  idle_[loan.capacity].push_back(std::move(loan.memory));
+  idle_bytes_ += loan.capacity;
 }
 
 // Sizes that are no longer asked for would otherwise keep the shelf full for ever.
@@ -124,10 +179,14 @@ BufferPool::BufferPool(const BufferPoolOptions& options)
 BufferPool::~BufferPool() = default;
 
 Result<MutableBytes> BufferPool::take(std::size_t bytes) {
-  if (bytes >= kSmallestPooled) return shelf_->take(bytes);
-  std::shared_ptr<std::byte[]> memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
-  const std::span<std::byte> view(memory.get(), bytes);
-  return MutableBytes(std::move(memory), view);
+  Result<IncomingBytes> taken =
+      bytes >= kSmallestPooled ? shelf_->take(bytes, bytes) : small(bytes);
+  if (!taken.ok()) return taken.status();
+  return taken.value().memory();
+}
+
+Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {
+  return bytes >= kSmallestPooled ? shelf_->take(bytes, kFirstCharge) : small(bytes);
 }
 
 std::size_t BufferPool::idle_bytes() const { return shelf_->idle_bytes(); }

@@ -28,6 +28,7 @@ std::string milliseconds(Duration duration) {
 }  // namespace
 
 std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&) { return std::nullopt; }
+Status ConnectionHandler::payload_received(std::size_t) { return {}; }
 
 // Operations in flight share the Impl, so the memory that they use outlives them; after closing
 // they find state_ == closed and do nothing.
@@ -39,7 +40,12 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
         options_(options),
         handler_(&handler),
         reader_(options.limits),
-        last_read_(Clock::now()) {}
+        pace_(options.pace),
+        last_read_(Clock::now()),
+        last_frame_(last_read_),
+        first_deadline_(options.first_timeout > Duration::zero()
+                            ? last_read_ + options.first_timeout
+                            : Clock::time_point::max()) {}
 
   void start();
   void send(OutgoingFrame frame);
@@ -48,6 +54,8 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   void abandon();
   [[nodiscard]] std::size_t queued_bytes() const { return queue_.cost(); }
   [[nodiscard]] const Stream& stream() const { return stream_; }
+  [[nodiscard]] bool silent() const { return silent_; }
+  [[nodiscard]] Clock::time_point last_frame() const { return last_frame_; }
 
  private:
   // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits
@@ -60,6 +68,8 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   void on_peer_closed();
   void take_frames();
   [[nodiscard]] bool take_frame();
+  [[nodiscard]] Result<FrameReader::Event> receive_payload(const FrameReader::Event& wanted);
+  void keep_pace(bool new_frame);
   void break_off(const Status& failure);
   void fail(const std::string& doing, const error_code& error);
 
@@ -81,6 +91,8 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   const ConnectionOptions options_;
   ConnectionHandler* handler_;  // null once the Connection was dropped
   FrameReader reader_;
+  Pace pace_;
+  bool inside_payload_ = false;  // its memory was given
   WriteQueue queue_;
   std::vector<std::byte> discarded_;
   State state_ = State::open;
@@ -89,8 +101,11 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   bool flush_posted_ = false;
   bool waits_to_write_ = false;  // the kernel takes no more for now
   bool peer_sends_no_more_ = false;
+  bool silent_ = true;  // no whole frame has come
   Clock::time_point last_read_;
-  Clock::time_point last_write_;  // progress, while waits_to_write_
+  Clock::time_point last_frame_;
+  Clock::time_point first_deadline_;  // of the first byte; max once it is here
+  Clock::time_point last_write_;      // progress, while waits_to_write_
   Clock::time_point linger_until_;
   Clock::time_point watched_ = Clock::time_point::max();  // when the watchdog wakes; max: it sleeps
 };
@@ -131,8 +146,19 @@ void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
     return;
   }
   last_read_ = Clock::now();
+  first_deadline_ = Clock::time_point::max();
   if (state_ != State::open) return receive();
   reader_.received(bytes);
+  if (pace_.active()) pace_.received(bytes, last_read_);
+  if (inside_payload_) {
+    const Status status = handler_->payload_received(reader_.payload_received());
+    if (state_ != State::open) return;
+    if (!status.ok()) {
+      break_off(status);
+      if (state_ != State::closed) receive();
+      return;
+    }
+  }
   take_frames();
 }
 
@@ -155,6 +181,7 @@ void Connection::Impl::take_frames() {
   int frames = 0;
   while (state_ == State::open && frames < kMaxFramesPerTurn && take_frame()) ++frames;
   in_turn_ = false;
+  keep_pace(frames > 0);
   flush();
   if (state_ == State::closed) return;
   if (state_ == State::open && frames == kMaxFramesPerTurn) {
@@ -169,15 +196,8 @@ void Connection::Impl::take_frames() {
 bool Connection::Impl::take_frame() {
   Result<FrameReader::Event> next = reader_.next();
   if (next.ok() && next.value().kind == FrameReader::Event::Kind::payload_wanted) {
-    Result<MutableBytes> memory =
-        handler_->payload_memory(next.value().header, next.value().message);
+    next = receive_payload(next.value());
     if (state_ != State::open) return false;
-    Status status = memory.ok() ? reader_.give_payload(std::move(memory).value()) : memory.status();
-    if (!status.ok()) {
-      break_off(status);
-      return false;
-    }
-    next = reader_.next();
   }
   if (!next.ok()) {
     break_off(next.status());
@@ -185,8 +205,32 @@ bool Connection::Impl::take_frame() {
   }
   FrameReader::Event& event = next.value();
   if (event.kind != FrameReader::Event::Kind::frame) return false;
+  inside_payload_ = false;
   handler_->on_frame(event.header, event.message, std::move(event.payload));
   return true;
+}
+
+Result<FrameReader::Event> Connection::Impl::receive_payload(const FrameReader::Event& wanted) {
+  Result<MutableBytes> memory = handler_->payload_memory(wanted.header, wanted.message);
+  if (state_ != State::open) return FrameReader::Event{};
+  if (!memory.ok()) return memory.status();
+  inside_payload_ = memory.value().size() > 0;
+  if (Status given = reader_.give_payload(std::move(memory).value()); !given.ok()) return given;
+  if (inside_payload_) {
+    if (Status room = handler_->payload_received(reader_.payload_received()); !room.ok())
+      return room;
+    if (state_ != State::open) return FrameReader::Event{};
+  }
+  return reader_.next();
+}
+
+void Connection::Impl::keep_pace(bool new_frame) {
+  if (new_frame) {
+    pace_.end();
+    silent_ = false;
+    last_frame_ = last_read_;
+  }
+  if (!pace_.active() && reader_.inside_frame()) pace_.begin(last_read_);
 }
 
 void Connection::Impl::break_off(const Status& failure) {
@@ -280,7 +324,7 @@ Clock::time_point Connection::Impl::read_deadline() const {
     deadline = last_read_ + options_.frame_timeout;
   if (options_.read_timeout > Duration::zero())
     deadline = std::min(deadline, last_read_ + options_.read_timeout);
-  return deadline;
+  return std::min({deadline, pace_.deadline(), first_deadline_});
 }
 
 Clock::time_point Connection::Impl::next_deadline() const {
@@ -308,6 +352,11 @@ void Connection::Impl::on_watchdog() {
   const Clock::time_point now = Clock::now();
   if (next_deadline() > now) return watch();
   if (state_ == State::lingering) return close(reason_);
+  if (state_ == State::open && pace_.deadline() <= now) {
+    return break_off(
+        {StatusCode::timeout,
+         "a frame comes too slowly; once it has begun, send at least " + pace_.demand()});
+  }
   if (read_deadline() <= now) {
     return end(
         {StatusCode::timeout, "nothing came from the peer for " + milliseconds(now - last_read_)});
@@ -367,6 +416,8 @@ void Connection::close_after_sending() {
   impl_->close_after_sending({StatusCode::cancelled, "closed here, after sending what was queued"});
 }
 void Connection::close(const Status& reason) { impl_->close(reason); }
+bool Connection::silent() const { return impl_->silent(); }
+std::chrono::steady_clock::time_point Connection::last_frame() const { return impl_->last_frame(); }
 std::size_t Connection::queued_bytes() const { return impl_->queued_bytes(); }
 bool Connection::peer_certifies(const std::string& name) const {
   return impl_->stream().peer_certifies(name);

@@ -1,7 +1,7 @@
 #include "gpulet/net/listener.h"
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 #include <utility>
 
 namespace gpulet::net {
@@ -26,6 +26,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
         options_(options),
         tls_(options.tls),
         on_socket_(std::move(on_socket)),
+        places_(options.places),
         pause_(options.first_pause) {}
 
   [[nodiscard]] Status open(const tcp::endpoint& endpoint);
@@ -34,13 +35,13 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   void use_tls(TlsContextPointer tls) { tls_ = std::move(tls); }
 
   [[nodiscard]] tcp::endpoint local_endpoint() const { return local_; }
-  [[nodiscard]] std::size_t connections() const { return *open_slots_; }
+  [[nodiscard]] const Places& places() const { return places_; }
   [[nodiscard]] std::uint64_t failed_accepts() const { return failed_accepts_; }
 
  private:
   void on_accepted(const error_code& error, tcp::socket socket);
   void pause();
-  [[nodiscard]] ConnectionSlot take_slot();
+  [[nodiscard]] ConnectionSlot place_for(int descriptor);
 
   tcp::acceptor acceptor_;
   asio::steady_timer pause_timer_;
@@ -48,9 +49,8 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   TlsContextPointer tls_;
   OnSocket on_socket_;
   tcp::endpoint local_;
-  // Slots may be given back on any thread and after the listener's end.
-  std::shared_ptr<std::atomic<std::size_t>> open_slots_ =
-      std::make_shared<std::atomic<std::size_t>>(0);
+  Places places_;
+  tcp::endpoint peer_;  // of the accept under way
   std::uint64_t failed_accepts_ = 0;
   Duration pause_;
   bool closed_ = false;
@@ -72,9 +72,10 @@ Status Listener::Impl::open(const tcp::endpoint& endpoint) {
 }
 
 void Listener::Impl::accept() {
-  acceptor_.async_accept([self = shared_from_this()](const error_code& error, tcp::socket socket) {
-    self->on_accepted(error, std::move(socket));
-  });
+  acceptor_.async_accept(peer_,
+                         [self = shared_from_this()](const error_code& error, tcp::socket socket) {
+                           self->on_accepted(error, std::move(socket));
+                         });
 }
 
 void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
@@ -84,8 +85,8 @@ void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
     return pause();
   }
   pause_ = options_.first_pause;
-  if (connections() < options_.max_connections) {
-    on_socket_(Stream(std::move(socket), tls_), take_slot());
+  if (ConnectionSlot place = place_for(socket.native_handle())) {
+    on_socket_(Stream(std::move(socket), tls_), std::move(place));
     if (closed_) return;
   } else {
     error_code ignored;  // closing is all that can be done for it
@@ -103,9 +104,11 @@ void Listener::Impl::pause() {
   });
 }
 
-ConnectionSlot Listener::Impl::take_slot() {
-  ++*open_slots_;
-  return {nullptr, [slots = open_slots_](void*) { --*slots; }};
+// Descriptors are the lowest that are free: a high one says that nearly all are in use.
+ConnectionSlot Listener::Impl::place_for(int descriptor) {
+  const Place::TimePoint now = std::chrono::steady_clock::now();
+  if (descriptor > options_.last_descriptor && places_.make_room(now) == 0) return nullptr;
+  return places_.take(address_key(peer_.address()), now);
 }
 
 void Listener::Impl::close() {
@@ -137,7 +140,8 @@ Listener::~Listener() { impl_->close(); }
 
 std::uint16_t Listener::port() const { return impl_->local_endpoint().port(); }
 std::string Listener::local_address() const { return to_text(impl_->local_endpoint()); }
-std::size_t Listener::connections() const { return impl_->connections(); }
+std::size_t Listener::connections() const { return impl_->places().taken(); }
+const Places& Listener::places() const { return impl_->places(); }
 std::uint64_t Listener::failed_accepts() const { return impl_->failed_accepts(); }
 void Listener::use_tls(TlsContextPointer tls) { impl_->use_tls(std::move(tls)); }
 void Listener::close() { impl_->close(); }

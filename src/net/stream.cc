@@ -76,6 +76,8 @@ void Stream::close() {
   socket_.close(ignored);
 }
 
+int Stream::release() { return socket_.release(); }
+
 bool Stream::shaking_hands() const { return tls_ && tls_->shaking_hands(); }
 bool Stream::broken() const { return tls_ && tls_->broken(); }
 

@@ -104,7 +104,9 @@ TEST(FrontendConfig, ReadsEveryMember) {
           "policy":"sbp","margin":1.2,"interference":"linear",
           "headroom":"none","period_s":0.5,"drain_timeout_s":3,"late_grace_ms":5,
           "limits":{"max_queue":1,"max_requests":4,"max_buffered_mb":5,"max_connections":2,
-                    "max_payload_bytes":3},
+                    "max_connections_per_address":6,"max_payload_bytes":3,
+                    "min_bytes_per_second":7,"receive_grace_s":8,"max_receive_s":9,
+                    "first_message_s":0.5},
           "exclusions":{"first_s":2,"longest_s":60}})",
       "/etc/gpulet/frontend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
@@ -129,9 +131,14 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().max_requests, 4U);
   EXPECT_EQ(config.value().max_buffered_mb, 5U);
   EXPECT_EQ(config.value().max_connections, 2U);
+  EXPECT_EQ(config.value().max_connections_per_address, 6U);
   EXPECT_EQ(config.value().max_payload_bytes, 3U);
   EXPECT_EQ(config.value().exclusions.first, std::chrono::seconds(2));
   EXPECT_EQ(config.value().exclusions.longest, std::chrono::seconds(60));
+  EXPECT_EQ(config.value().min_bytes_per_second, 7U);
+  EXPECT_EQ(config.value().receive_grace, std::chrono::seconds(8));
+  EXPECT_EQ(config.value().max_receive, std::chrono::seconds(9));
+  EXPECT_EQ(config.value().first_message, std::chrono::milliseconds(500));
 }
 
 TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
@@ -159,7 +166,8 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
           {frontend(R"(,"limits":{"max_queues":1})"),
            R"(/limits/max_queues: unknown key "max_queues"; write "max_queue" or take it out )"
            "(known here: max_queue, max_requests, max_buffered_mb, max_connections, "
-           "max_payload_bytes)"},
+           "max_connections_per_address, max_payload_bytes, min_bytes_per_second, "
+           "receive_grace_s, max_receive_s, first_message_s)"},
           {frontend(R"(,"limits":{"max_buffered_mb":1})"),
            "/limits: max_payload_bytes (67108864) of one request is more than max_buffered_mb (1) "
            "of all; raise max_buffered_mb, or lower max_payload_bytes"},

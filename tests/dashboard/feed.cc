@@ -36,7 +36,7 @@ class Feed {
                  std::make_unique<frontend::MetricsHandler>([] { return std::string(); })),
         input_(io, ::dup(0)) {
     net::http::HttpServerOptions options;
-    options.max_connections = 64;
+    options.places.general = 64;
     server_ = net::http::HttpServer::listen(io.get_executor(), "127.0.0.1", port, options, buffers_,
                                             handler_)
                   .value();

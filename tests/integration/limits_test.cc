@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <memory>
@@ -130,8 +131,12 @@ TEST(LimitsTest, OfConnectionsTurnNewOnesAway) {
   EXPECT_FALSE(first.closed());
 
   net::asio::io_context io;
-  tcp::socket idle(io);
-  idle.connect({net::asio::ip::make_address("127.0.0.1"), cluster->http_port()});
+  tcp::socket other(io);
+  other.connect({net::asio::ip::make_address("127.0.0.1"), cluster->http_port()});
+  const std::string probe = "GET /v2/health/live HTTP/1.1\r\nHost: test\r\n\r\n";
+  net::asio::write(other, net::asio::buffer(probe));
+  std::string answer;
+  net::asio::read_until(other, net::asio::dynamic_buffer(answer), "\r\n\r\n");
   EXPECT_THAT(over_http(cluster->http_port(), kBytes), HasSubstr("503 Service Unavailable"));
 }
 

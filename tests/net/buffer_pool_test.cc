@@ -78,6 +78,60 @@ TEST(BufferPoolBounds, small_buffers_are_exact_and_buffers_may_outlive_the_pool)
   std::memset(large.view().data(), 1, large.size());
 }
 
+TEST(BufferPoolIncoming, counts_what_was_received_and_not_what_was_announced) {
+  constexpr std::size_t kAnnounced = 64U << 20U;
+  BufferPool pool({.max_idle_bytes = 0, .max_used_bytes = 64U << 20U});
+  std::vector<IncomingBytes> announced;
+  for (int i = 0; i < 32; ++i) {
+    announced.push_back(pool.take_incoming(kAnnounced).value());
+    ASSERT_TRUE(announced.back().filled(1).ok());
+  }
+  EXPECT_LE(pool.used_bytes(), 32 * BufferPool::kFirstCharge);
+  EXPECT_TRUE(pool.take(16U << 20U).ok());
+}
+
+TEST(BufferPoolIncoming, counts_at_most_twice_what_came_and_in_the_end_all) {
+  constexpr std::size_t kWhole = 8U << 20U;
+  BufferPool pool({});
+  {
+    IncomingBytes incoming = pool.take_incoming(kWhole).value();
+    for (std::size_t came = 10'000; came <= kWhole; came += 50'000) {
+      ASSERT_TRUE(incoming.filled(came).ok());
+      EXPECT_GE(pool.used_bytes(), came);
+      EXPECT_LE(pool.used_bytes(), 2 * came + BufferPool::kFirstCharge);
+    }
+    ASSERT_TRUE(incoming.filled(kWhole).ok());
+    EXPECT_GE(pool.used_bytes(), kWhole);
+  }
+  EXPECT_EQ(pool.used_bytes(), 0U);
+  EXPECT_GE(pool.idle_bytes(), kWhole);
+}
+
+TEST(BufferPoolIncoming, refuses_the_bytes_for_which_there_is_no_room) {
+  BufferPool pool({.max_idle_bytes = 0, .max_used_bytes = 1U << 20U});
+  IncomingBytes incoming = pool.take_incoming(2U << 20U).value();
+  ASSERT_TRUE(incoming.filled(400'000).ok());
+  EXPECT_EQ(incoming.filled(900'000).code(), StatusCode::overloaded);
+  incoming = {};
+  EXPECT_EQ(pool.used_bytes(), 0U);
+}
+
+// Pages that were there before cost memory whether they are filled or not.
+TEST(BufferPoolIncoming, keeps_counting_reused_memory_as_idle_until_it_is_filled) {
+  constexpr std::size_t kWhole = 1U << 20U;
+  BufferPool pool({.max_idle_bytes = kWhole, .max_used_bytes = 16 * kWhole});
+  (void)pool.take(kWhole);
+  ASSERT_GE(pool.idle_bytes(), kWhole);
+  IncomingBytes incoming = pool.take_incoming(kWhole).value();
+  EXPECT_EQ(pool.idle_bytes() + pool.used_bytes(), kWhole);
+  { const MutableBytes other = pool.take(kWhole).value(); }
+  EXPECT_LE(pool.idle_bytes(), kWhole);
+  ASSERT_TRUE(incoming.filled(kWhole).ok());
+  EXPECT_EQ(pool.idle_bytes(), 0U);
+  incoming = {};
+  EXPECT_EQ(pool.idle_bytes(), kWhole);
+}
+
 TEST(BufferPoolThreads, buffers_may_be_released_on_any_of_them) {
   BufferPool pool({});
   std::vector<std::jthread> threads;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/write.hpp>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,7 +46,13 @@ class Recorder : public ConnectionHandler {
                                       std::span<const std::byte>) override {
     ++payloads_wanted;
     if (refuse_payloads) return Status(StatusCode::invalid, "no room");
+    if (discard_payloads) return MutableBytes();
     return memory_for(header.payload_bytes);
+  }
+  Status payload_received(std::size_t bytes) override {
+    received = bytes;
+    if (bytes > most_received) return {StatusCode::overloaded, "no more room"};
+    return {};
   }
   void on_frame(const FrameHeader&, std::span<const std::byte> message,
                 MutableBytes payload) override {
@@ -68,6 +75,9 @@ class Recorder : public ConnectionHandler {
   std::vector<Bytes> payloads;
   std::function<void()> on_each;
   bool refuse_payloads = false;
+  bool discard_payloads = false;
+  std::size_t received = 0;  // of a payload, as it was told last
+  std::size_t most_received = std::numeric_limits<std::size_t>::max();
   bool says_goodbye = false;
   int payloads_wanted = 0;
   int closed_calls = 0;
@@ -242,6 +252,77 @@ TEST_F(ConnectionTest, closes_with_the_handlers_reason_not_to_take_a_payload) {
   write_raw(bytes_of(frame_of("big", {pattern(100)})));
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
   EXPECT_EQ(recorder_.closed, Status(StatusCode::invalid, "no room"));
+}
+
+TEST_F(ConnectionTest, discards_a_payload_without_memory_and_goes_on) {
+  recorder_.discard_payloads = true;
+  const auto connection = start(here_, recorder_);
+  Recorder peer;
+  const auto sender = start(there_, peer);
+  sender->send(frame_of("unwanted", {pattern(3'000'000)}));
+  sender->send(frame_of("next"));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == 2; }));
+  EXPECT_EQ(recorder_.messages[1], "next");
+  EXPECT_TRUE(recorder_.payloads[0].empty());
+  EXPECT_FALSE(recorder_.is_closed());
+}
+
+TEST_F(ConnectionTest, tells_how_much_of_a_payload_came_and_closes_where_there_is_no_room_for_it) {
+  recorder_.most_received = 1'000'000;
+  const auto connection = start(here_, recorder_);
+  Recorder peer;
+  const auto sender = start(there_, peer);
+  sender->send(frame_of("fits", {pattern(1'000'000)}));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == 1; }));
+  EXPECT_EQ(recorder_.received, 1'000'000U);
+  sender->send(frame_of("does not", {pattern(2'000'000)}));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::overloaded);
+  EXPECT_EQ(recorder_.messages.size(), 1U);
+}
+
+TEST_F(ConnectionTest, closes_a_peer_that_says_nothing_at_all) {
+  Recorder spoke;
+  StreamSocket silent = std::move(there_);
+  StreamSocket unheard = std::move(here_);
+  new_pair();
+  ConnectionOptions options;
+  options.first_timeout = 60ms;
+  const auto first = start(unheard, recorder_, options);
+  const auto second = start(here_, spoke, options);
+  EXPECT_TRUE(second->silent());
+  write_raw(bytes_of(frame_of("here I am")));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+  EXPECT_FALSE(spoke.is_closed());
+  EXPECT_FALSE(second->silent());
+}
+
+TEST_F(ConnectionTest, tells_a_peer_that_sends_too_slowly_and_closes) {
+  recorder_.says_goodbye = true;
+  ConnectionOptions options;
+  options.pace = {.bytes_per_second = 1'000'000, .window = 60ms};
+  const auto connection = start(here_, recorder_, options);
+  std::vector<std::byte> begun = bytes_of(frame_of("slow", {pattern(100'000)}));
+  begun.resize(1000);
+  write_raw(begun);
+  // A byte now and then does not help.
+  asio::steady_timer timer(loop_.context());
+  std::function<void()> dribble = [&] {
+    timer.expires_after(10ms);
+    timer.async_wait([&](const boost::system::error_code& error) {
+      boost::system::error_code gone;
+      if (!error) asio::write(there_, asio::buffer("x", 1), gone);
+      if (!error && !gone) dribble();
+    });
+  };
+  dribble();
+  const std::vector<std::byte> got = read_to_end();
+  timer.cancel();
+  there_.close();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
+  EXPECT_EQ(got, bytes_of(frame_of(recorder_.closed.message())));
 }
 
 TEST_F(ConnectionTest, drops_a_peer_that_never_reads_at_the_bound_of_its_queue) {

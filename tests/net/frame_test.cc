@@ -57,14 +57,18 @@ std::size_t receive(std::span<const std::byte> stream, std::size_t limit, FrameR
   return done;
 }
 
-void take_frames(FrameReader& reader, std::vector<Received>& frames) {
+// Payloads of `discarded` bytes get no memory.
+void take_frames(FrameReader& reader, std::vector<Received>& frames, std::size_t discarded = 0) {
   for (;;) {
     Result<FrameReader::Event> next = reader.next();
     ASSERT_TRUE(next.ok()) << next.status().message();
     FrameReader::Event& event = next.value();
     if (event.kind == FrameReader::Event::Kind::incomplete) return;
     if (event.kind == FrameReader::Event::Kind::payload_wanted) {
-      ASSERT_TRUE(reader.give_payload(memory_for(event.header.payload_bytes)).ok());
+      const bool discards = event.header.payload_bytes == discarded;
+      ASSERT_TRUE(
+          reader.give_payload(discards ? MutableBytes() : memory_for(event.header.payload_bytes))
+              .ok());
       continue;
     }
     const std::span<const std::byte> payload = event.payload.view();
@@ -74,12 +78,13 @@ void take_frames(FrameReader& reader, std::vector<Received>& frames) {
   }
 }
 
-std::vector<Received> read_all(std::span<const std::byte> stream, std::vector<std::size_t> pieces) {
+std::vector<Received> read_all(std::span<const std::byte> stream, std::vector<std::size_t> pieces,
+                               std::size_t discarded = 0) {
   FrameReader reader{FrameLimits{}};
   std::vector<Received> frames;
   for (std::size_t turn = 0; !stream.empty(); ++turn) {
     stream = stream.subspan(receive(stream, pieces[turn % pieces.size()], reader));
-    take_frames(reader, frames);
+    take_frames(reader, frames, discarded);
   }
   EXPECT_FALSE(reader.inside_frame());
   return frames;
@@ -166,6 +171,23 @@ TEST(FrameReaderPayload, beyond_what_is_buffered_is_received_into_its_own_memory
   const std::size_t buffered = 1000 - kFrameHeaderBytes - 10;
   EXPECT_EQ(reader.space()[0].data(), memory.view().data() + buffered);
   EXPECT_EQ(reader.space()[0].size(), 600'000 - buffered);
+}
+
+RC_GTEST_PROP(FrameReaderPayload, without_memory_is_discarded_and_the_frames_go_on, ()) {
+  std::vector<Received> sent;
+  std::vector<std::byte> stream;
+  constexpr std::size_t kDiscarded = 200'001;
+  const int frames = *rc::gen::inRange(1, 8);
+  for (int i = 0; i < frames; ++i) {
+    const auto message = *rc::gen::element<std::size_t>(0, 100, FrameReader::kBufferBytes);
+    const auto payload = *rc::gen::element<std::size_t>(0, 3000, kDiscarded, 300'000);
+    sent.push_back(some_frame(message, payload, i));
+    append(stream, sent.back());
+    if (payload == kDiscarded) sent.back().payload.clear();
+  }
+  const auto pieces = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::size_t>>(
+      rc::gen::element<std::size_t>(7, 1000, FrameReader::kBufferBytes, 1'000'000)));
+  RC_ASSERT(same(read_all(stream, pieces, kDiscarded), sent));
 }
 
 TEST(FrameReaderPayload, into_memory_of_another_size_is_refused) {

@@ -80,7 +80,7 @@ TEST_F(ListenerTest, accepts_on_a_free_port_and_tells_its_address) {
 
 TEST_F(ListenerTest, closes_at_once_what_is_above_its_limit_and_accepts_again_when_a_slot_is_free) {
   ListenerOptions options;
-  options.max_connections = 1;
+  options.places.general = 1;
   const auto listener = listen(options);
   const auto first = client_of(*listener);
   auto second = client_of(*listener);

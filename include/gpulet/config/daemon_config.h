@@ -13,7 +13,9 @@
 //                      "observe":"observe.tokens"},
 //            "audit_log":"/var/log/gpulet/audit.jsonl",
 //            "limits":{"max_queue":4096,"max_requests":65536,"max_buffered_mb":2048,
-//                      "max_connections":4096,"max_payload_bytes":67108864,
+//                      "max_connections":4096,"max_connections_per_address":1024,
+//                      "max_payload_bytes":67108864,"min_bytes_per_second":16384,
+//                      "receive_grace_s":10,"max_receive_s":120,"first_message_s":10,
 //                      "per_address":{"requests_per_s":1000,"device_ms_per_s":500,
 //                                     "max_requests":256}},
 //            "exclusions":{"first_s":5,"longest_s":300}}
@@ -111,12 +113,20 @@ struct FrontendConfig {
   Duration late_grace = std::chrono::milliseconds(20);
   control::Options control;
   ExclusionTimes exclusions;
-  std::uint32_t max_queue = 4096;        // requests waiting per model
-  std::uint32_t max_requests = 65536;    // under way at once, over all clients
-  std::uint32_t max_buffered_mb = 2048;  // of requests, being received or under way
-  std::uint32_t max_connections = 4096;
-  std::uint32_t max_payload_bytes = 64U << 20U;  // of one request
-  ClientLimits per_address;                      // of each address that clients connect from
+  std::uint32_t max_queue = 4096;                    // requests waiting per model
+  std::uint32_t max_requests = 65536;                // under way at once, over all clients
+  std::uint32_t max_buffered_mb = 2048;              // of requests, being received or under way
+  std::uint32_t max_connections = 4096;              // of each port that clients speak to
+  std::uint32_t max_connections_per_address = 1024;  // of them
+  std::uint32_t max_payload_bytes = 64U << 20U;      // of one request
+  // How fast a frame or body must come once it has begun: averaged over each time of the grace, and
+  // the whole of it.
+  std::uint32_t min_bytes_per_second = 16U << 10U;
+  Duration receive_grace = std::chrono::seconds(10);
+  Duration max_receive = std::chrono::seconds(120);
+  // A connection that has said nothing within this time is closed.
+  Duration first_message = std::chrono::seconds(10);
+  ClientLimits per_address;  // of each address that clients connect from
 };
 
 struct BackendConfig {

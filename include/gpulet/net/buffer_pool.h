@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
@@ -17,6 +18,41 @@ namespace gpulet::net {
 struct BufferPoolOptions {
   std::size_t max_idle_bytes = 256U << 20U;     // kept for later; more is given back to the system
   std::size_t max_used_bytes = 2048ULL << 20U;  // out at once
+};
+
+// Memory for bytes that are on their way. It counts against the pool's limit as it is filled, not
+// as the sender announced it: an announcement costs the sender nothing, so it reserves nothing. One
+// thread at a time.
+class IncomingBytes {
+ public:
+  // What a buffer counts for in its pool.
+  class Account {
+   public:
+    // Fails (overloaded) where the pool's limit is reached. REQUIRES: no less than before.
+    [[nodiscard]] virtual Status charge(std::size_t bytes) = 0;
+    Account() = default;
+    Account(const Account&) = delete;
+    Account& operator=(const Account&) = delete;
+
+   protected:
+    ~Account() = default;
+  };
+
+  IncomingBytes() = default;
+  // Counted in full already.
+  explicit IncomingBytes(MutableBytes memory) : memory_(std::move(memory)) {}
+  IncomingBytes(MutableBytes memory, std::shared_ptr<Account> account, std::size_t charged)
+      : memory_(std::move(memory)), account_(std::move(account)), charged_(charged) {}
+
+  [[nodiscard]] const MutableBytes& memory() const { return memory_; }
+  // So many bytes at its front were received. Fails (overloaded) where the pool has no room for
+  // them.
+  [[nodiscard]] Status filled(std::size_t bytes);
+
+ private:
+  MutableBytes memory_;
+  std::shared_ptr<Account> account_;  // null once all of it counts
+  std::size_t charged_ = 0;
 };
 
 class BufferPool {
@@ -29,6 +65,10 @@ class BufferPool {
   // Memory of exactly that size, not initialised. Fails (overloaded) where too much is in use
   // already.
   [[nodiscard]] Result<MutableBytes> take(std::size_t bytes);
+  // The same for bytes that are still to be received: at first no more of it counts than
+  // kFirstCharge, later at most twice what was received.
+  [[nodiscard]] Result<IncomingBytes> take_incoming(std::size_t bytes);
+  static constexpr std::size_t kFirstCharge = 64U << 10U;
 
   // Of the buffers that the pool keeps track of: small ones do not count.
   [[nodiscard]] std::size_t idle_bytes() const;

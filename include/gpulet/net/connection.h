@@ -12,6 +12,7 @@
 // it open until it has its answers.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,6 +26,7 @@
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/codec/frame.h"
+#include "gpulet/net/pace.h"
 #include "gpulet/net/stream.h"
 
 namespace gpulet::net {
@@ -34,10 +36,12 @@ class ConnectionHandler {
   virtual ~ConnectionHandler() = default;
 
   // A frame's header and message are here, its payload (not empty) is to come: where shall it go?
-  // Memory of exactly header.payload_bytes. An error is the peer's fault: the connection closes
-  // with it.
+  // Memory of exactly header.payload_bytes; or empty memory: the payload is discarded as it comes,
+  // and on_frame gets none. An error is the peer's fault: the connection closes with it.
   [[nodiscard]] virtual Result<MutableBytes> payload_memory(const FrameHeader& header,
                                                             std::span<const std::byte> message) = 0;
+  // So many bytes of the payload are in that memory now. An error closes the connection, as above.
+  [[nodiscard]] virtual Status payload_received(std::size_t bytes);
   // A whole frame is here. `message` is valid during the call only. The handler may send() and
   // close() inside.
   virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message,
@@ -61,6 +65,11 @@ struct ConnectionOptions {
   // The same, but only once a frame has begun, and for the TLS handshake as a whole. Zero: no
   // limit.
   Duration frame_timeout = std::chrono::seconds(30);
+  // Within which a first byte must come, after the TLS handshake where there is one. Zero: no
+  // limit.
+  Duration first_timeout{};
+  // How fast a frame that has begun must come. Who is slower is told (timeout), then closed.
+  PaceLimits pace{};
 };
 
 class Connection {
@@ -81,6 +90,10 @@ class Connection {
 
   // Of frames that were sent and not yet taken by the kernel, with what keeping them costs.
   [[nodiscard]] std::size_t queued_bytes() const;
+  // No whole frame has come so far.
+  [[nodiscard]] bool silent() const;
+  // When the last whole frame came, or the connection began.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_frame() const;
   // As Stream's.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;

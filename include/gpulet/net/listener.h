@@ -1,13 +1,16 @@
 // Listener: accepts TCP connections on one address, plain or under TLS, for as long as it lives.
 //
 // Errors of accepting (no descriptors left, a peer that left before it was accepted) never end it:
-// it pauses and goes on. Above the limit of connections a peer is accepted and closed at once.
-// Single-strand type, as Connection; the callback may destroy the listener.
+// it pauses and goes on. A peer for whom there is no place (places.h) is accepted and closed at
+// once. So is one whose descriptor is among the last that the process may have, unless another
+// connection gave way to it. Single-strand type, as Connection; the callback may destroy the
+// listener.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -15,11 +18,13 @@
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/connection.h"
+#include "gpulet/net/places.h"
 
 namespace gpulet::net {
 
 struct ListenerOptions {
-  std::size_t max_connections = 4096;
+  PlaceLimits places{};
+  int last_descriptor = std::numeric_limits<int>::max();  // that connections may have
   Duration first_pause =
       std::chrono::milliseconds(10);  // after a failed accept; doubles up to longest_pause
   Duration longest_pause = std::chrono::seconds(1);
@@ -27,8 +32,8 @@ struct ListenerOptions {
 };
 
 // A place among the listener's connections. Whoever has the socket keeps it until the connection
-// has ended.
-using ConnectionSlot = std::shared_ptr<void>;
+// has ended, and sets itself as its holder.
+using ConnectionSlot = std::unique_ptr<Place>;
 
 class Listener {
  public:
@@ -45,6 +50,7 @@ class Listener {
   [[nodiscard]] std::string local_address() const;  // "127.0.0.1:7000", "[::1]:7000"
   [[nodiscard]] std::size_t connections() const;    // slots that are out
   [[nodiscard]] std::uint64_t failed_accepts() const;
+  [[nodiscard]] const Places& places() const;
 
   // Of connections that are accepted from now on.
   void use_tls(TlsContextPointer tls);

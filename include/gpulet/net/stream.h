@@ -74,6 +74,8 @@ class Stream {
   // Nothing more will be written: the peer reads an end.
   void shutdown_send();
   void close();
+  // The descriptor, which is the caller's from then on. REQUIRES: plain, no operation in flight.
+  [[nodiscard]] int release();
 
   [[nodiscard]] bool shaking_hands() const;
   // TLS itself failed: what is read from now on is of no use but for being thrown away, so that the

@@ -14,17 +14,28 @@ std::array<std::span<std::byte>, 2> FrameReader::space() {
   drop_frame();
   make_room();
   std::span<std::byte> rest;
-  if (state_ == State::payload) rest = payload_.view().subspan(payload_received_);
+  if (state_ == State::payload && payload_.size() > 0)
+    rest = payload_.view().subspan(payload_received_);
   return {rest, std::span(buffer_.get() + end_, capacity_ - end_)};
 }
 
 void FrameReader::received(std::size_t bytes) {
+  if (state_ == State::payload && payload_.size() == 0) return discard(bytes);
   if (state_ == State::payload) {
     const std::size_t taken = std::min(bytes, payload_.size() - payload_received_);
     payload_received_ += taken;
     bytes -= taken;
   }
   end_ += bytes;
+}
+
+// What was received behind the message is the payload's rest, and perhaps the next frame.
+void FrameReader::discard(std::size_t bytes) {
+  const std::size_t dropped = std::min(bytes, header_.payload_bytes - payload_received_);
+  payload_received_ += dropped;
+  std::byte* const first = buffer_.get() + end_;
+  std::memmove(first, first + dropped, bytes - dropped);
+  end_ += bytes - dropped;
 }
 
 Result<FrameReader::Event> FrameReader::next() {
@@ -44,23 +55,23 @@ Result<FrameReader::Event> FrameReader::next() {
     state_ = State::payload_memory;
     return Event{Event::Kind::payload_wanted, header_, message(), {}};
   }
-  if (state_ == State::payload && payload_received_ == payload_.size()) return finish_frame();
+  if (state_ == State::payload && payload_received_ == header_.payload_bytes) return finish_frame();
   return Event{};
 }
 
 Status FrameReader::give_payload(MutableBytes memory) {
-  if (memory.size() != header_.payload_bytes) {
+  if (memory.size() != 0 && memory.size() != header_.payload_bytes) {
     return {StatusCode::internal, "memory of " + std::to_string(memory.size()) +
                                       " bytes for a payload of " +
                                       std::to_string(header_.payload_bytes)};
   }
   payload_ = std::move(memory);
-  const std::size_t here = std::min(buffered() - head_bytes(), payload_.size());
+  const std::size_t here = std::min<std::size_t>(buffered() - head_bytes(), header_.payload_bytes);
   std::byte* const first = buffer_.get() + begin_ + head_bytes();
-  std::memcpy(payload_.view().data(), first, here);
+  if (payload_.size() > 0) std::memcpy(payload_.view().data(), first, here);
   payload_received_ = here;
   state_ = State::payload;
-  if (here < payload_.size()) {
+  if (here < header_.payload_bytes) {
     end_ = begin_ + head_bytes();
   } else {
     // The head moves up to what follows the payload, so that it stays one piece with it.

@@ -8,15 +8,15 @@
 #include <thread>
 #include <utility>
 
+#include "acceptor.h"
 #include "credentials.h"
 #include "services.h"
 
 namespace gpulet::net::grpc_api {
 namespace {
 
-std::string address_of(const std::string& host, std::uint16_t port) {
-  const bool six = host.find(':') != std::string::npos;
-  return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+int milliseconds(Duration duration) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
 }
 
 int as_int(std::size_t value) {
@@ -36,6 +36,7 @@ class GrpcServer::Impl {
 
   ~Impl() {
     site_->open = false;
+    if (acceptor_) acceptor_->close();
     if (draining_.joinable()) draining_.join();
     if (server_) server_->Shutdown(std::chrono::system_clock::now());
   }
@@ -44,8 +45,8 @@ class GrpcServer::Impl {
 
   Status listen(const std::string& host, std::uint16_t port) {
     ::grpc::ServerBuilder builder;
-    int bound = 0;
-    builder.AddListeningPort(address_of(host, port), credentials(), &bound);
+    connections_ = builder.experimental().AddExternalConnectionAcceptor(
+        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials());
     builder.RegisterService(&inference_);
     builder.RegisterService(&health_);
     builder.SetMaxReceiveMessageSize(as_int(site_->options.max_message_bytes));
@@ -55,18 +56,16 @@ class GrpcServer::Impl {
     ::grpc::ResourceQuota memory("gpulet");
     memory.Resize(site_->options.max_buffered_bytes);
     builder.SetResourceQuota(memory);
-    // Two servers must not share a port without knowing of each other.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                               milliseconds(site_->options.handshake_timeout));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                               milliseconds(site_->options.idle_timeout));
     server_ = builder.BuildAndStart();
-    if (!server_ || bound == 0) {
-      return {StatusCode::unavailable, "cannot listen on " + address_of(host, port) +
-                                           " for gRPC: is it in use, or not permitted?"};
-    }
-    port_ = static_cast<std::uint16_t>(bound);
-    return {};
+    if (!server_) return {StatusCode::unavailable, "the gRPC library does not start a server"};
+    return accept(host, port);
   }
 
-  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::uint16_t port() const { return acceptor_->port(); }
 
   void use_certificate(TlsTexts tls) { certificate_->replace(std::move(tls)); }
   void tokens_changed() {
@@ -80,6 +79,7 @@ class GrpcServer::Impl {
   // Shutting down waits for calls that this thread has to answer: so another one waits.
   void drain(Duration patience) {
     if (draining_.joinable()) return;
+    acceptor_->close();
     draining_ = std::jthread(
         [this, patience] { server_->Shutdown(std::chrono::system_clock::now() + patience); });
   }
@@ -90,12 +90,28 @@ class GrpcServer::Impl {
     return credentials_of(certificate_);
   }
 
+  // Not before the server has started: it would drop what is handed over.
+  Status accept(const std::string& host, std::uint16_t port) {
+    ListenerOptions options;
+    options.places = site_->options.places;
+    options.last_descriptor = site_->options.last_descriptor;
+    Result<std::unique_ptr<Acceptor>> acceptor =
+        Acceptor::listen(site_->executor, host, port, options, [this](int descriptor) {
+          ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
+          one.fd = descriptor;
+          connections_->HandleNewConnection(&one);
+        });
+    if (acceptor.ok()) acceptor_ = std::move(acceptor).value();
+    return acceptor.status();
+  }
+
   SitePointer site_;
   std::shared_ptr<ServerCertificate> certificate_;
   InferenceService inference_;
   HealthService health_;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<::grpc::Server> server_;
-  std::uint16_t port_ = 0;
+  std::unique_ptr<Acceptor> acceptor_;
   std::jthread draining_;
 };
 

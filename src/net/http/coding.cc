@@ -12,8 +12,8 @@
 namespace gpulet::net::http {
 namespace {
 
-// About a millisecond of work.
-constexpr std::size_t kInflatedPerStep = 256U << 10U;
+// A fraction of a millisecond of work: other requests take their turn between two steps.
+constexpr std::size_t kInflatedPerStep = 64U << 10U;
 constexpr std::size_t kDeflatedPerStep = 64U << 10U;
 
 constexpr int kWindowBits = 15;

@@ -16,6 +16,7 @@ class GrowingMemory {
   GrowingMemory(BufferPool& buffers, std::size_t max_bytes)
       : buffers_(&buffers), max_bytes_(max_bytes) {}
 
+  void set_limit(std::size_t max_bytes) { max_bytes_ = max_bytes; }
   // Room for more, at least a byte. Fails with invalid (the limit is reached) or overloaded (the
   // pool's is).
   [[nodiscard]] Result<std::span<std::byte>> space();

@@ -163,12 +163,17 @@ RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
   return {Event::head, taken};
 }
 
-Status RequestReader::take_body() {
+Status RequestReader::take_body(std::size_t max_bytes) {
   const std::optional<std::uint64_t> bytes = body_bytes();
+  if (bytes && *bytes > max_bytes) {
+    return {StatusCode::invalid, "the body of this request may have " + std::to_string(max_bytes) +
+                                     " bytes; it announces " + std::to_string(*bytes)};
+  }
   filled_ = 0;
   stage_ = bytes ? Stage::taking : Stage::chunks;
+  parser_->chunks().set_limit(std::min(max_bytes, limits_.max_body_bytes));
   if (!bytes || *bytes == 0) return {};
-  Result<MutableBytes> memory = buffers_.take(static_cast<std::size_t>(*bytes));
+  Result<IncomingBytes> memory = buffers_.take_incoming(static_cast<std::size_t>(*bytes));
   if (!memory.ok()) return memory.status();
   body_ = std::move(memory).value();
   return {};
@@ -183,15 +188,19 @@ void RequestReader::drop_body() {
 
 std::span<std::byte> RequestReader::body_space() const {
   if (stage_ != Stage::taking) return {};
-  return body_.view().subspan(filled_);
+  return body_.memory().view().subspan(filled_);
 }
 
 RequestReader::Step RequestReader::read_sized(std::span<const std::byte> bytes) {
   const auto length = static_cast<std::size_t>(*body_bytes());
   const std::size_t count = std::min(bytes.size(), length - filled_);
   if (stage_ == Stage::taking && count > 0)
-    std::memcpy(body_.view().data() + filled_, bytes.data(), count);
+    std::memcpy(body_.memory().view().data() + filled_, bytes.data(), count);
   filled_ += count;
+  if (stage_ == Stage::taking) {
+    if (const Status room = body_.filled(filled_); !room.ok())
+      return fail(kOverloaded, room.message(), count);
+  }
   return {filled_ == length ? Event::whole : Event::need_more, count};
 }
 
@@ -223,7 +232,7 @@ RequestReader::Step RequestReader::fail(unsigned status, std::string message, st
 
 HttpRequest RequestReader::take() {
   HttpRequest request = std::move(parser_->request());
-  request.body = stage_ == Stage::chunks ? parser_->chunks().take() : body_.freeze();
+  request.body = stage_ == Stage::chunks ? parser_->chunks().take() : body_.memory().freeze();
   body_ = {};
   parser_.reset();
   stage_ = Stage::head;

@@ -62,8 +62,9 @@ class RequestReader {
   [[nodiscard]] bool http_1_1() const;
   // Bytes of the body; nothing where it is chunked.
   [[nodiscard]] std::optional<std::uint64_t> body_bytes() const;
-  // Fails (overloaded) where the pool has no memory for it.
-  [[nodiscard]] Status take_body();
+  // Of at most so many bytes, where that is less than the limit. Fails with overloaded (the pool
+  // has no memory for it) or invalid (it announces more).
+  [[nodiscard]] Status take_body(std::size_t max_bytes);
   void drop_body();
 
   // Where the rest of the body may be received without passing it through read(); empty where it
@@ -89,7 +90,7 @@ class RequestReader {
   std::unique_ptr<Parser> parser_;  // of the request under way
   Stage stage_ = Stage::head;
   std::size_t head_bytes_ = 0;
-  MutableBytes body_;
+  IncomingBytes body_;
   std::size_t filled_ = 0;  // of the body whose length is known, or dropped of it
   Failure failure_;
 };

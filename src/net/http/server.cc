@@ -9,20 +9,21 @@
 namespace gpulet::net::http {
 namespace {
 
-// Beyond the limit so many more at once are told that there are too many; others are just closed.
-constexpr std::size_t kTurnedAwayAtOnce = 64;
-
 constexpr Duration kFinestSweep = std::chrono::milliseconds(5);
 constexpr Duration kCoarsestSweep = std::chrono::seconds(1);
 constexpr int kSweepsPerTimeout = 8;
 
 Duration sweep_period(const HttpServerOptions& options) {
   const Duration shortest =
-      std::min({options.header_timeout, options.progress_timeout, options.idle_timeout});
+      std::min({options.header_timeout, options.progress_timeout, options.idle_timeout,
+                options.first_timeout, options.pace.window});
   return std::clamp(shortest / kSweepsPerTimeout, kFinestSweep, kCoarsestSweep);
 }
 
 }  // namespace
+
+RequestHandler::BodyBound RequestHandler::body_bound(const HttpRequest&) { return {}; }
+bool RequestHandler::may_use_reserve(const HttpRequest&) { return false; }
 
 // Deadlines of all sessions are looked at together, now and then: a timer of its own would cost
 // every request more than its deadlines are worth.
@@ -63,7 +64,8 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 Status HttpServer::Impl::listen(const asio::any_io_executor& executor, const std::string& host,
                                 std::uint16_t port) {
   ListenerOptions options;
-  options.max_connections = context_->options.max_connections + kTurnedAwayAtOnce;
+  options.places = context_->options.places;
+  options.last_descriptor = context_->options.last_descriptor;
   options.tls = context_->options.tls;
   auto listener =
       Listener::listen(executor, host, port, options, [this](Stream stream, ConnectionSlot slot) {
@@ -75,16 +77,11 @@ Status HttpServer::Impl::listen(const asio::any_io_executor& executor, const std
 }
 
 void HttpServer::Impl::on_socket(Stream stream, ConnectionSlot slot) {
-  const bool too_many = sessions_.size() >= context_->options.max_connections;
   const auto place = sessions_.emplace(sessions_.end());
   *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
                                      [this, place] { sessions_.erase(place); });
   const std::shared_ptr<Session> session = *place;  // it may end at once
-  if (too_many) {
-    session->turn_away();
-  } else {
-    session->start();
-  }
+  session->start();
   if (!sweeps_) sweep_later();
 }
 
@@ -148,6 +145,7 @@ HttpServer::~HttpServer() { impl_->close(); }
 std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
 std::string HttpServer::local_address() const { return impl_->listener().local_address(); }
 std::size_t HttpServer::connections() const { return impl_->connections(); }
+const Places& HttpServer::places() const { return impl_->listener().places(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
 void HttpServer::close_those(const std::function<bool(const PeerIdentity&)>& who) {

@@ -16,6 +16,7 @@ constexpr std::size_t kGatheredBytes = 64U << 10U;     // of pipelined answers b
 constexpr int kMaxStepsPerTurn = 64;                   // two make a request
 constexpr std::size_t kLargestDiscarded = 64U << 10U;  // of a refused request's body
 constexpr Duration kLinger = seconds(1);
+constexpr Duration kReservedFor = seconds(5);  // without a request, beyond the general places
 constexpr Duration kParkAfter = seconds(2);
 
 constexpr unsigned kBadRequest = 400;
@@ -57,10 +58,25 @@ Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionCont
               context_->buffers),
       peer_(std::make_shared<PeerIdentity>(PeerIdentity{stream_.peer_address()})),
       shaking_hands_(stream_.shaking_hands()),
-      read_deadline_(Clock::now() + (shaking_hands_ ? context_->options.header_timeout
-                                                    : context_->options.idle_timeout)) {
+      pace_(context_->options.pace),
+      idle_since_(Clock::now()) {
+  const HttpServerOptions& options = context_->options;
+  read_deadline_ = idle_since_ + (shaking_hands_ ? options.header_timeout : options.first_timeout);
+  if (slot_->reserved()) read_deadline_ = std::min(read_deadline_, idle_since_ + kReservedFor);
+  slot_->set_holder(this);
   stream_.prepare();
   peer_->protocol = "http";
+}
+
+Place::Holder::Standing Session::standing() const {
+  const bool begun = phase_ == Phase::idle || phase_ == Phase::receiving;
+  if (!begun && phase_ != Phase::lingering) return {State::busy, idle_since_};
+  return {silent_ ? State::silent : State::idle, idle_since_};
+}
+
+void Session::give_way() {
+  const std::shared_ptr<Session> self = shared_from_this();
+  close();
 }
 
 void Session::later(void (*act)(Session&)) {
@@ -71,11 +87,12 @@ void Session::later(void (*act)(Session&)) {
 
 void Session::start() { wait_for_bytes(); }
 
-void Session::turn_away() {
-  fail(kUnavailable, "this server has as many connections as it may have (" +
-                         std::to_string(context_->options.max_connections) + "); try again later");
-  flush();
-  read();
+// Of a connection beyond the general places.
+std::optional<HttpResponse> Session::turn_away() {
+  keep_alive_ = false;
+  if (context_->handler.may_use_reserve(reader_.head())) return std::nullopt;
+  return context_->handler.error(
+      kUnavailable, "this server has as many connections as it may have; try again later");
 }
 
 // ---- receiving
@@ -133,8 +150,11 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
   } else {
     inbox_.received(bytes);
   }
-  if (phase_ == Phase::receiving && reader_.inside_body())
-    read_deadline_ = Clock::now() + context_->options.progress_timeout;
+  if (phase_ == Phase::receiving && reader_.inside_body()) {
+    const Clock::time_point now = Clock::now();
+    pace_.received(bytes, now);
+    read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
+  }
   turn();
 }
 
@@ -207,16 +227,42 @@ void Session::on_head() {
   reader_.set_peer(peer_);
   const Headers& headers = reader_.head().headers;
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
-  std::optional<HttpResponse> no = refusal();
+  silent_ = false;
+  std::optional<HttpResponse> no;
+  if (slot_->reserved()) no = turn_away();
+  if (!no) no = refusal();
   if (closed()) return;  // the handler may end the server
+  if (!no) no = bound_body();
   if (no) return refuse(std::move(*no));
-  if (const Status memory = reader_.take_body(); !memory.ok()) {
-    return refuse(context_->handler.error(kUnavailable, memory.message()));
+  if (const Status taken = reader_.take_body(max_body_bytes_); !taken.ok()) {
+    const bool too_long = taken.code() == StatusCode::invalid;
+    return refuse(
+        context_->handler.error(too_long ? kContentTooLarge : kUnavailable, taken.message()));
   }
-  read_deadline_ = Clock::now() + context_->options.progress_timeout;
+  begin_body();
   const bool waits_for_leave = http_1_1_ && !find_header(headers, "Expect").empty();
   if (waits_for_leave && inbox_.empty() && reader_.body_bytes() != 0)
     queue_.push({std::string(kContinue), {}});
+}
+
+void Session::begin_body() {
+  const Clock::time_point now = Clock::now();
+  pace_.begin(now);
+  read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
+}
+
+// Short bodies as they are cost nothing that is worth a question.
+std::optional<HttpResponse> Session::bound_body() {
+  max_body_bytes_ = context_->options.max_body_bytes;
+  const HttpRequest& head = reader_.head();
+  const std::optional<std::uint64_t> bytes = reader_.body_bytes();
+  if (bytes && *bytes == 0) return std::nullopt;
+  const bool asks = !bytes || *bytes > RequestHandler::kUnaskedBodyBytes || head.method == "GET" ||
+                    without_body_ || !find_header(head.headers, "Content-Encoding").empty();
+  if (!asks) return std::nullopt;
+  RequestHandler::BodyBound bound = context_->handler.body_bound(head);
+  max_body_bytes_ = std::min(max_body_bytes_, bound.max_bytes);
+  return std::move(bound.refusal);
 }
 
 std::optional<HttpResponse> Session::refusal() {
@@ -247,7 +293,7 @@ void Session::refuse(HttpResponse response) {
   phase_ = Phase::receiving;
   refused_ = true;
   reader_.drop_body();
-  read_deadline_ = Clock::now() + context_->options.progress_timeout;
+  begin_body();
 }
 
 void Session::on_whole() {
@@ -258,8 +304,8 @@ void Session::on_whole() {
   if (coding == Coding::identity || request.body.empty()) return hand_over(std::move(request));
   phase_ = Phase::decoding;
   read_deadline_ = Clock::time_point::max();
-  inflation_ = std::make_unique<Inflation>(coding, std::exchange(request.body, {}),
-                                           context_->options.max_body_bytes, context_->buffers);
+  inflation_ = std::make_unique<Inflation>(coding, std::exchange(request.body, {}), max_body_bytes_,
+                                           context_->buffers);
   request_ = std::move(request);
   decode();
 }
@@ -300,6 +346,7 @@ void Session::become_idle() {
   accepted_ = Coding::identity;
   if (context_->draining) return leave();
   const Clock::time_point now = Clock::now();
+  idle_since_ = now;
   read_deadline_ = now + context_->options.idle_timeout;
   park_at_ = now + kParkAfter;
   if (!in_turn_ && !inbox_.empty()) turn_due_ = true;
@@ -336,17 +383,21 @@ void Session::check_deadlines(Clock::time_point now) {
   if (read_deadline_ > now) return;
   if (phase_ == Phase::idle || phase_ == Phase::lingering || refused_) return close();
   if (phase_ != Phase::receiving) return;
-  fail(kRequestTimeout, reader_.inside_body() ? "the rest of the request's body did not come"
-                                              : "the rest of the request's head did not come");
+  const bool too_slow = reader_.inside_body() && pace_.deadline() <= now;
+  fail(kRequestTimeout,
+       too_slow ? "the request's body comes too slowly; send at least " + pace_.demand()
+       : reader_.inside_body() ? std::string("the rest of the request's body did not come")
+                               : std::string("the rest of the request's head did not come"));
   flush();
   read();
 }
 
-// A client that connects in advance may take its time from here.
+// A client that connects in advance may take its time from here, unless it is one too many.
 void Session::on_hands_shaken(Clock::time_point now) {
   shaking_hands_ = false;
-  if (phase_ != Phase::idle) return;
-  read_deadline_ = now + context_->options.idle_timeout;
+  if (phase_ != Phase::idle || slot_->reserved()) return;
+  read_deadline_ =
+      now + (silent_ ? context_->options.first_timeout : context_->options.idle_timeout);
   park_at_ = std::min(park_at_, now + kParkAfter);
 }
 

@@ -34,7 +34,7 @@ struct SessionContext {
   bool draining = false;
 };
 
-class Session : public std::enable_shared_from_this<Session> {
+class Session : public std::enable_shared_from_this<Session>, private Place::Holder {
  public:
   using Clock = std::chrono::steady_clock;
 
@@ -43,8 +43,6 @@ class Session : public std::enable_shared_from_this<Session> {
           std::function<void()> on_closed);
 
   void start();
-  // In place of start(): one connection too many.
-  void turn_away();
   // The context is draining now.
   void drain();
   void check_deadlines(Clock::time_point now);
@@ -63,6 +61,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void end_stream();
 
  private:
+  [[nodiscard]] Standing standing() const override;
+  void give_way() override;
+
   enum class Phase : std::uint8_t {
     idle,       // between requests: nothing of the next one is here
     receiving,  // a request
@@ -108,6 +109,9 @@ class Session : public std::enable_shared_from_this<Session> {
   [[nodiscard]] bool on_need_more();
   void on_head();
   [[nodiscard]] std::optional<HttpResponse> refusal();
+  [[nodiscard]] std::optional<HttpResponse> bound_body();
+  void begin_body();
+  [[nodiscard]] std::optional<HttpResponse> turn_away();
   void refuse(HttpResponse response);
   void on_whole();
   void decode();
@@ -162,9 +166,13 @@ class Session : public std::enable_shared_from_this<Session> {
   bool waits_to_write_ = false;  // the kernel takes no more for now
   bool peer_left_ = false;
   bool abandoned_ = false;
-  bool shaking_hands_;  // when it was looked at last
+  bool shaking_hands_;              // when it was looked at last
+  std::size_t max_body_bytes_ = 0;  // of the request under way, sent and decompressed
+  Pace pace_;                       // of its body
   Clock::time_point read_deadline_;
   Clock::time_point write_deadline_ = Clock::time_point::max();
+  bool silent_ = true;            // no request's head has come
+  Clock::time_point idle_since_;  // where it is
   Clock::time_point park_at_ = Clock::time_point::max();
 };
 

@@ -130,6 +130,20 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
 
 }  // namespace
 
+std::size_t largest_infer_body(const Model& model) {
+  constexpr std::size_t kRest = 64U << 10U;     // names, shapes, parameters
+  constexpr std::size_t kBytesPerNumber = 40U;  // with a line and an indentation of its own
+  constexpr std::size_t kMost = std::size_t{1} << 40U;
+  const std::size_t rows = std::max<std::size_t>(model.max_batch, 1);
+  std::size_t bytes = kRest;
+  for (const TensorSpec& spec : model.inputs) {
+    const Result<std::size_t> row = byte_size(spec);
+    if (!row.ok() || row.value() > kMost / kBytesPerNumber / rows) return kMost;
+    bytes += row.value() / byte_size(spec.type) * kBytesPerNumber * rows;
+  }
+  return std::min(bytes, kMost);
+}
+
 Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, const Model& model,
                              const SharedMemory& regions) {
   const Result<std::optional<std::size_t>> length = json_length(headers, body.size());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -28,6 +29,14 @@ class EchoHandler final : public RequestHandler {
   std::optional<HttpResponse> refuse(const HttpRequest& head) override {
     if (head.target.starts_with("/refused")) return error(405, "not this way");
     return std::nullopt;
+  }
+  bool may_use_reserve(const HttpRequest& head) override {
+    return head.target.starts_with("/probe");
+  }
+  BodyBound body_bound(const HttpRequest& head) override {
+    ++bodies_asked;
+    if (head.target.starts_with("/none")) return {.refusal = error(404, "nothing here")};
+    return {.max_bytes = most_body};
   }
   void on_request(HttpRequest request, std::unique_ptr<Exchange> exchange) override {
     requests.push_back(std::move(request));
@@ -57,6 +66,8 @@ class EchoHandler final : public RequestHandler {
 
   bool holding = false;
   bool dropping = false;
+  std::size_t most_body = std::numeric_limits<std::size_t>::max();
+  int bodies_asked = 0;
   std::vector<HttpRequest> requests;
   std::deque<std::unique_ptr<Exchange>> held;
   std::vector<std::size_t> gone;
@@ -100,6 +111,76 @@ class HttpServerTest : public ::testing::Test {
   EchoHandler handler_;
   std::unique_ptr<HttpServer> server_;
 };
+
+TEST_F(HttpServerTest, AsksForTheBoundOfLongEncodedAndUnexpectedBodiesOnly) {
+  handler_.most_body = 1000;
+  const auto short_one = client();
+  EXPECT_EQ(short_one->ask(post("/", pattern(5000)))->status, 200U);
+  EXPECT_EQ(handler_.bodies_asked, 0);
+  // Announced: refused without reading.
+  EXPECT_EQ(client()->ask("POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n")->status, 413U);
+  EXPECT_EQ(client()->ask("POST /none HTTP/1.1\r\nContent-Length: 100000\r\n\r\n")->status, 404U);
+  EXPECT_EQ(
+      client()
+          ->ask("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n7d0\r\n" + pattern(2000))
+          ->status,
+      413U);
+  EXPECT_EQ(client()->ask("GET / HTTP/1.1\r\nContent-Length: 2000\r\n\r\n")->status, 413U);
+  EXPECT_EQ(handler_.bodies_asked, 4);
+}
+
+TEST_F(HttpServerTest, InflatesNoMoreThanTheCallMayHave) {
+  handler_.most_body = 64U << 10U;
+  const std::string bomb = compressed(zeros(60'000'000), kGzipFrame);
+  ASSERT_LT(bomb.size(), 64U << 10U);
+  EXPECT_EQ(client()->ask(post("/", bomb, "Content-Encoding: gzip\r\n"))->status, 413U);
+  EXPECT_EQ(handler_.requests.size(), 0U);
+}
+
+TEST_F(HttpServerTest, AnnouncedBodiesReserveNothing) {
+  const auto held = client();
+  held->send("POST / HTTP/1.1\r\nContent-Length: 60000000\r\n\r\n" + pattern(100));
+  ASSERT_TRUE(run_until([&] { return buffers_.used_bytes() > 0; }));
+  EXPECT_LE(buffers_.used_bytes(), 100'000U);
+}
+
+TEST_F(HttpServerTest, TellsASenderThatIsTooSlow) {
+  HttpServerOptions options;
+  options.pace = {.bytes_per_second = 1'000'000, .window = 60ms};
+  serve(options);
+  const auto slow = client();
+  slow->send(post("/", pattern(50'000)).substr(0, 1000));
+  const auto answer = slow->answer();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->status, 408U);
+  EXPECT_EQ(client()->ask(post("/", pattern(50'000)))->status, 200U);
+}
+
+TEST_F(HttpServerTest, SilentConnectionsGiveWayTheOldestFirst) {
+  HttpServerOptions options;
+  options.places = {.general = 2, .reserve = 1};
+  serve(options);
+  const auto oldest = client();
+  ASSERT_TRUE(run_until([&] { return server_->connections() == 1; }));
+  const auto older = client();
+  ASSERT_TRUE(run_until([&] { return server_->connections() == 2; }));
+  const auto honest = client();
+  EXPECT_EQ(honest->ask(get("/"))->status, 200U);
+  EXPECT_TRUE(oldest->is_closed());
+  EXPECT_EQ(older->ask(get("/"))->status, 200U);
+  EXPECT_EQ(server_->places().gave_way(), 1U);
+}
+
+TEST_F(HttpServerTest, ClosesWhatSaysNothing) {
+  HttpServerOptions options;
+  options.first_timeout = 60ms;
+  serve(options);
+  const auto spoke = client();
+  EXPECT_EQ(spoke->ask(get("/"))->status, 200U);
+  const auto silent = client();
+  EXPECT_TRUE(silent->is_closed());
+  EXPECT_EQ(spoke->ask(get("/"))->status, 200U);
+}
 
 TEST_F(HttpServerTest, AnswersRequestAfterRequestOfOneConnection) {
   const auto one = client();
@@ -554,14 +635,17 @@ TEST_F(HttpServerTest, FinishesWhatWaitsWhenItDrains) {
 
 TEST_F(HttpServerTest, TurnsAwayThoseBeyondItsLimit) {
   HttpServerOptions options;
-  options.max_connections = 1;
+  options.places = {.general = 1, .reserve = 4};
   options.progress_timeout = 100ms;  // also of the peer to close its side
   serve(options);
   auto first = client();
   ASSERT_TRUE(first->ask(get("/")));
   const auto second = client();
-  EXPECT_EQ(second->answer()->status, 503U);
+  EXPECT_EQ(second->ask(get("/"))->status, 503U);
   EXPECT_TRUE(second->is_closed());
+  const auto probe = client();
+  EXPECT_EQ(probe->ask(get("/probe"))->status, 200U);
+  EXPECT_TRUE(probe->is_closed());
   first.reset();
   ASSERT_TRUE(run_until([&] { return server_->connections() == 0; }));
   EXPECT_EQ(client()->ask(get("/"))->status, 200U);

@@ -36,7 +36,7 @@ inline Reading read_stream(std::string_view stream, std::size_t step) {
     const auto next = reader.read(std::as_bytes(std::span(there)));
     there.erase(0, next.taken);
     if (next.event == RequestReader::Event::head) {
-      if (!reader.take_body().ok()) return reading;
+      if (!reader.take_body(1U << 16U).ok()) return reading;
     } else if (next.event == RequestReader::Event::whole) {
       reading.requests.push_back(shown(reader.take()));
     } else if (next.event == RequestReader::Event::failed) {

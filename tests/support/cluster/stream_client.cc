@@ -13,11 +13,13 @@ namespace gpulet::testing {
 namespace asio = net::asio;
 using Clock = std::chrono::steady_clock;
 
-StreamClient::StreamClient(std::uint16_t port, const std::string& host) {
+StreamClient::StreamClient(std::uint16_t port, const std::string& host, bool speaks) {
   asio::ip::tcp::socket socket(io_);
   socket.connect({asio::ip::make_address(host), port});
   descriptor_ = socket.native_handle();
   connection_ = net::Connection::start(net::StreamSocket(std::move(socket)), {}, *this);
+  // A connection that says nothing is closed after a while, and tests may take their time.
+  if (speaks) send(serve::Authenticate{});
 }
 
 void StreamClient::send(const serve::ClientMessage& message) {

@@ -19,8 +19,9 @@ namespace gpulet::testing {
 
 class StreamClient final : public net::ConnectionHandler {
  public:
-  // Connects, or throws.
-  explicit StreamClient(std::uint16_t port, const std::string& host = "127.0.0.1");
+  // Connects, or throws. `speaks`: sends a first message by itself.
+  explicit StreamClient(std::uint16_t port, const std::string& host = "127.0.0.1",
+                        bool speaks = true);
 
   void send(const serve::ClientMessage& message);
   // Bytes as they are, past the protocol.

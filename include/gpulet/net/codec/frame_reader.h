@@ -49,8 +49,10 @@ class FrameReader {
   // Fails as decode_frame_header does; the stream is lost from then on.
   [[nodiscard]] Result<Event> next();
   // REQUIRES: next() said payload_wanted. Fails (internal) where the memory is not exactly of the
-  // payload's size.
+  // payload's size. Empty memory: the payload is discarded as it arrives, and the frame has none.
   [[nodiscard]] Status give_payload(MutableBytes memory);
+  // Of the payload whose memory was given, while its frame is unfinished.
+  [[nodiscard]] std::size_t payload_received() const { return payload_received_; }
 
   // Bytes of an unfinished frame were received.
   [[nodiscard]] bool inside_frame() const;
@@ -62,6 +64,7 @@ class FrameReader {
   [[nodiscard]] std::size_t head_bytes() const { return kFrameHeaderBytes + header_.message_bytes; }
   [[nodiscard]] std::span<const std::byte> message() const;
   [[nodiscard]] Event finish_frame();
+  void discard(std::size_t bytes);
   void drop_frame();
   void make_room();
   void move_to(std::size_t capacity);

@@ -6,12 +6,14 @@
 // read on as these are answered; errors of a stream's calls travel in its messages, and it goes on.
 // A call without the token that it needs in its `authorization` ends with UNAUTHENTICATED, one
 // whose token is good for other models with PERMISSION_DENIED. Messages of a stream are judged one
-// by one.
+// by one. Connections are accepted on the executor, within bounds, and handed over to gRPC.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -21,6 +23,7 @@
 #include "gpulet/net/gate.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/shared_memory.h"
+#include "gpulet/net/places.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::net::grpc_api {
@@ -33,15 +36,20 @@ struct GrpcServerOptions {
   std::size_t max_calls_of_connection = 1024;
   // Of what gRPC itself keeps: messages that it reads or writes, buffers of connections.
   std::size_t max_buffered_bytes = 2048ULL << 20U;
+  PlaceLimits places{};                                   // of its connections
+  int last_descriptor = std::numeric_limits<int>::max();  // as of ListenerOptions
+  // For TLS and HTTP/2 to begin, and without a call.
+  Duration handshake_timeout = std::chrono::seconds(10);
+  Duration idle_timeout = std::chrono::minutes(10);
   TlsTexts tls{};  // empty: plain
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
 };
 
 class GrpcServer {
  public:
-  // Binds and serves. Port 0: any free one. Fails with unavailable, naming the address. The host
-  // and the shared memory outlive the server; both are asked on the executor's thread alone, which
-  // is the one that calls this class.
+  // Binds and serves. Port 0: any free one. Fails as Listener::listen, or with unavailable. The
+  // host and the shared memory outlive the server; both are asked on the executor's thread alone,
+  // which is the one that calls this class.
   [[nodiscard]] static Result<std::unique_ptr<GrpcServer>> listen(
       const asio::io_context::executor_type& executor, const std::string& host, std::uint16_t port,
       const GrpcServerOptions& options, kserve::ProtocolHost& protocol_host,

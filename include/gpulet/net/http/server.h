@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,7 +24,9 @@
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
+#include "gpulet/net/pace.h"
 #include "gpulet/net/peer_identity.h"
+#include "gpulet/net/places.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::net::http {
@@ -57,6 +60,18 @@ class RequestHandler {
   // The headers are here (`head` has no body). An answer refuses the request before its body is
   // read: the body is discarded where it is short, else the connection closes.
   [[nodiscard]] virtual std::optional<HttpResponse> refuse(const HttpRequest& head) = 0;
+  struct BodyBound {
+    std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // sent, and once decompressed
+    std::optional<HttpResponse> refusal{};                            // none, in place of a body
+  };
+  // What body the request may have. Asked after refuse(), before anything is reserved for it, where
+  // the body is long (above kUnaskedBodyBytes) or of unknown length, is encoded, or belongs to a
+  // GET or HEAD. The server's own bound holds as well.
+  [[nodiscard]] virtual BodyBound body_bound(const HttpRequest& head);
+  static constexpr std::size_t kUnaskedBodyBytes = 64U << 10U;
+  // Whether the request is served although all general places are taken: it looks how the server
+  // is, or administers it.
+  [[nodiscard]] virtual bool may_use_reserve(const HttpRequest& head);
   virtual void on_request(HttpRequest request, std::unique_ptr<Exchange> exchange) = 0;
   // What an error of the connection's own looks like (400, 408, 413, 415, 431, 503): a body in the
   // handler's own shape.
@@ -64,14 +79,18 @@ class RequestHandler {
 };
 
 struct HttpServerOptions {
-  std::size_t max_connections = 16384;
+  // Beyond the general places a connection serves one request, where the handler lets it.
+  PlaceLimits places{.general = 16384, .reserve = 64};
+  int last_descriptor = std::numeric_limits<int>::max();  // as of ListenerOptions
   std::size_t max_header_bytes = 16U << 10U;
   std::size_t max_body_bytes = 64U << 20U;   // also once decompressed
   std::size_t max_stream_bytes = 4U << 20U;  // queued of one ResponseStream
   // From a request's first byte to its body; a TLS handshake counts as a request's first byte.
   Duration header_timeout = std::chrono::seconds(30);
   Duration progress_timeout = std::chrono::seconds(30);  // of a body or an answer without a byte
+  PaceLimits pace{};                                     // of a body
   Duration idle_timeout = std::chrono::minutes(10);      // between requests
+  Duration first_timeout = std::chrono::minutes(10);     // before the first one begins
   TlsContextPointer tls{};                               // null: plain HTTP
 };
 
@@ -86,6 +105,7 @@ class HttpServer {
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::string local_address() const;
   [[nodiscard]] std::size_t connections() const;
+  [[nodiscard]] const Places& places() const;
 
   // Of connections that are accepted from now on.
   void use_tls(TlsContextPointer tls);

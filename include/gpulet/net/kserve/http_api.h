@@ -51,6 +51,10 @@ struct Route {
 // there in that version.
 [[nodiscard]] Status check_model(const Model* model, const Route& route);
 
+// The longest body that an inference of the model can have, in any form of the protocol: so many
+// rows as the model takes at once, every number at its longest in JSON, and something for the rest.
+[[nodiscard]] std::size_t largest_infer_body(const Model& model);
+
 // `body` as the protocol frames it: JSON, then the binary tensors. Shared memory is looked up in
 // `regions`.
 [[nodiscard]] Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body,

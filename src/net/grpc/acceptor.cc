@@ -1,0 +1,93 @@
+#include "acceptor.h"
+
+#include <utility>
+
+#include "socket_facts.h"
+
+namespace gpulet::net::grpc_api {
+namespace {
+
+// The library does not tell when a connection has ended: all are looked at now and then.
+constexpr Duration kSweepPeriod = std::chrono::milliseconds(500);
+// Nor whether a call is under way: after so long without a byte, none is taken to be.
+constexpr std::chrono::seconds kIdleAfter{60};
+
+}  // namespace
+
+// One that the library has: known by its descriptor and by the socket's cookie, as the descriptor
+// may be another's by now.
+class Acceptor::Connection final : private Place::Holder {
+ public:
+  Connection(int descriptor, std::uint64_t cookie, ConnectionSlot place)
+      : descriptor_(descriptor), cookie_(cookie), place_(std::move(place)) {
+    place_->set_holder(this);
+  }
+
+  [[nodiscard]] bool ended() const { return cookie_of(descriptor_) != cookie_; }
+
+ private:
+  [[nodiscard]] Standing standing() const override {
+    const std::optional<Traffic> traffic = traffic_of(descriptor_, cookie_);
+    if (!traffic) return {State::busy, since_};
+    if (!traffic->any_received) return {State::silent, since_};
+    if (traffic->since_last < kIdleAfter) return {State::busy, since_};
+    return {State::idle, std::chrono::steady_clock::now() - traffic->since_last};
+  }
+  void give_way() override { end_connection(descriptor_, cookie_); }
+
+  const int descriptor_;
+  const std::uint64_t cookie_;
+  const Place::TimePoint since_ = std::chrono::steady_clock::now();
+  ConnectionSlot place_;
+};
+
+Acceptor::Acceptor(const asio::any_io_executor& executor, HandOver hand_over)
+    : hand_over_(std::move(hand_over)), sweep_timer_(executor) {}
+Acceptor::~Acceptor() = default;
+
+Result<std::unique_ptr<Acceptor>> Acceptor::listen(const asio::any_io_executor& executor,
+                                                   const std::string& host, std::uint16_t port,
+                                                   const ListenerOptions& options,
+                                                   HandOver hand_over) {
+  std::unique_ptr<Acceptor> made(new Acceptor(executor, std::move(hand_over)));
+  Result<std::unique_ptr<Listener>> listener = Listener::listen(
+      executor, host, port, options, [self = made.get()](Stream stream, ConnectionSlot place) {
+        self->on_socket(std::move(stream), std::move(place));
+      });
+  if (!listener.ok()) return listener.status();
+  made->listener_ = std::move(listener).value();
+  return made;
+}
+
+void Acceptor::on_socket(Stream stream, ConnectionSlot place) {
+  stream.prepare();
+  const int descriptor = stream.release();
+  const std::optional<std::uint64_t> cookie = cookie_of(descriptor);
+  if (cookie) {
+    connections_.push_back(std::make_unique<Connection>(descriptor, *cookie, std::move(place)));
+    if (!sweeps_) sweep_later();
+  }
+  hand_over_(descriptor);
+}
+
+void Acceptor::close() {
+  listener_->close();
+  sweep_timer_.cancel();
+  sweeps_ = true;  // for good
+}
+
+void Acceptor::sweep_later() {
+  sweeps_ = true;
+  sweep_timer_.expires_after(kSweepPeriod);
+  sweep_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) sweep();
+  });
+}
+
+void Acceptor::sweep() {
+  connections_.remove_if([](const auto& connection) { return connection->ended(); });
+  sweeps_ = false;
+  if (!connections_.empty()) sweep_later();
+}
+
+}  // namespace gpulet::net::grpc_api

@@ -1,0 +1,120 @@
+// gRPC's connections are bounded as those of the other ports are, and the endpoint answers again
+// after the process had no descriptor left.
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <boost/asio/read.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "kserve.grpc.pb.h"
+#include "tests/support/cluster/cluster.h"
+
+namespace gpulet::testing {
+namespace {
+
+using net::asio::ip::tcp;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::unique_ptr<Cluster> frontend(const std::function<void(config::FrontendConfig&)>& change =
+                                      [](auto&) {}) {
+  ClusterChanges changes;
+  changes.frontend = change;
+  const std::vector<ClusterModel> models{{"a", 2, 500, 50, 16}};
+  return std::make_unique<Cluster>(models, frontend::CoreObserver(), changes);
+}
+
+::grpc::Status ask_whether_live(std::uint16_t port) {
+  ::grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  const auto stub = inference::GRPCInferenceService::NewStub(::grpc::CreateCustomChannel(
+      "127.0.0.1:" + std::to_string(port), ::grpc::InsecureChannelCredentials(), arguments));
+  ::grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() + seconds(20));
+  inference::ServerLiveResponse response;
+  return stub->ServerLive(&context, {}, &response);
+}
+
+class DescriptorLimit {
+ public:
+  // So many more than there are now.
+  explicit DescriptorLimit(int more) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const int lowest_free = dup(0);
+    close(lowest_free);
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(lowest_free + more);
+    setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+bool descriptor_left() {
+  const int one = dup(0);
+  if (one >= 0) close(one);
+  return one >= 0;
+}
+
+TEST(GrpcConnectionsTest, AreTakenAgainAfterTheProcessHadNoDescriptorLeft) {
+  // UBSan needs descriptors of its own to look at an object's type.
+  if (std::string_view(GPULET_SANITIZERS).find("undefined") != std::string_view::npos)
+    GTEST_SKIP() << "the other builds run it";
+  const auto cluster = frontend();
+  ASSERT_TRUE(ask_whether_live(cluster->grpc_port()).ok());
+  {
+    net::asio::io_context io;
+    std::vector<tcp::socket> sockets;
+    const DescriptorLimit few(60);
+    for (int i = 0; i < 45; ++i) sockets.emplace_back(io, tcp::v4());
+    for (tcp::socket& socket : sockets)
+      socket.connect({net::asio::ip::make_address("127.0.0.1"), cluster->grpc_port()});
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    while (descriptor_left() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    ASSERT_FALSE(descriptor_left());
+  }
+  const ::grpc::Status answer = ask_whether_live(cluster->grpc_port());
+  EXPECT_TRUE(answer.ok()) << answer.error_message();
+}
+
+TEST(GrpcConnectionsTest, ThatSayNothingGiveWay) {
+  constexpr std::uint32_t kPlaces = 8;
+  const auto cluster =
+      frontend([](config::FrontendConfig& config) { config.max_connections = kPlaces; });
+  net::asio::io_context io;
+  std::vector<tcp::socket> silent;
+  for (std::uint32_t i = 0; i < 4 * kPlaces; ++i) {
+    silent.emplace_back(io, tcp::v4());
+    silent.back().connect({net::asio::ip::make_address("127.0.0.1"), cluster->grpc_port()});
+  }
+  EXPECT_TRUE(ask_whether_live(cluster->grpc_port()).ok());
+}
+
+TEST(GrpcConnectionsTest, ThatSayNothingEndByThemselves) {
+  const auto cluster =
+      frontend([](config::FrontendConfig& config) { config.first_message = milliseconds(300); });
+  net::asio::io_context io;
+  tcp::socket silent(io, tcp::v4());
+  silent.connect({net::asio::ip::make_address("127.0.0.1"), cluster->grpc_port()});
+  std::string greeting;
+  boost::system::error_code end;
+  net::asio::read(silent, net::asio::dynamic_buffer(greeting), end);
+  EXPECT_TRUE(end);
+}
+
+}  // namespace
+}  // namespace gpulet::testing
