@@ -13,19 +13,19 @@ namespace {
 constexpr unsigned kNetworkBytes = 8;  // of an IPv6 address
 
 // What is under way of up to two quotas.
-class Place {
+class Stay {
  public:
-  Place(std::shared_ptr<Quota> one, std::shared_ptr<Quota> other, std::uint32_t requests)
+  Stay(std::shared_ptr<Quota> one, std::shared_ptr<Quota> other, std::uint32_t requests)
       : one_(std::move(one)), other_(std::move(other)), requests_(requests) {
     if (one_) one_->enter(requests_);
     if (other_) other_->enter(requests_);
   }
-  ~Place() {
+  ~Stay() {
     if (one_) one_->leave(requests_);
     if (other_) other_->leave(requests_);
   }
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
+  Stay(const Stay&) = delete;
+  Stay& operator=(const Stay&) = delete;
 
  private:
   std::shared_ptr<Quota> one_;
@@ -175,7 +175,7 @@ Admission Gate::enter(PeerIdentity& peer, std::string_view model, std::size_t ro
   if (quotas.token || quotas.address) {
     admission = admit(peer, quotas, {unpaid, each * unpaid}, entering, now);
     if (!admission.status.ok()) return admission;
-    admission.permit = std::make_shared<const Place>(quotas.token, quotas.address, entering);
+    admission.permit = std::make_shared<const Stay>(quotas.token, quotas.address, entering);
   }
   ClientCounters& counters = counters_of(peer);
   counters.requests += entering;
