@@ -38,8 +38,8 @@ std::string line_of(const net::AuditRecord& record, std::string_view event) {
   line["action"] = record.action;
   if (!record.target.empty()) line["target"] = record.target.substr(0, kLongestText);
   line["result"] = to_string(record.result.code());
-  if (!record.protocol.empty()) {
-    line["protocol"] = record.protocol;
+  if (!record.peer.protocol.empty()) {
+    line["protocol"] = record.peer.protocol;
     line["address"] = record.peer.address;
     line["token"] = record.peer.token_name();
     line["certificate"] = record.peer.certificates;

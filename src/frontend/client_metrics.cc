@@ -12,8 +12,6 @@ struct Client {
   const net::ClientCounters* counters;
 };
 
-double number(std::uint64_t count) { return static_cast<double>(count); }
-
 constexpr std::array kOfClients{
     Measure<Client>{"gpulet_client_requests_total",
                     "Requests of the token that were let through; empty: without a token.",

@@ -27,6 +27,7 @@ struct Measure {
   double (*value)(const Row&);
 };
 
+[[nodiscard]] inline double number(std::uint64_t count) { return static_cast<double>(count); }
 [[nodiscard]] prometheus::ClientMetric metric_of(MetricType type, double value, Labels labels);
 // Its bounds and sum are told in parts of a second, so many to one.
 [[nodiscard]] prometheus::ClientMetric metric_of(const observe::BucketHistogram& histogram,

@@ -25,7 +25,6 @@ struct Whole {
   MetricsMoment moment;
 };
 
-double number(std::uint64_t count) { return static_cast<double>(count); }
 double flag(bool set) { return set ? 1 : 0; }
 
 // ---- the tables

@@ -12,7 +12,8 @@ namespace {
 
 // So many of the general places become free at once: looking for them costs a walk over all.
 constexpr std::size_t kPartThatGivesWay = 64;
-constexpr std::size_t kNetworkBytes = 8;
+// Of an IPv6 address: the network that one subscriber has to itself.
+constexpr std::size_t kSubscriberBytes = 8;
 // Nobody gave way: it is not worth a look at each of a flood of newcomers.
 constexpr Duration kPauseAfterNone = std::chrono::milliseconds(100);
 
@@ -25,7 +26,7 @@ std::size_t part_of(std::size_t places) {
 std::string address_key(const asio::ip::address& address) {
   if (address.is_v6() && !address.to_v6().is_v4_mapped()) {
     const asio::ip::address_v6::bytes_type bytes = address.to_v6().to_bytes();
-    return {reinterpret_cast<const char*>(bytes.data()), kNetworkBytes};
+    return {reinterpret_cast<const char*>(bytes.data()), kSubscriberBytes};
   }
   const asio::ip::address_v4 four =
       address.is_v6() ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6())

@@ -252,11 +252,11 @@ Reactor* InferenceService::SystemSharedMemoryRegister(
   return ask_host<inference::SystemSharedMemoryRegisterRequest,
                   inference::SystemSharedMemoryRegisterResponse>(
       site_, request, response,
-      [](Site& site, const auto& asked, auto&, const OnAnswered& answered) {
-        answered(site.regions.add({.name = asked.name(),
-                                   .key = asked.key(),
-                                   .offset = asked.offset(),
-                                   .bytes = asked.byte_size()}));
+      [](Site& site, const auto& region, auto&, const OnAnswered& answered) {
+        answered(site.regions.add({.name = region.name(),
+                                   .key = region.key(),
+                                   .offset = region.offset(),
+                                   .bytes = region.byte_size()}));
       },
       audited(site_, needs, std::move(asked.peer)));
 }
@@ -270,8 +270,8 @@ Reactor* InferenceService::SystemSharedMemoryUnregister(
   return ask_host<inference::SystemSharedMemoryUnregisterRequest,
                   inference::SystemSharedMemoryUnregisterResponse>(
       site_, request, response,
-      [](Site& site, const auto& asked, auto&, const OnAnswered& answered) {
-        site.regions.remove(asked.name());
+      [](Site& site, const auto& region, auto&, const OnAnswered& answered) {
+        site.regions.remove(region.name());
         answered({});
       },
       audited(site_, needs, std::move(asked.peer)));
