@@ -204,88 +204,84 @@ void Cluster::add_storing_backend(const std::string& node) {
 
 void Cluster::add_real_backend(const std::string& node) { add_cpu_backend(node, "gpulet-proxy"); }
 
+void Cluster::add_crashing_backend(const std::string& node, std::uint32_t devices) {
+  start_backend(node, write_backend_config(node, "gpulet-proxy-crashing",
+                                           R"({"type":"card","count":)" + std::to_string(devices) +
+                                               R"(,"partitioning":"simulated"})"));
+}
+
 void Cluster::add_cpu_backend(const std::string& node, const std::string& proxy) {
-  void Cluster::add_crashing_backend(const std::string& node, std::uint32_t devices) {
-    start_backend(node,
-                  write_backend_config(node, "gpulet-proxy-crashing",
-                                       R"({"type":"card","count":)" + std::to_string(devices) +
-                                           R"(,"partitioning":"simulated"})"));
-  }
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof(cores), &cores);
+  int core = 0;
+  while (!CPU_ISSET(core, &cores)) ++core;
+  start_backend(node, write_backend_config(
+                          node, proxy,
+                          R"({"type":"card","partitioning":"cpu_quota","sizes":[100],"cores":[)" +
+                              std::to_string(core) + "]}"));
+}
 
-  void Cluster::add_real_backend(const std::string& node) {
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    ::sched_getaffinity(0, sizeof(cores), &cores);
-    int core = 0;
-    while (!CPU_ISSET(core, &cores)) ++core;
-    start_backend(node, write_backend_config(
-                            node, proxy,
-                            R"({"type":"card","partitioning":"cpu_quota","sizes":[100],"cores":[)" +
-                                std::to_string(core) + "]}"));
-  }
-
-  void Cluster::add_gpu_backend(const std::string& node, const std::string& partitioning,
-                                const backend::GpuPlaces& places) {
-    const std::string device = R"({"type":"card","partitioning":")" + partitioning + R"("})";
-    start_backend(node, write_backend_config(node, "gpulet-proxy-fake-gpu", device), places);
-  }
-
-  void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file,
+void Cluster::add_gpu_backend(const std::string& node, const std::string& partitioning,
                               const backend::GpuPlaces& places) {
-    Result<config::BackendConfig> config = config::load_backend(config_file);
-    must(config.status());
-    if (changes_.backend) changes_.backend(config.value());
-    // Another user would not find the daemon of MPS in the test's folder.
-    if (!places.mps.directory.empty() && ::geteuid() == 0) config.value().proxy_user = "root";
-    Result<backend::Setup> setup = backend::make_setup(config.value(), places);
-    must(setup.status());
-    on_daemons(
-        [&] { backends_[node] = backend::BackendDaemon::start(io_, std::move(setup).value()); });
-  }
+  const std::string device = R"({"type":"card","partitioning":")" + partitioning + R"("})";
+  start_backend(node, write_backend_config(node, "gpulet-proxy-fake-gpu", device), places);
+}
 
-  pid_t Cluster::spawn_backend(const std::string& node, std::uint32_t devices) {
-    const std::string file = write_simulated_config(node, devices, "card").string();
-    const std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-backend";
-    std::vector<std::string> words{program, "--config", file};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    pid_t process = 0;
-    if (::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(), environ) !=
-        0) {
-      throw std::runtime_error("cannot start " + program);
-    }
-    processes_.push_back(process);
-    return process;
-  }
+void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file,
+                            const backend::GpuPlaces& places) {
+  Result<config::BackendConfig> config = config::load_backend(config_file);
+  must(config.status());
+  if (changes_.backend) changes_.backend(config.value());
+  // Another user would not find the daemon of MPS in the test's folder.
+  if (!places.mps.directory.empty() && ::geteuid() == 0) config.value().proxy_user = "root";
+  Result<backend::Setup> setup = backend::make_setup(config.value(), places);
+  must(setup.status());
+  on_daemons(
+      [&] { backends_[node] = backend::BackendDaemon::start(io_, std::move(setup).value()); });
+}
 
-  serve::FrontendStatus Cluster::status() {
-    serve::FrontendStatus status;
-    on_daemons([&] { status = frontend_->status(); });
-    return status;
+pid_t Cluster::spawn_backend(const std::string& node, std::uint32_t devices) {
+  const std::string file = write_simulated_config(node, devices, "card").string();
+  const std::string program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-backend";
+  std::vector<std::string> words{program, "--config", file};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t process = 0;
+  if (::posix_spawn(&process, program.c_str(), nullptr, nullptr, arguments.data(), environ) != 0) {
+    throw std::runtime_error("cannot start " + program);
   }
+  processes_.push_back(process);
+  return process;
+}
 
-  std::vector<pid_t> Cluster::proxies(const std::string& node) {
-    std::vector<pid_t> proxies;
-    on_daemons([&] { proxies = backends_.at(node)->proxies(); });
-    return proxies;
-  }
+serve::FrontendStatus Cluster::status() {
+  serve::FrontendStatus status;
+  on_daemons([&] { status = frontend_->status(); });
+  return status;
+}
 
-  void Cluster::wait_until_serving(Duration patience) {
-    const Clock::time_point deadline = Clock::now() + patience;
-    while (Clock::now() < deadline) {
-      const serve::FrontendStatus now = status();
-      if (now.state == "serving" && !now.reorganising && now.schedulable) return;
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(10));  // the cores belong to the proxies
-    }
-    throw std::runtime_error("the cluster does not serve in time");
-  }
+std::vector<pid_t> Cluster::proxies(const std::string& node) {
+  std::vector<pid_t> proxies;
+  on_daemons([&] { proxies = backends_.at(node)->proxies(); });
+  return proxies;
+}
 
-  void Cluster::stop_frontend() {
-    std::promise<void> done;
-    net::asio::post(io_, [&] { frontend_->stop([&] { done.set_value(); }); });
-    done.get_future().get();
+void Cluster::wait_until_serving(Duration patience) {
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (Clock::now() < deadline) {
+    const serve::FrontendStatus now = status();
+    if (now.state == "serving" && !now.reorganising && now.schedulable) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the cores belong to the proxies
   }
+  throw std::runtime_error("the cluster does not serve in time");
+}
+
+void Cluster::stop_frontend() {
+  std::promise<void> done;
+  net::asio::post(io_, [&] { frontend_->stop([&] { done.set_value(); }); });
+  done.get_future().get();
+}
 
 }  // namespace gpulet::testing
