@@ -9,7 +9,7 @@
 namespace gpulet::observe {
 namespace {
 
-Time at(double seconds) { return Time() + from_seconds(seconds); }
+Time at(double after_s) { return Time() + from_seconds(after_s); }
 
 TEST(WarningLimiter, tells_some_at_once_and_then_one_in_a_while_with_the_count_of_the_rest) {
   WarningLimiter limiter({2, std::chrono::seconds(10), 16});
