@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NodeThatIsConnected",
              [](Hello& in) { in = {"n1", {device("n1", 0)}, {}}; },
              PeerViolation::node_taken}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& one) { return one.param.name; });
 
 TEST(HelloCheckTest, WhatAnHonestNodeSaysIsTaken) {
   const Fleet fleet;

@@ -200,13 +200,18 @@ TEST(Reorganisation, FrontendThatRestartedServesWithTheGpuletsItFinds) {
 
 TEST(Reorganisation, GpuletsStayInTheInstancesThatTheyAreIn) {
   Hello hello = hello_with_gpulet("v");
-  hello.devices[0].device.mig = partition::MigGeometry::of("a100-80").value();
+  schedule::Device& device = hello.devices[0].device;
+  device.mig = partition::MigGeometry::of("a100-80").value();
+  device.max_partitions = device.mig->compute_slices();
+  device.sizes.clear();
+  for (const partition::MigProfile& profile : device.mig->profiles())
+    device.sizes.push_back(device.mig->share_of(profile.slices));
   hello.gpulets[0].instance = partition::MigInstance{3, 4};
   Fleet fleet;
-  ASSERT_TRUE(fleet.join(BackendId{1}, hello, at_s(0)).ok());
+  ASSERT_TRUE(fleet.join(BackendId{1}, hello, at_s(0)).empty());
   CreateGpulet asked{{78}, 0, Share{57}, {}};
   asked.instance = partition::MigInstance{4, 0};
-  fleet.created(asked, {"n0", 0}, {});
+  fleet.created(asked, {"n0", 0}, {}, at_s(0));
   const auto running = fleet.running();
   ASSERT_EQ(running.size(), 2U);
   EXPECT_EQ(running[0].instance, (partition::MigInstance{3, 4}));
