@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "administration.h"
+#include "backend_sessions.h"
 #include "catalogue_service.h"
 #include "core_host.h"
 #include "endpoints.h"
@@ -65,7 +66,7 @@ class FrontendDaemon::Impl {
         io_.get_executor(), setup_.config.backend_listen.host, setup_.config.backend_listen.port,
         backend_listener_options(setup_.security.backends.context),
         [this](net::Stream stream, net::ConnectionSlot slot) {
-          accept_backend(std::move(stream), std::move(slot));
+          backend_sessions_.accept(BackendId{next_session_++}, std::move(stream), std::move(slot));
         });
     if (!backends.ok()) return backends.status();
     Endpoints::Daemon daemon;
@@ -251,28 +252,23 @@ class FrontendDaemon::Impl {
   }
 
   void carry_out(serve::TellBackend& effect) {
-    const auto found = backend_sessions_.find(effect.backend);
-    if (found != backend_sessions_.end()) found->second->send(effect.command);
+    backend_sessions_.send(effect.backend, effect.command);
   }
 
   void carry_out(serve::SendModelFile& effect) {
-    const auto found = backend_sessions_.find(effect.backend);
-    if (found == backend_sessions_.end()) return;
+    if (!backend_sessions_.contains(effect.backend)) return;
     const auto file = setup_.model_files.find(effect.sha256);
     if (file == setup_.model_files.end()) {
-      found->second->send(serve::ModelPiece{effect.sha256, 0, 0, {}});
+      backend_sessions_.send(effect.backend, serve::ModelPiece{effect.sha256, 0, 0, {}});
       return;
     }
     if (effect.offset == 0)
       spdlog::info("sending {} to a backend", file->second.filename().string());
-    found->second->send(model_piece(effect.sha256, file->second, effect.offset));
+    backend_sessions_.send(effect.backend, model_piece(effect.sha256, file->second, effect.offset));
   }
 
   void carry_out(serve::DropBackend& effect) {
-    const auto found = backend_sessions_.find(effect.backend);
-    if (found == backend_sessions_.end()) return;
-    found->second->refuse(effect.reason);
-    departing_sessions_.insert(backend_sessions_.extract(found));
+    backend_sessions_.refuse(effect.backend, effect.reason);
   }
 
   void carry_out(serve::MakePlan& effect) { side_threads_.make_plan(std::move(effect)); }
@@ -292,9 +288,7 @@ class FrontendDaemon::Impl {
     drain_deadline_.cancel();
     wake_.cancel();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
-    for (auto& [id, session] : backend_sessions_)
-      session->close({StatusCode::cancelled, "the frontend stops"});
-    departing_sessions_.clear();
+    backend_sessions_.close_all({StatusCode::cancelled, "the frontend stops"});
     // The replies that are queued leave before the process does.
     asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
   }
@@ -319,13 +313,12 @@ class FrontendDaemon::Impl {
 
   // ---- sessions
 
-  template <typename Sessions, typename Id>
-  void forget(Sessions& sessions, Id id) {
-    const auto found = sessions.find(id);
-    if (found == sessions.end()) return;
+  void forget_client(ClientId id) {
+    const auto found = client_sessions_.find(id);
+    if (found == client_sessions_.end()) return;
     // The session may be on the stack: it ends in a turn of its own.
     asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
-    sessions.erase(found);
+    client_sessions_.erase(found);
   }
 
   void accept_client(net::Stream stream, net::ConnectionSlot slot) {
@@ -342,7 +335,7 @@ class FrontendDaemon::Impl {
         [this, id](const Status& reason) {
           spdlog::debug("a client is gone: {}", reason.to_string());
           if (!client_sessions_.contains(id)) return;
-          forget(client_sessions_, id);
+          forget_client(id);
           deliver(serve::ClientGone{id});
         });
   }
@@ -369,46 +362,18 @@ class FrontendDaemon::Impl {
         serve::StatusReply{status_json(core_.status(now), started_, now, client_sessions_.size())});
   }
 
-  void accept_backend(net::Stream stream, net::ConnectionSlot slot) {
-    const BackendId id{next_session_++};
-    const std::string address = stream.peer_address();
-    BackendSession::Owner owner;
-    owner.on_message = [this, id, address](serve::BackendMessage message) {
-      if (backend_sessions_.contains(id))
-        deliver(serve::BackendSaid{id, std::move(message)}, address);
+  BackendSessions::Owner owner_of_backends() {
+    BackendSessions::Owner owner;
+    owner.deliver = [this](serve::FrontendEvent event, const std::string& address) {
+      deliver(std::move(event), address);
     };
-    owner.breach_of_result = [this, id](BatchId batch) {
-      return core_.breach_of_result(id, batch);
+    owner.breach_of_result = [this](BackendId backend, BatchId batch) {
+      return core_.breach_of_result(backend, batch);
     };
-    owner.on_breach = [this, id, address](const serve::PeerBreach& breach) {
-      deliver(serve::BackendBroke{id, breach}, address);
+    owner.warn = [this](const std::string& address, const std::string& text) {
+      administration_.note(address, true, text);
     };
-    owner.on_closed = [this, id, address](const Status& reason) {
-      backend_closed(id, address, reason);
-    };
-    backend_sessions_[id] = std::make_unique<BackendSession>(
-        io_.get_executor(), std::move(stream), std::move(slot), backend_options(setup_.config),
-        BackendSession::Options{.certified = setup_.security.backends.context != nullptr},
-        backend_buffers_, std::move(owner));
-  }
-
-  void backend_closed(BackendId id, const std::string& address, const Status& reason) {
-    forget(departing_sessions_, id);
-    const auto found = backend_sessions_.find(id);
-    if (found == backend_sessions_.end()) return;
-    const bool introduced = found->second->introduced();
-    forget(backend_sessions_, id);
-    const bool broke =
-        reason.code() == StatusCode::malformed || reason.code() == StatusCode::invalid;
-    if (broke) {
-      deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, reason}}, address);
-      return;
-    }
-    if (!introduced && reason.code() != StatusCode::cancelled) {
-      administration_.note(address, true,
-                           "a backend at " + address + " was refused: " + reason.message());
-    }
-    deliver(serve::BackendGone{id, reason}, address);
+    return owner;
   }
 
   asio::io_context& io_;
@@ -432,9 +397,10 @@ class FrontendDaemon::Impl {
   net::BufferPool backend_buffers_;
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
-  std::map<BackendId, std::unique_ptr<BackendSession>> backend_sessions_;
-  // Dropped: what tells them why is still being sent.
-  std::map<BackendId, std::unique_ptr<BackendSession>> departing_sessions_;
+  BackendSessions backend_sessions_{io_, backend_options(setup_.config),
+                                    BackendSession::Options{
+                                        .certified = setup_.security.backends.context != nullptr},
+                                    backend_buffers_, owner_of_backends()};
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   TraceLog traces_{io_};

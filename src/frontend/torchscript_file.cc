@@ -35,10 +35,10 @@ using Block = std::vector<unsigned char>;
 
 template <typename Number>
 Number number_at(const Block& block, std::size_t at) {
-  Number number = 0;
+  std::uint64_t number = 0;
   for (std::size_t i = 0; i < sizeof(Number); ++i)
-    number |= static_cast<Number>(static_cast<Number>(block[at + i]) << (8 * i));
-  return number;
+    number |= static_cast<std::uint64_t>(block[at + i]) << (8 * i);
+  return static_cast<Number>(number);
 }
 
 Status no_archive(const std::string& why) {

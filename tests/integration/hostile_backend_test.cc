@@ -198,7 +198,8 @@ TEST_F(HostileBackendTest, ASecondHelloLosesNoRequest) {
     }
     StreamClient client(cluster.client_port());
     ASSERT_TRUE(wait_for(cluster, client, [&](const serve::FrontendStatus& status) {
-      other.run_until([] { return true; });
+      other.say(serve::Heartbeat{});
+      other.run_until([] { return false; }, std::chrono::milliseconds(20));
       return status.state == "serving";
     }));
     for (std::uint64_t tag = 1; tag <= 4; ++tag) client.send(byte_request("a", tag));

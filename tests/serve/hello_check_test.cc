@@ -52,9 +52,9 @@ struct Case {
 
 void PrintTo(const Case& one, std::ostream* stream) { *stream << one.name; }
 
-class HelloCheckTest : public ::testing::TestWithParam<Case> {};
+class RefusedHelloTest : public ::testing::TestWithParam<Case> {};
 
-TEST_P(HelloCheckTest, IsRefused) {
+TEST_P(RefusedHelloTest, IsRefused) {
   Hello wrong = hello();
   GetParam().change(wrong);
   Fleet fleet;
@@ -69,7 +69,7 @@ TEST_P(HelloCheckTest, IsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, HelloCheckTest,
+    All, RefusedHelloTest,
     ::testing::Values(
         Case{"NodeWithoutAName", [](Hello& in) { in.node = ""; }},
         Case{"NodeOfTwoLines", [](Hello& in) { in.node = "n0\nn1"; }},

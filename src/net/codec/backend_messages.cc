@@ -310,6 +310,17 @@ BackendCommand read_piece(const wire::ModelPiece& message, FieldReader& fields, 
   return piece;
 }
 
+// A message that has no payload.
+template <typename Variant, typename Wire, typename Read>
+Result<Variant> decode_alone(MessageType type, std::span<const std::byte> message,
+                             const Bytes& payload, const Read& read) {
+  return decode_as<Variant, Wire>(type, message,
+                                  [&](const Wire& one, FieldReader& fields) -> Variant {
+                                    fields.no_payload(payload);
+                                    return read(one, fields);
+                                  });
+}
+
 }  // namespace
 
 OutgoingFrame encode(const BackendMessage& message) {
@@ -324,16 +335,12 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header,
                                               std::span<const std::byte> message, Bytes payload) {
   switch (header.type) {
     case MessageType::hello:
-      return decode_as<BackendMessage, wire::Hello>(
-          header.type, message, [&](const wire::Hello& hello, FieldReader& fields) {
-            fields.no_payload(payload);
-            return read_hello(hello, fields);
-          });
+      return decode_alone<BackendMessage, wire::Hello>(
+          header.type, message, payload,
+          [](const wire::Hello& hello, FieldReader& fields) { return read_hello(hello, fields); });
     case MessageType::gpulet_report:
-      return decode_as<BackendMessage, wire::GpuletReport>(
-          header.type, message,
-          [&](const wire::GpuletReport& report, FieldReader& fields) -> BackendMessage {
-            fields.no_payload(payload);
+      return decode_alone<BackendMessage, wire::GpuletReport>(
+          header.type, message, payload, [](const wire::GpuletReport& report, FieldReader& fields) {
             return read_report(report, fields);
           });
     case MessageType::batch_result:
@@ -342,31 +349,23 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header,
             return read_batch_result(result, fields, std::move(payload));
           });
     case MessageType::model_wanted:
-      return decode_as<BackendMessage, wire::ModelWanted>(
-          header.type, message,
-          [&](const wire::ModelWanted& wanted, FieldReader& fields) -> BackendMessage {
-            fields.no_payload(payload);
+      return decode_alone<BackendMessage, wire::ModelWanted>(
+          header.type, message, payload, [](const wire::ModelWanted& wanted, FieldReader& fields) {
             return serve::ModelWanted{fields.sha256(wanted.sha256()), wanted.offset()};
           });
     case MessageType::heartbeat:
-      return decode_as<BackendMessage, wire::Heartbeat>(
-          header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendMessage {
-            fields.no_payload(payload);
-            return serve::Heartbeat{};
-          });
+      return decode_alone<BackendMessage, wire::Heartbeat>(
+          header.type, message, payload,
+          [](const wire::Heartbeat&, FieldReader&) { return serve::Heartbeat{}; });
     case MessageType::device_report:
-      return decode_as<BackendMessage, wire::DeviceReport>(
-          header.type, message,
-          [&](const wire::DeviceReport& report, FieldReader& fields) -> BackendMessage {
-            fields.no_payload(payload);
+      return decode_alone<BackendMessage, wire::DeviceReport>(
+          header.type, message, payload, [](const wire::DeviceReport& report, FieldReader& fields) {
             return serve::DeviceReport{report.device(), fields.status(report.fault())};
           });
     case MessageType::leaving:
-      return decode_as<BackendMessage, wire::Leaving>(
-          header.type, message, [&](const wire::Leaving&, FieldReader& fields) -> BackendMessage {
-            fields.no_payload(payload);
-            return serve::Leaving{};
-          });
+      return decode_alone<BackendMessage, wire::Leaving>(
+          header.type, message, payload,
+          [](const wire::Leaving&, FieldReader&) { return serve::Leaving{}; });
     default:
       return not_expected(header.type, "a backend");
   }
@@ -376,37 +375,28 @@ Result<BackendCommand> decode_backend_command(const FrameHeader& header,
                                               std::span<const std::byte> message, Bytes payload) {
   switch (header.type) {
     case MessageType::welcome:
-      return decode_as<BackendCommand, wire::Welcome>(
-          header.type, message,
-          [&](const wire::Welcome& welcome, FieldReader& fields) -> BackendCommand {
-            fields.no_payload(payload);
+      return decode_alone<BackendCommand, wire::Welcome>(
+          header.type, message, payload, [](const wire::Welcome& welcome, FieldReader& fields) {
             return serve::Welcome{fields.duration(welcome.heartbeat_us(), "heartbeat_us")};
           });
     case MessageType::create_gpulet:
-      return decode_as<BackendCommand, wire::CreateGpulet>(
-          header.type, message, [&](const wire::CreateGpulet& create, FieldReader& fields) {
-            fields.no_payload(payload);
+      return decode_alone<BackendCommand, wire::CreateGpulet>(
+          header.type, message, payload, [](const wire::CreateGpulet& create, FieldReader& fields) {
             return read_create(create, fields);
           });
     case MessageType::assign_gpulet:
-      return decode_as<BackendCommand, wire::AssignGpulet>(
-          header.type, message,
-          [&](const wire::AssignGpulet& assign, FieldReader& fields) -> BackendCommand {
-            fields.no_payload(payload);
+      return decode_alone<BackendCommand, wire::AssignGpulet>(
+          header.type, message, payload, [](const wire::AssignGpulet& assign, FieldReader& fields) {
             return serve::AssignGpulet{{assign.id()}, read_part(assign.part(), fields)};
           });
     case MessageType::set_cores:
-      return decode_as<BackendCommand, wire::SetCores>(
-          header.type, message,
-          [&](const wire::SetCores& set, FieldReader& fields) -> BackendCommand {
-            fields.no_payload(payload);
+      return decode_alone<BackendCommand, wire::SetCores>(
+          header.type, message, payload, [](const wire::SetCores& set, FieldReader& fields) {
             return serve::SetCores{{set.id()}, fields.amount(set.cores(), "cores")};
           });
     case MessageType::retire_gpulet:
-      return decode_as<BackendCommand, wire::RetireGpulet>(
-          header.type, message,
-          [&](const wire::RetireGpulet& retire, FieldReader& fields) -> BackendCommand {
-            fields.no_payload(payload);
+      return decode_alone<BackendCommand, wire::RetireGpulet>(
+          header.type, message, payload, [](const wire::RetireGpulet& retire, FieldReader&) {
             return serve::RetireGpulet{{retire.id()}};
           });
     case MessageType::batch:
@@ -420,16 +410,12 @@ Result<BackendCommand> decode_backend_command(const FrameHeader& header,
             return read_piece(piece, fields, std::move(payload));
           });
     case MessageType::heartbeat:
-      return decode_as<BackendCommand, wire::Heartbeat>(
-          header.type, message, [&](const wire::Heartbeat&, FieldReader& fields) -> BackendCommand {
-            fields.no_payload(payload);
-            return serve::Heartbeat{};
-          });
+      return decode_alone<BackendCommand, wire::Heartbeat>(
+          header.type, message, payload,
+          [](const wire::Heartbeat&, FieldReader&) { return serve::Heartbeat{}; });
     case MessageType::refused:
-      return decode_as<BackendCommand, wire::Refused>(
-          header.type, message,
-          [&](const wire::Refused& refused, FieldReader& fields) -> BackendCommand {
-            fields.no_payload(payload);
+      return decode_alone<BackendCommand, wire::Refused>(
+          header.type, message, payload, [](const wire::Refused& refused, FieldReader& fields) {
             return serve::Refused{fields.status(refused.why())};
           });
     default:
