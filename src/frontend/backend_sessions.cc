@@ -1,30 +1,34 @@
 #include "backend_sessions.h"
 
-#include <spdlog/spdlog.h>
-
+#include <string>
 #include <utility>
-
-#include "options.h"
 
 namespace gpulet::frontend {
 
-BackendSessions::BackendSessions(net::asio::io_context& io, bool certified,
-                                 net::BufferPool& buffers, Owner owner)
-    : io_(io), options_{.certified = certified}, buffers_(buffers), owner_(std::move(owner)) {}
+BackendSessions::BackendSessions(net::asio::io_context& io,
+                                 const net::ConnectionOptions& connection,
+                                 const BackendSession::Options& options, net::BufferPool& buffers,
+                                 Owner owner)
+    : io_(io),
+      connection_options_(connection),
+      options_(options),
+      buffers_(buffers),
+      owner_(std::move(owner)) {}
 
 void BackendSessions::accept(BackendId id, net::Stream stream, net::ConnectionSlot slot) {
+  const std::string address = stream.peer_address();
   BackendSession::Owner owner;
-  owner.on_message = [this, id](serve::BackendMessage message) {
-    if (contains(id)) owner_.deliver(serve::BackendSaid{id, std::move(message)});
+  owner.on_message = [this, id, address](serve::BackendMessage message) {
+    if (contains(id)) owner_.deliver(serve::BackendSaid{id, std::move(message)}, address);
   };
   owner.breach_of_result = [this, id](BatchId batch) { return owner_.breach_of_result(id, batch); };
-  owner.on_breach = [this, id](const serve::PeerBreach& breach) {
-    owner_.deliver(serve::BackendBroke{id, breach});
+  owner.on_breach = [this, id, address](const serve::PeerBreach& breach) {
+    owner_.deliver(serve::BackendBroke{id, breach}, address);
   };
-  owner.on_closed = [this, id](const Status& reason) { closed(id, reason); };
+  owner.on_closed = [this, id, address](const Status& reason) { closed(id, address, reason); };
   sessions_[id] =
       std::make_unique<BackendSession>(io_.get_executor(), std::move(stream), std::move(slot),
-                                       backend_options(), options_, buffers_, std::move(owner));
+                                       connection_options_, options_, buffers_, std::move(owner));
 }
 
 void BackendSessions::send(BackendId id, const serve::BackendCommand& command) {
@@ -52,19 +56,19 @@ void BackendSessions::forget(Sessions& sessions, BackendId id) {
   sessions.erase(found);
 }
 
-void BackendSessions::closed(BackendId id, const Status& reason) {
+void BackendSessions::closed(BackendId id, const std::string& address, const Status& reason) {
   forget(refused_, id);
   const auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
   const bool introduced = found->second->introduced();
   forget(sessions_, id);
   if (reason.code() == StatusCode::malformed || reason.code() == StatusCode::invalid) {
-    owner_.deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, reason}});
+    owner_.deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, reason}}, address);
     return;
   }
   if (!introduced && reason.code() != StatusCode::cancelled)
-    spdlog::warn("a backend was refused: {}", reason.message());
-  owner_.deliver(serve::BackendGone{id, reason});
+    owner_.warn(address, "a backend at " + address + " was refused: " + reason.message());
+  owner_.deliver(serve::BackendGone{id, reason}, address);
 }
 
 }  // namespace gpulet::frontend

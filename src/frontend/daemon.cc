@@ -397,10 +397,10 @@ class FrontendDaemon::Impl {
   net::BufferPool backend_buffers_;
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
-  BackendSessions backend_sessions_{io_, backend_options(setup_.config),
-                                    BackendSession::Options{
-                                        .certified = setup_.security.backends.context != nullptr},
-                                    backend_buffers_, owner_of_backends()};
+  BackendSessions backend_sessions_{
+      io_, backend_options(setup_.config),
+      BackendSession::Options{.certified = setup_.security.backends.context != nullptr},
+      backend_buffers_, owner_of_backends()};
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
   TraceLog traces_{io_};

@@ -37,6 +37,7 @@
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/exclusions.h"
 #include "gpulet/serve/fleet.h"
+#include "gpulet/serve/frontend_events.h"
 #include "gpulet/serve/frontend_status.h"
 #include "gpulet/serve/hello_check.h"
 #include "gpulet/serve/messages.h"
@@ -92,108 +93,6 @@ struct FrontendOptions {
   QuarantineOptions quarantine;
   control::Options control;  // of executables whose cores are controlled
 };
-
-// ---- events
-
-struct ClientSaid {
-  ClientId client;
-  InferRequest request;
-};
-struct ClientGone {
-  ClientId client;
-};
-struct BackendSaid {
-  BackendId backend;
-  BackendMessage message;
-};
-struct BackendGone {
-  BackendId backend;
-  Status reason;
-};
-// The backend's session saw a breach: the core counts it, drops the backend and loses it.
-struct BackendBroke {
-  BackendId backend;
-  PeerBreach breach;
-};
-struct PlanMade {
-  std::uint64_t number = 0;  // of the MakePlan it answers
-  schedule::Plan plan;
-  std::vector<std::string> faults;  // what check() said; such a plan is not used
-};
-// The whole of what is to be served from now on. The core finds out what is new, what has another
-// version, what has gone.
-struct CatalogueChanged {
-  Catalogue catalogue;
-  // Names that somebody asked for: awake from now on, and tried again where they were refused.
-  std::vector<std::string> asked_for;
-};
-struct StepDone {  // answers a StepToRun
-  std::uint64_t id = 0;
-  Result<std::vector<Tensor>> outputs;
-};
-// The files that say what to serve could not be read: everything stays as it is.
-struct CatalogueRefused {
-  Status why;
-};
-struct TraceUntil {  // every request that comes from now on and before that time is Traced
-  Time time{};
-};
-struct Settle {};  // a run of events is over, or next_wake() has come
-struct Drain {};   // take nothing new, answer what is here, then say Drained
-
-using FrontendEvent =
-    std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, BackendBroke, PlanMade,
-                 CatalogueChanged, CatalogueRefused, StepDone, TraceUntil, Settle, Drain>;
-
-// ---- effects
-
-struct ReplyToClient {
-  ClientId client;
-  InferReply reply;
-};
-struct TellBackend {
-  BackendId backend;
-  BackendCommand command;
-};
-struct SendModelFile {  // the piece of it that begins there
-  BackendId backend;
-  std::string sha256;
-  std::uint64_t offset = 0;
-};
-// Tell it why (Refused), then close the connection. No BackendGone follows.
-struct DropBackend {
-  BackendId backend;
-  Status reason;
-};
-struct MakePlan {
-  std::uint64_t number = 0;
-  schedule::Cluster cluster;
-  // Those of its devices that take no new gpulets now, and what serves there and stays as it is.
-  std::set<schedule::DeviceKey> closed;
-  std::vector<schedule::PlannedGpulet> kept;
-  std::vector<schedule::ModelDemand> demands;
-  std::optional<schedule::Plan> current;
-  schedule::PlanOptions options;
-  // As they were when the plan was asked for: the planner may look at them on a thread of its own.
-  std::shared_ptr<const profile::ProfileSet> profiles;           // never null
-  std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
-  // As few devices as the scaling loop finds enough; otherwise the policy may use all.
-  bool scale = true;
-  // CPUs get executables for what gpulets cannot serve in time; the policy has the other devices.
-  bool spill = false;
-};
-struct Note {  // for the log and the status
-  bool warning = false;
-  std::string text;
-};
-struct Traced {  // a request was answered, and is one of those to be traced
-  observe::RequestTraceRecord record;
-};
-struct Drained {};
-
-using FrontendEffect = std::variant<ReplyToClient, TellBackend, SendModelFile, DropBackend,
-                                    MakePlan, StepToRun, Note, Traced, Drained>;
-using FrontendEffects = std::vector<FrontendEffect>;
 
 // What is asked of a model at every request, without copies of what it is.
 struct ModelView {
