@@ -111,7 +111,10 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
 void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time now,
                          FrontendEffects& effects) {
   const FleetGpulet* known = fleet_.find(message.id);
-  if (known == nullptr || known->backend != backend) return;
+  if (known == nullptr || known->backend != backend) {
+    fleet_.report(backend, message);  // the end of one that it was told to give up
+    return;
+  }
   gpulets_changed_ = true;
   const GpuletState before = known->state;
   const FleetGpulet gpulet = *known;
@@ -155,7 +158,8 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
         retire_gpulet(message.id, effects);
         note(true, "a gpulet on " + where + " failed: " + message.status.message(), now, effects);
         if (!fleet_.takes_gpulets(device)) break;  // no fault of the models
-        gpulet_failed(gpulet, message, on_its_way, now, effects);
+        // What a backend only claims to run says nothing of the models.
+        if (gpulet.issued) gpulet_failed(gpulet, message, on_its_way, now, effects);
       }
       break;
     }
