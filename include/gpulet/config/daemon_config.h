@@ -22,6 +22,9 @@
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
+//            "model_store_mb":20480,
+//            "proxy_sandbox":"on","proxy_environment":["NAME"],
+//            "proxy_memory":{"factor":3,"floor_mb":1024},
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a cluster file's node ]}
 //
@@ -129,11 +132,20 @@ struct FrontendConfig {
   ClientLimits per_address;  // of each address that clients connect from
 };
 
+// How much memory of the node a gpulet's process may take on a CPU device: `factor` times what its
+// models were measured to need, at least the floor, at most what the device has.
+struct ProxyMemory {
+  double factor = 3;
+  std::uint32_t floor_mb = 1024;
+  friend bool operator==(const ProxyMemory&, const ProxyMemory&) = default;
+};
+
 struct BackendConfig {
   std::string node;
   Endpoint frontend{"127.0.0.1", 7001};
   std::filesystem::path model_store;
-  std::filesystem::path profiles;  // needed for simulated devices only; may be empty
+  std::uint32_t model_store_mb = 0;  // what the store may hold; 0: as much as the disk does
+  std::filesystem::path profiles;    // needed for simulated devices only; may be empty
   std::filesystem::path
       proxy;  // the proxy program; empty: gpulet-proxy beside the backend's own binary
   // Processes of each proxy program that are started before a gpulet needs them; each takes as much
@@ -146,7 +158,10 @@ struct BackendConfig {
   // take, hangs.
   Duration hang_timeout = std::chrono::seconds(3);
   double hang_factor = 5;
-  std::optional<TlsFiles> tls;  // towards the frontend, both ways
+  bool proxy_sandbox = true;                   // system calls and network of proxies (confine.h)
+  std::vector<std::string> proxy_environment;  // variables to pass on beside the usual ones
+  std::optional<ProxyMemory> proxy_memory = ProxyMemory{};  // nothing: no limit
+  std::optional<TlsFiles> tls;                              // towards the frontend, both ways
   std::vector<DeviceConfig> devices;
 };
 
