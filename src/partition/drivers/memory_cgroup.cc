@@ -31,7 +31,7 @@ OutOfMemory told(std::uint64_t killed, std::uint64_t reached_limit) {
   return reached_limit > 0 ? OutOfMemory::at_its_limit : OutOfMemory::with_the_node;
 }
 
-bool exists(const std::filesystem::path& file) { return ::access(file.c_str(), F_OK) == 0; }
+bool is_there(const std::filesystem::path& file) { return ::access(file.c_str(), F_OK) == 0; }
 
 }  // namespace
 
@@ -48,7 +48,7 @@ OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view fail
 Result<MemoryCgroups> MemoryCgroups::open(const CpuCgroups& cpu) {
   constexpr GpuletId kTrial{0};  // no gpulet has this id
   if (cpu.place().version == CgroupVersion::v2 &&
-      exists(cpu.place().directory / "cgroup.subtree_control") &&
+      is_there(cpu.place().directory / "cgroup.subtree_control") &&
       cgroup_lists(cpu.place().directory / "cgroup.subtree_control", "memory")) {
     return MemoryCgroups(cpu.place());
   }
@@ -73,7 +73,7 @@ Status MemoryCgroups::create(GpuletId gpulet, std::uint64_t bytes) {
   const auto limit = std::to_string(bytes);
   limited_.insert(gpulet);
   if (place_.version == CgroupVersion::v2) {
-    if (exists(directory / "memory.swap.max")) {
+    if (is_there(directory / "memory.swap.max")) {
       if (auto none = write_cgroup_file(directory / "memory.swap.max", "0"); !none.ok())
         return none;
     }
@@ -87,7 +87,7 @@ Status MemoryCgroups::create(GpuletId gpulet, std::uint64_t bytes) {
   auto limited = write_cgroup_file(directory / "memory.limit_in_bytes", limit);
   // Memory and swap together: not below the limit of memory alone.
   const auto with_swap = directory / "memory.memsw.limit_in_bytes";
-  if (limited.ok() && exists(with_swap)) limited = write_cgroup_file(with_swap, limit);
+  if (limited.ok() && is_there(with_swap)) limited = write_cgroup_file(with_swap, limit);
   return limited;
 }
 
