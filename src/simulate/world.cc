@@ -9,13 +9,6 @@ namespace gpulet::simulate {
 
 using namespace serve;  // NOLINT(google-build-using-namespace): its vocabulary throughout
 
-namespace {
-
-constexpr ClientId kOutside{1};
-constexpr ClientId kUnread{2};
-
-}  // namespace
-
 std::shared_ptr<const profile::InterferenceSet> measured_pairs(
     const profile::ProfileSet& profiles) {
   profile::InterferenceSet pairs;
@@ -52,7 +45,7 @@ void World::run_until(Time time) {
     now_ = std::max(now_, next);
     while (handle_caused()) ++events_;
     while (outside_.next_request() <= now_) {
-      feed_frontend(ClientSaid{kOutside, outside_.take_request()});
+      feed_frontend(ClientSaid{ClientId{1}, outside_.take_request()});
       ++events_;
     }
     if (settle_due_ || frontend_.next_wake() <= now_) {
@@ -179,7 +172,7 @@ void World::feed_frontend(FrontendEvent event) {
 
 void World::carry_out(FrontendEffect& effect) {
   if (auto* reply = std::get_if<ReplyToClient>(&effect)) {
-    if (reply->client == kOutside) outside_.answered(std::move(reply->reply), now_);
+    outside_.answered(std::move(reply->reply), now_);
   } else if (auto* tell = std::get_if<TellBackend>(&effect)) {
     if (tell->backend.value > nodes_.size()) return;  // no node of this world: it was injected
     to_nodes_.push_back(
@@ -199,11 +192,8 @@ void World::carry_out(FrontendEffect& effect) {
     notes_.push_back(std::move(note->text));
   } else if (std::holds_alternative<Drained>(effect)) {
     drained_ = true;
-  } else if (const auto* drop = std::get_if<DropBackend>(&effect)) {
-    // No node of the world goes silent, and no two have one name: only strangers are dropped.
-    const NodeIndex index = drop->backend.value - 1;
-    call_at(now_, [this, index] { stranger_leaves(index); });
   }
+  // DropBackend: nobody goes silent here, and no two nodes have one name.
 }
 
 void World::plan(const MakePlan& request) {
@@ -234,27 +224,6 @@ void World::add_node(const std::string& name, const std::vector<schedule::Device
   node.id = BackendId{nodes_.size()};
   node.core = std::make_unique<BackendCore>(std::move(options));
   feed_node(nodes_.size() - 1, FrontendConnected{});
-}
-
-std::size_t World::add_stranger() {
-  Node& node = nodes_.emplace_back();
-  node.id = BackendId{nodes_.size()};
-  node.stranger = true;
-  return nodes_.size() - 1;
-}
-
-void World::stranger_says(std::size_t stranger, BackendMessage message) {
-  const Node& node = nodes_[stranger];
-  if (node.stranger) feed_frontend(BackendSaid{node.id, std::move(message)});
-}
-
-void World::stranger_leaves(std::size_t stranger) {
-  if (!std::exchange(nodes_[stranger].stranger, false)) return;
-  feed_frontend(BackendGone{nodes_[stranger].id, {StatusCode::cancelled, "it closed"}});
-}
-
-void World::ask_unread(InferRequest request) {
-  feed_frontend(ClientSaid{kUnread, std::move(request)});
 }
 
 void World::kill_node(const std::string& name) {

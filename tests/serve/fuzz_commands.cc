@@ -97,6 +97,7 @@ class Shell {
 
   void obey(Welcome& command) { feed(command); }
   void obey(Heartbeat& command) { feed(command); }
+  void obey(Refused& /*command*/) { lose(); }  // the connection ends
   void obey(RetireGpulet& command) { feed(command); }
   void obey(SetCores& command) { feed(command); }
   void obey(AssignGpulet& command) { feed(std::move(command)); }

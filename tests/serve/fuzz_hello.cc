@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/net/codec/codec.h"
@@ -27,6 +28,8 @@ using serve::testing::World;
 constexpr std::array<Duration, 8> kPauses{0ms, 0ms, 1ms, 5ms, 20ms, 150ms, 600ms, 2600ms};
 constexpr std::size_t kMostRecords = 24;
 constexpr BackendId kHonest{1};
+constexpr ClientId kHostileClient{2};
+constexpr std::uint64_t kHostileTag = 1ULL << 40U;
 // Longer than the longest objective, and than what is held back or refused for a while.
 constexpr Duration kAnswersDue = 5s;
 constexpr Duration kServesAgainWithin = 120s;
@@ -58,26 +61,28 @@ class Scene {
     });
     world_.add_backend("n0", 1);
     world_.run_until(world_.now() + 2s);
-    for (std::size_t& stranger : strangers_) stranger = world_.add_stranger();
+    for (BackendId& stranger : strangers_) stranger = connect();
   }
 
   void take(const FuzzRecord& record) {
     world_.run_until(world_.now() + kPauses[record.control & 7U]);
     if ((record.control & 8U) != 0) ask(record.aim % 2 == 0 ? "a" : "b");
-    std::size_t& stranger = strangers_[(record.control >> 4U) & 1U];
-    if ((record.control & 32U) != 0 || !world_.stranger_connected(stranger)) {
-      world_.stranger_leaves(stranger);
-      stranger = world_.add_stranger();
+    BackendId& stranger = strangers_[(record.control >> 4U) & 1U];
+    if ((record.control & 32U) != 0 || !connected_.contains(stranger)) {
+      leave(stranger);
+      stranger = connect();
     }
     if (auto said = net::decode_backend_message(record.header, record.message, record.payload);
         said.ok()) {
       if ((record.control & 64U) != 0) aim(said.value(), record.aim);
-      world_.stranger_says(stranger, std::move(said).value());
+      world_.inject(BackendSaid{stranger, std::move(said).value()});
     } else if (auto asked =
                    net::decode_client_message(record.header, record.message, record.payload);
                asked.ok()) {
-      if (auto* const request = std::get_if<InferRequest>(&asked.value()))
-        world_.hostile_client_says(std::move(*request));
+      if (auto* const request = std::get_if<InferRequest>(&asked.value())) {
+        request->tag |= kHostileTag;
+        world_.inject(ClientSaid{kHostileClient, std::move(*request)});
+      }
     }
     // Everything that anybody may ask for at any time.
     static_cast<void>(world_.status());
@@ -85,10 +90,10 @@ class Scene {
   }
 
   void end() {
-    for (const std::size_t stranger : strangers_) world_.stranger_leaves(stranger);
+    for (const BackendId stranger : strangers_) leave(stranger);
     world_.run_until(world_.now() + kAnswersDue);
     for (const auto& [tag, replies] : world_.replies())
-      require(asked_.contains(tag), "an answer to nothing that was asked");
+      require(asked_.contains(tag) || tag >= kHostileTag, "an answer to nothing that was asked");
     for (const auto& [tag, model] : asked_) judge(tag, model);
     const FrontendStatus status = world_.status();
     require(status.backends.size() == 1 && status.backends.contains(kHonest),
@@ -98,6 +103,16 @@ class Scene {
   }
 
  private:
+  BackendId connect() {
+    const BackendId stranger{next_stranger_++};
+    connected_.insert(stranger);
+    return stranger;
+  }
+  void leave(BackendId stranger) {
+    if (connected_.erase(stranger) > 0)
+      world_.inject(BackendGone{stranger, {StatusCode::cancelled, "it closed"}});
+  }
+
   std::uint64_t ask(const std::string& model) {
     const std::uint64_t tag = next_tag_++;
     asked_[tag] = model;
@@ -137,8 +152,10 @@ class Scene {
       if (result != nullptr && said->backend == kHonest) std::erase(held_, result->id);
     }
     for (const FrontendEffect& effect : effects) {
-      if (const auto* const drop = std::get_if<DropBackend>(&effect))
+      if (const auto* const drop = std::get_if<DropBackend>(&effect)) {
         require(drop->backend != kHonest, "the honest backend is sent away");
+        connected_.erase(drop->backend);  // nothing more of it is heard
+      }
       const auto* const tell = std::get_if<TellBackend>(&effect);
       if (tell == nullptr) continue;
       if (const auto* const create = std::get_if<CreateGpulet>(&tell->command))
@@ -183,7 +200,9 @@ class Scene {
   }
 
   World world_;
-  std::array<std::size_t, 2> strangers_{};
+  std::array<BackendId, 2> strangers_{};
+  std::set<BackendId> connected_;
+  std::uint64_t next_stranger_ = 1000;
   std::uint64_t next_tag_ = 1;
   std::map<std::uint64_t, std::string> asked_;  // which model, by tag
   std::vector<BatchId> held_;                   // told to a backend, and not answered by the honest

@@ -87,17 +87,6 @@ class World {
   // A device of the node cannot be used any more, or (ok) can be again.
   void see_device(const std::string& name, std::uint32_t device, Status fault);
 
-  // A backend that is none of the world's: the host says what it says, and nothing that it is told
-  // is answered. Returns its number. Messages of one that left, or was dropped, are not heard.
-  std::size_t add_stranger();
-  void stranger_says(std::size_t stranger, serve::BackendMessage message);
-  void stranger_leaves(std::size_t stranger);
-  [[nodiscard]] bool stranger_connected(std::size_t stranger) const {
-    return nodes_[stranger].stranger;
-  }
-  // A request from a client whose answers nobody reads.
-  void ask_unread(serve::InferRequest request);
-
   void drain_at(Time time);
   void change_catalogue_at(Time time, serve::CatalogueChanged change);
   // From now on processes that load the model, on that node or, where it is empty, on any, fail
@@ -140,8 +129,7 @@ class World {
     BackendId id;
     std::unique_ptr<serve::BackendCore> core;  // null: killed
     std::unordered_map<GpuletId, Proxy> proxies;
-    Time wake = kNever;     // the earliest timer for it
-    bool stranger = false;  // connected, without a core
+    Time wake = kNever;  // the earliest timer for it
   };
   using NodeIndex = std::size_t;
 

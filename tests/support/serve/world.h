@@ -45,20 +45,7 @@ class World {
   void change_models_at(Time time, std::vector<ServedModel> models,
                         std::vector<std::string> asked_for = {},
                         const std::vector<config::ApplicationConfig>& applications = {});
-<<<<<<< HEAD
   // Its file is at fault where `why` is invalid, as an executor says it.
-=======
-  // Hostile peers, as simulate::World has them.
-  std::size_t add_stranger() { return world_.add_stranger(); }
-  void stranger_says(std::size_t stranger, BackendMessage message) {
-    world_.stranger_says(stranger, std::move(message));
-  }
-  void stranger_leaves(std::size_t stranger) { world_.stranger_leaves(stranger); }
-  [[nodiscard]] bool stranger_connected(std::size_t stranger) const {
-    return world_.stranger_connected(stranger);
-  }
-  void hostile_client_says(InferRequest request) { world_.ask_unread(std::move(request)); }
->>>>>>> 8077e64 (fuzz: hostile peers in sequence, and token files)
   void set_load_failure(const std::string& model, Status why) {
     const FailureCause cause =
         why.code() == StatusCode::invalid ? FailureCause::model_file : FailureCause::unknown;
