@@ -128,7 +128,7 @@ class SequenceFolder {
 void add_hello_sequences(SequenceFolder& seeds) {
   constexpr std::uint8_t kAsk = 8, kOther = 16, kAim = 64;
   const DeviceOffer card{{{"x", 0}, "card", "simulated", {Share{50}, Share{100}}, 2}, "simulated"};
-  GpuletReport ready{{3}, 0, Share{100}, {{"a", 8, "hash-of-a"}}, GpuletState::ready};
+  GpuletReport ready{{3}, 0, Share{100}, {{"a", 8, "hash-of-a"}}, GpuletState::ready, {}};
   GpuletReport failed = ready;
   failed.state = GpuletState::failed;
   failed.status = {StatusCode::internal, "it says so"};
