@@ -26,6 +26,7 @@ constexpr Duration kTimeToTidyUp = std::chrono::seconds(10);
 constexpr double kMemoryFactor = 1.25;
 constexpr double kMemorySlack_mb = 8;
 constexpr std::size_t kDescriptorSlack = 3;
+constexpr Duration kOverdue = std::chrono::milliseconds(50);  // after its deadline
 
 struct Arguments {
   double seconds = 600;
@@ -50,6 +51,8 @@ struct Holdings {
   double backends_mb = 0;
   std::size_t frontend_descriptors = 0;
   std::size_t backend_descriptors = 0;
+  std::size_t threads = 0;
+  std::size_t named = 0;  // control groups, shared memory, sockets
   std::size_t proxies = 0;
   std::size_t others = 0;
   std::size_t orphans = 0;  // proxies whose parent is no backend
@@ -62,9 +65,11 @@ Holdings holdings_of(const Site& site) {
     if (process.program == "gpulet-frontend") {
       held.frontend_mb += process.resident_mb;
       held.frontend_descriptors += process.descriptors;
+      held.threads += process.threads;
     } else if (process.program == "gpulet-backend") {
       held.backends_mb += process.resident_mb;
       held.backend_descriptors += process.descriptors;
+      held.threads += process.threads;
     } else if (process.program == "gpulet-proxy-simulated") {
       ++held.proxies;
       const bool has_backend =
@@ -81,10 +86,10 @@ Holdings holdings_of(const Site& site) {
 
 void print(const char* when, const Holdings& held) {
   std::printf(
-      "%s: frontend %.1f MB, %zu descriptors; backends %.1f MB, %zu descriptors; %zu "
-      "proxies, %zu orphans\n",
+      "%s: frontend %.1f MB, %zu descriptors; backends %.1f MB, %zu descriptors; %zu threads; %zu "
+      "proxies, %zu orphans, %zu named things\n",
       when, held.frontend_mb, held.frontend_descriptors, held.backends_mb, held.backend_descriptors,
-      held.proxies, held.orphans);
+      held.threads, held.proxies, held.orphans, held.named);
 }
 
 class Run {
@@ -139,6 +144,7 @@ class Run {
     if (!before_seen_) proxies_apart_ = held.proxies - std::min(held.proxies, view.gpulets);
     before_seen_ = true;
     gpulets_ = view.gpulets;
+    held.named = new_names().size();
     return held;
   }
 
@@ -173,6 +179,7 @@ class Run {
   }
 
   void print_summary(const ChaosDamage& damage) const {
+    if (!damage.fills_disks()) std::printf("no disk was filled: this user may mount none\n");
     std::printf("damage in %.0f s:", arguments_.seconds);
     for (const auto& [what, times] : damage.done()) std::printf(" %s %zu,", what.c_str(), times);
     std::printf("\n%-9s %9s %9s %9s %9s %9s %9s %9s\n", "model", "sent", "served", "late",
@@ -210,10 +217,28 @@ class Run {
                    text("%llu answered twice, %llu answers to nothing that was asked (0, 0)",
                         static_cast<unsigned long long>(result_.second_answers),
                         static_cast<unsigned long long>(result_.answers_to_nothing)));
+    judge_deadlines();
     const Outcome calm = outcome_of(streams_, result_, calm_from_, calm_until_);
     verdicts_.hold(calm.offered > 0 && (calm.violation() < 0.01 || !arguments_.timed),
                    text("violations once everything is mended %.2f %% of %llu (under 1 %%)",
                         100 * calm.violation(), static_cast<unsigned long long>(calm.offered)));
+  }
+
+  // A request that its connection lost is settled by that; all others have an answer in time.
+  void judge_deadlines() {
+    std::uint64_t overdue = 0;
+    Duration worst{};
+    for (const Sent& sent : result_.requests) {
+      if (sent.fate == Fate::unsent || sent.fate == Fate::connection_lost) continue;
+      const Duration after = result_.answered_after(sent) - streams_[sent.stream].slo;
+      worst = std::max(worst, after);
+      if (after > kOverdue) ++overdue;
+    }
+    verdicts_.hold(
+        overdue == 0 || !arguments_.timed,
+        text("%llu answered more than 50 ms after their deadline, at worst %.0f ms after "
+             "it (0)",
+             static_cast<unsigned long long>(overdue), to_ms(worst)));
   }
 
   void judge_holdings() {
@@ -234,6 +259,11 @@ class Run {
                                                      kBackends * kDescriptorSlack,
                    text("descriptors of the backends %zu, before %zu", after_.backend_descriptors,
                         before_.backend_descriptors));
+    verdicts_.hold(after_.threads <= before_.threads,
+                   text("threads of the daemons %zu, before %zu", after_.threads, before_.threads));
+    verdicts_.hold(after_.named <= before_.named + more,
+                   text("control groups, shared memory and sockets %zu, before %zu", after_.named,
+                        before_.named));
     verdicts_.hold(
         after_.proxies <= gpulets_ + proxies_apart_ && after_.orphans == 0 && after_.others == 0,
         text("%zu proxies for %zu gpulets and %zu warm, %zu orphans, %zu others", after_.proxies,

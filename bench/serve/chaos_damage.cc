@@ -1,8 +1,11 @@
 #include "bench/serve/chaos_damage.h"
 
 #include <signal.h>
+#include <sys/mount.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <utility>
 
 #include "bench/serve/support/inventory.h"
@@ -16,6 +19,10 @@ constexpr double kLongestWhile_s = 4;
 constexpr double kShortestWhile_s = 0.2;
 constexpr Duration kTimeToEnd = std::chrono::seconds(20);
 
+// Room for some versions of every model, each of a page.
+constexpr const char* kDisk = "size=256k,mode=0700";
+constexpr std::size_t kPage = 4096;
+
 std::string backend_name(std::size_t index) { return "backend " + std::to_string(index); }
 
 }  // namespace
@@ -23,8 +30,16 @@ std::string backend_name(std::size_t index) { return "backend " + std::to_string
 ChaosDamage::ChaosDamage(Site& site, std::uint64_t seed, bool models)
     : site_(site), random_(stream_seed(seed, "damage")), models_(models) {}
 
+ChaosDamage::~ChaosDamage() {
+  for (const auto& [index, disk] : disks_) ::umount2(disk.c_str(), MNT_DETACH);
+}
+
 void ChaosDamage::start_backends() {
   for (std::size_t i = 0; i < site_.backends(); ++i) {
+    const std::filesystem::path store = site_.store(i);
+    std::filesystem::create_directories(store);
+    std::filesystem::permissions(store, std::filesystem::perms::owner_all);
+    if (i > 0 && ::mount("gpulet-chaos", store.c_str(), "tmpfs", 0, kDisk) == 0) disks_[i] = store;
     links_.push_back(std::make_unique<CuttableLink>(site_.backend_port()));
     site_.start_backend(i, links_.back()->port());
   }
@@ -36,11 +51,17 @@ void ChaosDamage::one_more(TimePoint until) {
     Damage damage;
     std::uint64_t weight;
   };
-  const std::vector<Choice> choices = {
-      {&ChaosDamage::kill_proxy, 5},       {&ChaosDamage::stop_proxy, 3},
-      {&ChaosDamage::kill_backend, 2},     {&ChaosDamage::stop_backend, 2},
-      {&ChaosDamage::silence_link, 3},     {&ChaosDamage::break_link, 2},
-      {&ChaosDamage::restart_frontend, 1}, {&ChaosDamage::withdraw_model, models_ ? 2U : 0U}};
+  const std::vector<Choice> choices = {{&ChaosDamage::kill_proxy, 5},
+                                       {&ChaosDamage::stop_proxy, 3},
+                                       {&ChaosDamage::kill_backend, 2},
+                                       {&ChaosDamage::stop_backend, 2},
+                                       {&ChaosDamage::silence_link, 3},
+                                       {&ChaosDamage::break_link, 2},
+                                       {&ChaosDamage::restart_frontend, 1},
+                                       {&ChaosDamage::withdraw_model, models_ ? 2U : 0U},
+                                       {&ChaosDamage::cut_model_file, models_ ? 2U : 0U},
+                                       {&ChaosDamage::rewrite_model_file, models_ ? 2U : 0U},
+                                       {&ChaosDamage::fill_disk, fills_disks() ? 2U : 0U}};
   std::uint64_t all = 0;
   for (const Choice& choice : choices) all += choice.weight;
   std::uint64_t drawn = random_.below(all);
@@ -158,6 +179,46 @@ bool ChaosDamage::restart_frontend(TimePoint until) {
   damaged_until(soon, "frontend", [this] {
     if (!site_.frontend().wait_for_end(kTimeToEnd)) ++done_["frontend that would not end"];
     site_.start_frontend();
+  });
+  return true;
+}
+
+// The file that backends may be fetching right now.
+bool ChaosDamage::cut_model_file(TimePoint until) {
+  const std::string model = site_.models()[random_.below(site_.models().size())].name;
+  if (damaged("file of " + model)) return false;
+  const std::filesystem::path file = site_.model_file(model);
+  std::error_code ignored;
+  std::filesystem::resize_file(file, random_.below(10), ignored);
+  ++done_["model file cut short"];
+  damaged_until(a_while(until), "file of " + model,
+                [this, model] { site_.write_model_file(model, model_version_); });
+  return true;
+}
+
+// In its place, not beside it: whoever reads it sees some of either.
+bool ChaosDamage::rewrite_model_file(TimePoint /*until*/) {
+  const std::string model = site_.models()[random_.below(site_.models().size())].name;
+  if (damaged("file of " + model)) return false;
+  std::ofstream(site_.model_file(model)) << Site::model_text(model, ++model_version_);
+  ++done_["model file rewritten"];
+  return true;
+}
+
+bool ChaosDamage::fill_disk(TimePoint until) {
+  auto chosen = disks_.begin();
+  std::advance(chosen, static_cast<std::ptrdiff_t>(random_.below(disks_.size())));
+  const std::string name = "disk " + std::to_string(chosen->first);
+  if (damaged(name)) return false;
+  const std::filesystem::path filler = chosen->second / "filler";
+  std::ofstream file(filler, std::ios::binary);
+  const std::array<char, kPage> page{};
+  while (file.write(page.data(), page.size()).flush()) {
+  }
+  ++done_["disk filled"];
+  damaged_until(a_while(until), name, [filler] {
+    std::error_code ignored;
+    std::filesystem::remove(filler, ignored);
   });
   return true;
 }

@@ -1,12 +1,15 @@
 // ChaosDamage: what goes wrong at a site, drawn from a seed: a proxy or a backend is killed, or
 // stopped for a while; a backend's link falls silent, or breaks; the frontend is killed or told to
-// stop, and starts again; a model is taken out of the models' file and comes back. Everything is
-// mended after a while. Backend 0 is never killed, so that what it leaks adds up. One thread.
+// stop, and starts again; a model is taken out of the models' file and comes back; a model's file
+// is cut short or written anew in its place; the disk of a backend's model store is full.
+// Everything is mended after a while. Backend 0 is never killed, so that what it leaks adds up. One
+// thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,8 +27,14 @@ class ChaosDamage {
   // `models`: the models' file changes, too.
   ChaosDamage(Site& site, std::uint64_t seed, bool models);
 
-  // Each at the other end of a link of its own.
+  ~ChaosDamage();
+  ChaosDamage(const ChaosDamage&) = delete;
+  ChaosDamage& operator=(const ChaosDamage&) = delete;
+
+  // Each at the other end of a link of its own, with a model store on a small disk of its own where
+  // this process may mount one (fills_disks()); but for backend 0.
   void start_backends();
+  [[nodiscard]] bool fills_disks() const { return !disks_.empty(); }
   // Does one; what it breaks is mended `until` at the latest.
   void one_more(std::chrono::steady_clock::time_point until);
   void mend_what_is_due();
@@ -55,11 +64,16 @@ class ChaosDamage {
   bool break_link(TimePoint until);
   bool restart_frontend(TimePoint until);
   bool withdraw_model(TimePoint until);
+  bool cut_model_file(TimePoint until);
+  bool rewrite_model_file(TimePoint until);
+  bool fill_disk(TimePoint until);
 
   Site& site_;
   Random random_;
   bool models_;
   std::vector<std::unique_ptr<CuttableLink>> links_;
+  std::map<std::size_t, std::filesystem::path> disks_;  // mounted, by backend
+  std::uint64_t model_version_ = 0;
   std::vector<Mend> mends_;
   std::map<std::string, std::size_t> done_;
 };

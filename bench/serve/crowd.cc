@@ -30,18 +30,6 @@ double percentile(std::vector<double> values, double fraction) {
   return values[static_cast<std::size_t>(fraction * static_cast<double>(values.size() - 1))];
 }
 
-std::string whole_request(const SiteModel& model) {
-  const std::int64_t bytes = model.inputs.front().shape.front();
-  const std::string json = R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,)" +
-                           std::to_string(bytes) + R"(],"parameters":{"binary_data_size":)" +
-                           std::to_string(bytes) + "}}]}";
-  const std::size_t length = json.size() + static_cast<std::size_t>(bytes);
-  return "POST /v2/models/" + model.name +
-         "/infer HTTP/1.1\r\nHost: crowd\r\nInference-Header-Content-Length: " +
-         std::to_string(json.size()) + "\r\nContent-Length: " + std::to_string(length) +
-         "\r\n\r\n" + json + std::string(static_cast<std::size_t>(bytes), 'x');
-}
-
 void allow_descriptors(std::uint32_t wanted) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -72,7 +60,7 @@ class Crowd {
     Site site(options_);
     site.start_backends();
     site.wait_until_serving();
-    target_ = {site.http_port(), whole_request(options_.models.front())};
+    target_ = {site.http_port(), infer_request(options_.models.front())};
     open_active();
     phase(std::min(3.0, arguments_.seconds), warming_);
     phase(arguments_.seconds, alone_);

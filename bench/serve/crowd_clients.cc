@@ -14,7 +14,20 @@ constexpr auto kEverySecond = std::chrono::seconds(1);
 constexpr auto kStep = std::chrono::milliseconds(100);
 constexpr int kAskedAtOnce = 2000;  // by one that hardly reads
 
-// How long the answer at the front of `text` is, headers and body; 0: not known yet.
+}  // namespace
+
+std::string infer_request(const SiteModel& model) {
+  const std::int64_t bytes = model.inputs.front().shape.front();
+  const std::string json = R"({"inputs":[{"name":"x","datatype":"UINT8","shape":[1,)" +
+                           std::to_string(bytes) + R"(],"parameters":{"binary_data_size":)" +
+                           std::to_string(bytes) + "}}]}";
+  const std::size_t length = json.size() + static_cast<std::size_t>(bytes);
+  return "POST /v2/models/" + model.name +
+         "/infer HTTP/1.1\r\nHost: crowd\r\nInference-Header-Content-Length: " +
+         std::to_string(json.size()) + "\r\nContent-Length: " + std::to_string(length) +
+         "\r\n\r\n" + json + std::string(static_cast<std::size_t>(bytes), 'x');
+}
+
 std::size_t length_of_answer(const std::string& text) {
   const std::size_t end = text.find("\r\n\r\n");
   if (end == std::string::npos) return 0;
@@ -23,8 +36,6 @@ std::size_t length_of_answer(const std::string& text) {
   if (at == std::string::npos || at > end) return end + 4;
   return end + 4 + std::stoul(text.substr(at + kLength.size()));
 }
-
-}  // namespace
 
 asio::ip::tcp::socket connect_to(asio::io_context& io, std::uint16_t port) {
   asio::ip::tcp::socket socket(io);

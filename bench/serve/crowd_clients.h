@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/serve/support/site.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::bench {
@@ -16,6 +17,11 @@ struct CrowdTarget {
   std::uint16_t port = 0;
   std::string request;  // whole, of one inference
 };
+
+// A whole inference of a model with one input of bytes, and what length its answer at the front of
+// `text` has, headers and body; 0: not known yet.
+[[nodiscard]] std::string infer_request(const SiteModel& model);
+[[nodiscard]] std::size_t length_of_answer(const std::string& text);
 
 // Opens a connection, and throws where it cannot.
 [[nodiscard]] net::asio::ip::tcp::socket connect_to(net::asio::io_context& io, std::uint16_t port);

@@ -42,7 +42,7 @@ TokenFiles read_tokens(const JsonCursor& cursor, const std::filesystem::path& fi
 
 ClientLimits read_client_limits(const JsonCursor& cursor) {
   constexpr double kLargestRate = 1e9;
-  constexpr std::uint32_t kLargestCount = 1U << 30U;
+  constexpr std::uint32_t kMostRequests = 1U << 30U;
   cursor.allow_keys({"requests_per_s", "device_ms_per_s", "max_requests"});
   const NumberRange rate{.least = 0, .most = kLargestRate, .above_least = true};
   ClientLimits limits;
@@ -51,7 +51,7 @@ ClientLimits read_client_limits(const JsonCursor& cursor) {
   if (const auto device = cursor.find("device_ms_per_s"))
     limits.device_ms_per_s = device->number(rate);
   if (const auto most = cursor.find("max_requests"))
-    limits.max_requests = most->count(1, kLargestCount);
+    limits.max_requests = most->count(1, kMostRequests);
   if (!limits.any()) cursor.fail("limits nothing", "give one of its keys, or leave it out");
   return limits;
 }

@@ -8,6 +8,7 @@
 
 #include "gpulet/net/codec/codec.h"
 #include "tests/net/frame_bytes.h"
+#include "tests/net/fuzz_records.h"
 
 namespace {
 
@@ -96,6 +97,113 @@ void add_proxy_seeds(SeedFolder& seeds, const std::vector<TensorSpec>& image) {
   seeds.add(net::encode(ProxyMessage(BatchRan{{9}, {}, 32, 1ms, 2ms})));
 }
 
+// For the targets that take sequences of records.
+class SequenceFolder {
+ public:
+  explicit SequenceFolder(std::filesystem::path folder) : folder_(std::move(folder)) {
+    std::filesystem::create_directories(folder_);
+  }
+
+  struct Step {
+    std::uint8_t control;
+    std::uint8_t aim;
+    net::OutgoingFrame frame;
+  };
+
+  void add(const std::vector<Step>& steps) {
+    std::ofstream file(folder_ / ("seed" + std::to_string(count_++)), std::ios::binary);
+    for (const Step& step : steps) {
+      const auto bytes = net::testing::record_of(step.control, step.aim, step.frame);
+      file.write(reinterpret_cast<const char*>(bytes.data()),
+                 static_cast<std::streamsize>(bytes.size()));
+    }
+  }
+
+ private:
+  std::filesystem::path folder_;
+  int count_ = 0;
+};
+
+// What control and aim mean: tests/serve/fuzz_hello.cc.
+void add_hello_sequences(SequenceFolder& seeds) {
+  constexpr std::uint8_t kAsk = 8, kOther = 16, kAim = 64;
+  const DeviceOffer card{{{"x", 0}, "card", "simulated", {Share{50}, Share{100}}, 2}, "simulated"};
+  GpuletReport ready{{3}, 0, Share{100}, {{"a", 8, "hash-of-a"}}, GpuletState::ready, {}};
+  GpuletReport failed = ready;
+  failed.state = GpuletState::failed;
+  failed.status = {StatusCode::internal, "it says so"};
+  const auto hello = net::encode(BackendMessage(Hello{"x", {card}, {}}));
+  const auto claims = net::encode(BackendMessage(Hello{"x", {card}, {ready}}));
+  const auto result = net::encode(
+      BackendMessage(BatchResult{{9}, {}, Bytes::own(std::vector<std::byte>(1)), {}, 1ms}));
+  const auto alive = net::encode(BackendMessage(Heartbeat{}));
+  const auto report = net::encode(BackendMessage(ready));
+  const auto bad_report = net::encode(BackendMessage(failed));
+  const auto wanted = net::encode(BackendMessage(ModelWanted{std::string(64, 'a')}));
+  const auto leaving = net::encode(BackendMessage(Leaving{}));
+  const auto lost = net::encode(
+      BackendMessage(DeviceReport{0, {StatusCode::unavailable, "it fell off the bus"}}));
+  // Before a Hello, and another's batches.
+  seeds.add({{kAsk, 0, alive}, {kAim | 2, 0, result}, {0, 0, wanted}});
+  seeds.add({{kAsk, 0, hello}, {kAsk | kAim | 2, 0, result}, {kAim, 0, bad_report}});
+  // Two of them, one under another's name, one with another's gpulets and one device twice.
+  seeds.add({{0, 0, hello}, {kAsk | 3, 0, hello}, {kAim | 4, 1, hello}, {6, 0, alive}});
+  seeds.add({{kAim, 2, claims}, {kAsk | kAim | 3, 0, report}, {kAsk | 6, 0, alive}});
+  seeds.add({{kAim, 8, hello}, {kAsk | 6, 0, alive}, {kAsk | 7, 0, alive}});
+  seeds.add({{kAim, 16, hello}, {kAsk | 6, 0, alive}});
+  // A device that plans use, and what comes of that.
+  seeds.add({{kAim, 4, hello},
+             {kAsk | 5, 0, alive},
+             {kAsk | kAim | 5, 1, report},
+             {kAsk | kAim | 3, 0, result},
+             {6, 0, lost},
+             {kAim | 5, 2, bad_report},
+             {5, 0, leaving}});
+  // Two strangers.
+  seeds.add({{kAim, 4, hello},
+             {kOther, 0, hello},
+             {kOther | kAim | 5, 0, report},
+             {kAsk | kAim | 3, 1, result}});
+  const std::vector<TensorSpec> byte{{"", DataType::uint8, {1}}};
+  seeds.add({{0, 0,
+              net::encode(ClientMessage(
+                  InferRequest{7, "a", 50ms, byte, Bytes::own(std::vector<std::byte>(1))}))}});
+}
+
+// tests/serve/fuzz_commands.cc.
+void add_command_sequences(SequenceFolder& seeds) {
+  constexpr std::uint8_t kNoFile = 8, kNoLoad = 16, kDie = 32, kLose = 64, kAim = 128;
+  const std::vector<TensorSpec> tensor{{"x", DataType::uint8, {4}}};
+  const std::string digest(64, 'a');
+  const auto create = net::encode(
+      BackendCommand(CreateGpulet{{1}, 0, Share{40}, {{"a", digest, tensor, tensor, 8}}}));
+  PlanPart controlled{0, {{"a", 0, 1, 12, 1, 50}}, schedule::Service::controlled};
+  CreateGpulet on_cores{{2}, 1, Share{40}, {{"a", digest, tensor, tensor, 8}}, controlled};
+  const auto create_on_cores = net::encode(BackendCommand(on_cores));
+  const auto batch = net::encode(
+      BackendCommand(Batch{{9}, {1}, "a", 2, 500ms, 5ms, {Bytes::own(std::vector<std::byte>(8))}}));
+  const auto retire = net::encode(BackendCommand(RetireGpulet{{1}}));
+  const auto assign = net::encode(BackendCommand(AssignGpulet{{1}, controlled}));
+  const auto cores = net::encode(BackendCommand(SetCores{{2}, 1.5}));
+  const auto welcome = net::encode(BackendCommand(Welcome{500ms}));
+  const auto piece = net::encode(
+      BackendCommand(ModelPiece{digest, 0, 100, Bytes::own(std::vector<std::byte>(100))}));
+  seeds.add({{0, 0, welcome},
+             {kAim, 0, create},
+             {kAim | 5, 0, batch},
+             {kAim, 0, batch},
+             {kAim | 3, 0, retire}});
+  seeds.add({{kNoFile | kAim, 0, create}, {2, 0, piece}, {kAim | 5, 0, batch}});
+  seeds.add({{kNoLoad | kAim, 0, create}, {kAim | 6, 0, batch}, {7, 0, welcome}});
+  seeds.add({{kAim, 0, create},
+             {kAim | kDie | 5, 0, batch},
+             {kAim | kDie | 6, 0, batch},
+             {kAim | 6, 0, batch}});
+  seeds.add(
+      {{kAim, 5, create_on_cores}, {kAim | 5, 1, cores}, {kAim | 3, 1, batch}, {kAim, 1, assign}});
+  seeds.add({{kAim, 0, create}, {kAim | kLose | 5, 0, batch}, {kAim, 0, create}, {kAim, 0, batch}});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -104,6 +212,11 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string target = argv[2];
+  if (target == "hello" || target == "commands") {
+    SequenceFolder sequences(argv[1]);
+    target == "hello" ? add_hello_sequences(sequences) : add_command_sequences(sequences);
+    return 0;
+  }
   if (target != "client_frames" && target != "peer_frames") return 1;
   SeedFolder seeds(argv[1]);
   const std::vector<TensorSpec> image{{"image", DataType::fp32, {2, 2}}};

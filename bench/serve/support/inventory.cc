@@ -44,6 +44,7 @@ std::optional<ProcessFacts> facts_of(const fs::path& process, const std::string&
   if (gone || status.empty()) return std::nullopt;
   facts.parent = static_cast<pid_t>(status_number(status, "PPid"));
   facts.resident_mb = static_cast<double>(status_number(status, "VmRSS")) / 1024;
+  facts.threads = static_cast<std::size_t>(status_number(status, "Threads"));
   const fs::directory_iterator descriptors(process / "fd", gone);
   if (!gone)
     facts.descriptors =

@@ -16,6 +16,7 @@ struct ProcessFacts {
   std::string program;  // the file's name
   double resident_mb = 0;
   std::size_t descriptors = 0;
+  std::size_t threads = 0;
 };
 
 // Every process of this machine with `mark` (NAME=VALUE) in its environment.

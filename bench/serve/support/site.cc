@@ -65,6 +65,12 @@ Json json_of(const std::vector<TensorSpec>& tensors) {
   return array;
 }
 
+Json json_of(const config::TlsFiles& files, bool with_authority) {
+  Json json{{"certificate", files.certificate.string()}, {"key", files.key.string()}};
+  if (with_authority) json["authority"] = files.authority.string();
+  return json;
+}
+
 void write(const std::filesystem::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
@@ -140,6 +146,9 @@ Site::Site(SiteOptions options)
   client_port_ = free_port(first);
   backend_port_ = free_port(client_port_ + 1);
   http_port_ = free_port(backend_port_ + 1);
+  grpc_port_ = free_port(http_port_ + 1);
+  metrics_port_ = free_port(grpc_port_ + 1);
+  if (options_.tls) make_certificates();
   write_files();
   start_frontend();
 }
@@ -154,14 +163,30 @@ Site::~Site() {
   if (options_.keep.empty()) std::filesystem::remove_all(directory_, ignored);
 }
 
+load::Target Site::target() const {
+  load::Target target("127.0.0.1", client_port_);
+  target.tls = client_tls_;
+  return target;
+}
+
+void Site::make_certificates() {
+  authority_ = std::make_unique<testing::Authority>(directory_, "authority");
+  config::TlsFiles trusted;
+  trusted.authority = authority_->file();
+  const auto context = net::TlsContext::client(trusted);
+  if (!context.ok()) throw std::runtime_error(context.status().to_string());
+  client_tls_ = context.value();
+}
+
+config::TlsFiles Site::issue(const std::string& name, const std::vector<std::string>& names) const {
+  return authority_->issue(name, names);
+}
+
 void Site::write_models(const std::vector<SiteModel>& models) const {
   Json entries = Json::array();
   for (const SiteModel& model : models) {
     std::filesystem::path file = model.file;
-    if (file.empty()) {  // simulated proxies do not look inside
-      file = directory_ / (model.name + ".pt");
-      write(file, "stands for model " + model.name);
-    }
+    if (file.empty()) file = model_file(model.name);
     entries.push_back({{"name", model.name},
                        {"file", file.string()},
                        {"inputs", json_of(model.inputs)},
@@ -194,35 +219,65 @@ void Site::write_backend(const config::NodeConfig& node) const {
   const bool real = !options_.measured.empty();
   const std::filesystem::path proxy =
       options_.programs / (real ? "gpulet-proxy" : "gpulet-proxy-simulated");
-  write(directory_ / ("backend-" + node.name + ".json"),
-        Json{{"node", node.name},
-             {"frontend", "127.0.0.1:" + std::to_string(backend_port_)},
-             {"model_store", "store-" + node.name},
-             {"profiles", "profiles"},
-             {"proxy", proxy.string()},
-             {"devices", Json::array({described})}}
-            .dump(1));
+  Json config{{"node", node.name},
+              {"frontend", "127.0.0.1:" + std::to_string(backend_port_)},
+              {"model_store", "store-" + node.name},
+              {"profiles", "profiles"},
+              {"proxy", proxy.string()},
+              {"devices", Json::array({described})}};
+  if (authority_ != nullptr) config["tls"] = json_of(issue(node.name, {node.name}), true);
+  write(directory_ / ("backend-" + node.name + ".json"), config.dump(1));
+}
+
+std::filesystem::path Site::model_file(const std::string& model) const {
+  return directory_ / (model + ".pt");
+}
+
+// Simulated proxies do not look inside.
+std::string Site::model_text(const std::string& model, std::uint64_t version) {
+  const std::string text = "stands for model " + model;
+  return version == 0 ? text : text + ", version " + std::to_string(version);
+}
+
+void Site::write_model_file(const std::string& model, std::uint64_t version) const {
+  const std::filesystem::path next = directory_ / (model + ".pt.next");
+  write(next, model_text(model, version));
+  std::filesystem::rename(next, model_file(model));
+}
+
+std::filesystem::path Site::store(std::size_t backend) const {
+  return directory_ / ("store-n" + std::to_string(backend));
 }
 
 void Site::write_files() const {
+  for (const SiteModel& model : options_.models) {
+    if (model.file.empty()) write_model_file(model.name, 0);
+  }
   write_models(options_.models);
   const Status written = profile::write_profile(profile_of(options_), directory_ / "profiles");
   if (!written.ok()) throw std::runtime_error(written.to_string());
   const std::string host = "127.0.0.1:";
-  write(directory_ / "frontend.json",
-        Json{{"listen", host + std::to_string(client_port_)},
-             {"backend_listen", host + std::to_string(backend_port_)},
-             {"http", options_.http ? host + std::to_string(http_port_) : std::string("off")},
-             {"grpc", "off"},
-             {"metrics", "off"},
-             {"models", "models.json"},
-             {"profiles", "profiles"},
-             {"limits",
-              {{"max_connections", options_.max_connections},
-               {"max_connections_per_address", options_.max_connections},
-               {"first_message_s", options_.first_message_s}}},
-             {"period_s", options_.period_s}}
-            .dump(1));
+  const auto place = [&host](bool on, std::uint16_t port) {
+    return on ? host + std::to_string(port) : std::string("off");
+  };
+  Json config{{"listen", host + std::to_string(client_port_)},
+              {"backend_listen", host + std::to_string(backend_port_)},
+              {"http", place(options_.http, http_port_)},
+              {"grpc", place(options_.grpc, grpc_port_)},
+              {"metrics", place(options_.metrics, metrics_port_)},
+              {"models", "models.json"},
+              {"profiles", "profiles"},
+              {"limits",
+               {{"max_connections", options_.max_connections},
+                {"max_connections_per_address", options_.max_connections},
+                {"first_message_s", options_.first_message_s}}},
+              {"period_s", options_.period_s}};
+  if (authority_ != nullptr) {
+    const config::TlsFiles own = issue("frontend", {"127.0.0.1", "localhost"});
+    config["tls"] = json_of(own, false);
+    config["backend_tls"] = json_of(own, true);
+  }
+  write(directory_ / "frontend.json", config.dump(1));
   for (const config::NodeConfig& node : nodes_of(options_)) write_backend(node);
 }
 

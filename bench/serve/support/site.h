@@ -15,7 +15,9 @@
 #include "bench/serve/support/traffic.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/load/target.h"
 #include "gpulet/profile/profile.h"
+#include "tests/support/certificates/certificates.h"
 
 namespace gpulet::bench {
 
@@ -47,7 +49,11 @@ struct SiteOptions {
   // in that directory.
   std::filesystem::path measured{};
   double period_s = 20;
-  bool http = false;                     // the frontend has that endpoint, too
+  bool http = false;  // the frontend has that endpoint, too
+  bool grpc = false;
+  bool metrics = false;
+  // Everything that clients speak to under TLS, mutual between frontend and backends.
+  bool tls = false;
   std::uint32_t max_connections = 4096;  // of the frontend, all of them from this machine
   double first_message_s = 10;           // that a connection may say nothing
   std::filesystem::path programs{};      // directory of gpulet-frontend and the others
@@ -77,9 +83,14 @@ class Site {
                         const std::string& wanted);
   StatusView wait_until_serving(Duration patience = std::chrono::seconds(60));
 
-  [[nodiscard]] config::Endpoint target() const { return {"127.0.0.1", client_port_}; }
+  [[nodiscard]] load::Target target() const;
   [[nodiscard]] std::uint16_t backend_port() const { return backend_port_; }
   [[nodiscard]] std::uint16_t http_port() const { return http_port_; }
+  [[nodiscard]] std::uint16_t grpc_port() const { return grpc_port_; }
+  [[nodiscard]] std::uint16_t metrics_port() const { return metrics_port_; }
+  // With `tls`: a certificate that the site's authority signed for that name, in the directory.
+  [[nodiscard]] config::TlsFiles issue(const std::string& name,
+                                       const std::vector<std::string>& names) const;
   [[nodiscard]] DaemonProcess& frontend() { return *frontend_; }
   [[nodiscard]] DaemonProcess& backend(std::size_t index) { return *backends_.at(index); }
   [[nodiscard]] std::size_t backends() const { return backends_.size(); }
@@ -91,6 +102,14 @@ class Site {
   // Edits the models' file, as an operator would: in one step.
   void withdraw_model(const std::string& model) const;
   void restore_models() const { write_models(options_.models); }
+  // Of a model without a file of its own: the file that stands for it, and what it holds in that
+  // version. Versions count from 0, which it begins with.
+  [[nodiscard]] std::filesystem::path model_file(const std::string& model) const;
+  [[nodiscard]] static std::string model_text(const std::string& model, std::uint64_t version);
+  // Puts that version in its place, in one step.
+  void write_model_file(const std::string& model, std::uint64_t version) const;
+  // A backend's model store.
+  [[nodiscard]] std::filesystem::path store(std::size_t backend) const;
 
   // What clients send to a model of the site.
   [[nodiscard]] Stream stream(const std::string& model, std::vector<RateFrom> rates) const;
@@ -99,6 +118,7 @@ class Site {
   bool stop();
 
  private:
+  void make_certificates();
   void write_files() const;
   void write_backend(const config::NodeConfig& node) const;
   void write_models(const std::vector<SiteModel>& models) const;
@@ -109,6 +129,10 @@ class Site {
   std::uint16_t client_port_ = 0;
   std::uint16_t backend_port_ = 0;
   std::uint16_t http_port_ = 0;
+  std::uint16_t grpc_port_ = 0;
+  std::uint16_t metrics_port_ = 0;
+  std::unique_ptr<testing::Authority> authority_;  // null: no TLS
+  net::TlsContextPointer client_tls_;              // null: no TLS
   std::unique_ptr<DaemonProcess> frontend_;
   std::vector<std::unique_ptr<DaemonProcess>> backends_;
 };

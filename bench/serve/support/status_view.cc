@@ -45,13 +45,13 @@ StatusView parse_status(const std::string& text) {
   return view;
 }
 
-Result<StatusView> fetch_view(const config::Endpoint& target, Duration timeout) {
+Result<StatusView> fetch_view(const load::Target& target, Duration timeout) {
   const Result<std::string> text = load::fetch_status(target, timeout);
   if (!text.ok()) return text.status();
   return parse_status(text.value());
 }
 
-Watch::Watch(config::Endpoint target, Duration period)
+Watch::Watch(load::Target target, Duration period)
     : target_(std::move(target)),
       period_(period),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}

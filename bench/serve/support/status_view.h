@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/load/target.h"
 
 namespace gpulet::bench {
 
@@ -43,7 +43,7 @@ struct StatusView {
 };
 
 [[nodiscard]] StatusView parse_status(const std::string& json);
-[[nodiscard]] Result<StatusView> fetch_view(const config::Endpoint& target,
+[[nodiscard]] Result<StatusView> fetch_view(const load::Target& target,
                                             Duration timeout = std::chrono::seconds(5));
 
 struct StatusSample {
@@ -55,7 +55,7 @@ struct StatusSample {
 // One thread of its own; asks every `period`, the connection included, each time anew.
 class Watch {
  public:
-  Watch(config::Endpoint target, Duration period);
+  Watch(load::Target target, Duration period);
   ~Watch() = default;  // stops
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -66,7 +66,7 @@ class Watch {
  private:
   void run(const std::stop_token& stop);
 
-  config::Endpoint target_;
+  load::Target target_;
   Duration period_;
   std::vector<StatusSample> samples_;  // the thread's until it has ended
   std::jthread thread_;

@@ -22,6 +22,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr Duration kReconnectPause = std::chrono::milliseconds(200);
 constexpr Duration kNoMore = Duration::max();
+constexpr Duration kPulse = std::chrono::milliseconds(5);
+constexpr Duration kLeastStall = std::chrono::milliseconds(10);  // later than that: a stall
 constexpr int kSendsInOneGo = 64;  // then the answers that have arrived are looked at
 
 // Arrivals of one stream: a Poisson process has no memory, so a new rate starts a new wait.
@@ -73,12 +75,13 @@ class LinkOwner {
 // One connection, opened again when it is lost, with the tags that wait for answers on it.
 class Link : public net::ConnectionHandler {
  public:
-  Link(LinkOwner& owner, asio::io_context& context, const config::Endpoint& target)
+  Link(LinkOwner& owner, asio::io_context& context, const load::Target& target)
       : owner_(owner),
-        connector_(context.get_executor(), target.host, target.port,
+        connector_(context.get_executor(), target.endpoint.host, target.endpoint.port,
                    {.timeout = std::chrono::seconds(5),
                     .first_pause = kReconnectPause,
-                    .longest_pause = kReconnectPause}) {
+                    .longest_pause = kReconnectPause,
+                    .tls = target.tls}) {
     connect();
   }
 
@@ -145,7 +148,11 @@ Fate fate_of(const Status& status) {
 class Traffic::Impl : public LinkOwner {
  public:
   Impl(std::vector<Stream> streams, const TrafficOptions& options)
-      : streams_(std::move(streams)), options_(options), end_(options.length), timer_(context_) {
+      : streams_(std::move(streams)),
+        options_(options),
+        end_(options.length),
+        timer_(context_),
+        pulse_(context_) {
     for (const Stream& stream : streams_) {
       arrivals_.emplace_back(stream.rates, stream_seed(options.seed, stream.model));
     }
@@ -156,6 +163,7 @@ class Traffic::Impl : public LinkOwner {
     context_.restart();
     start_ = Clock::now();
     asio::post(context_, [this] { send_due(); });
+    beat(start_ + kPulse);
     thread_ = std::jthread([this] { run(); });
   }
 
@@ -217,6 +225,17 @@ class Traffic::Impl : public LinkOwner {
     sent.settled = elapsed();
   }
 
+  // Tells when this thread did not run.
+  void beat(Clock::time_point due) {
+    pulse_.expires_at(due);
+    pulse_.async_wait([this, due](const boost::system::error_code& error) {
+      if (error) return;
+      const Clock::time_point now = Clock::now();
+      if (now - due > kLeastStall) result_.stalls.push_back({due - start_, now - start_});
+      beat(now + kPulse);
+    });
+  }
+
   [[nodiscard]] std::size_t next_stream() const {
     const auto first =
         std::min_element(arrivals_.begin(), arrivals_.end(),
@@ -251,7 +270,8 @@ class Traffic::Impl : public LinkOwner {
     sent.intended = due;
     Link* const link = next_link();
     if (link == nullptr) return settle(sent, Fate::unsent, StatusCode::unavailable);
-    lags_.push_back(elapsed() - due);
+    sent.sent = elapsed();
+    lags_.push_back(sent.sent - due);
     const Stream& of = streams_[stream];
     serve::InferRequest request{.tag = tag,
                                 .model = of.model,
@@ -284,11 +304,22 @@ class Traffic::Impl : public LinkOwner {
   std::vector<Arrivals> arrivals_;
   asio::io_context context_{1};
   asio::steady_timer timer_;
+  asio::steady_timer pulse_;
   std::vector<std::unique_ptr<Link>> links_;
   std::size_t next_link_ = 0;
 
   std::jthread thread_;
 };
+
+Duration TrafficResult::answered_after(const Sent& request) const {
+  Duration asleep{};
+  for (const Stall& stall : stalls) {
+    const Duration from = std::max(stall.from, request.sent);
+    const Duration until = std::min(stall.until, request.settled);
+    if (until > from) asleep += until - from;
+  }
+  return request.settled - request.sent - asleep;
+}
 
 Traffic::Traffic(std::vector<Stream> streams, const TrafficOptions& options)
     : impl_(std::make_unique<Impl>(std::move(streams), options)) {}

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/config/daemon_config.h"
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
+#include "gpulet/load/target.h"
 
 namespace gpulet::bench {
 
@@ -46,13 +46,14 @@ struct Sent {
   Fate fate = Fate::under_way;
   StatusCode code = StatusCode::ok;
   Duration intended{};  // since the traffic's start
+  Duration sent{};
   Duration settled{};
 
   [[nodiscard]] Duration latency() const { return settled - intended; }
 };
 
 struct TrafficOptions {
-  config::Endpoint target;
+  load::Target target;
   std::uint32_t connections = 4;
   std::uint64_t seed = 1;
   Duration length{};                             // nothing is sent after it
@@ -66,6 +67,16 @@ struct TrafficResult {
   std::uint64_t connections_lost = 0;
   std::vector<std::string> first_messages;  // of the first failures of each code and model
   Duration sender_lag_p99{};                // how late the traffic itself was
+  // When its thread did not run, though it had something to do: the machine had other work.
+  struct Stall {
+    Duration from{};
+    Duration until{};
+  };
+  std::vector<Stall> stalls;
+
+  // How long after it was sent the request was settled, without what the traffic itself slept
+  // through.
+  [[nodiscard]] Duration answered_after(const Sent& request) const;
 };
 
 class Traffic {

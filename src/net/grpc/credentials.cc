@@ -40,7 +40,8 @@ class ReloadedCredentials final : public ::grpc::ServerCredentials {
     if (version.number == fetched_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     const grpc_ssl_pem_key_cert_pair pair{version.texts.key.c_str(),
                                           version.texts.certificate.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(nullptr, &pair, 1);
+    // The library aborts without roots of client certificates, although none is asked for.
+    *config = grpc_ssl_server_certificate_config_create(pair.cert_chain, &pair, 1);
     if (*config == nullptr) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
     fetched_ = version.number;
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;

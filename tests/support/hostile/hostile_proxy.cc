@@ -118,7 +118,7 @@ class HostileExecutor final : public executor::Executor {
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
     std::int64_t number = 0;
     std::memcpy(&number, batch.input.data(), std::min(batch.input.size(), sizeof number));
-    const auto told = act(batch.model, number);
+    const auto told = act(std::string(batch.model), number);
     std::memcpy(batch.output.data(), &told, sizeof told);
     return sizeof told;
   }

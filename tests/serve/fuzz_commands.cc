@@ -1,0 +1,266 @@
+// A hostile frontend in front of a backend's core: whatever it commands in whatever order, every
+// batch that arrived has at most one answer, exactly one while the connection lasts, no process is
+// started twice or used after its end, and the core ends when it is told to.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "gpulet/net/codec/codec.h"
+#include "gpulet/serve/backend_core.h"
+#include "tests/net/fuzz_records.h"
+#include "tests/support/serve/world.h"
+
+namespace {
+
+using namespace gpulet;         // NOLINT(google-build-using-namespace)
+using namespace gpulet::serve;  // NOLINT(google-build-using-namespace)
+using namespace std::chrono_literals;
+using net::testing::FuzzRecord;
+
+constexpr std::array<Duration, 8> kPauses{0ms, 0ms, 1ms, 10ms, 40ms, 300ms, 2s, 30s};
+constexpr std::size_t kMostRecords = 48;
+constexpr int kMostTurns = 20'000;  // to the end of everything
+
+void require(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+BackendCoreOptions options() {
+  BackendCoreOptions options;
+  options.node = "n0";
+  auto profiles = std::make_shared<profile::ProfileSet>();
+  profiles->emplace("card", serve::testing::card_profile({{"a", 4}, {"lenet", 6}}));
+  options.profiles = profiles;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    DeviceOffer& offer = options.devices.emplace_back();
+    offer.device.key = {"n0", i};
+    offer.device.type = "card";
+    offer.device.partitioning = i == 0 ? "simulated" : "cpu_quota";
+    offer.device.sizes = {Share{20}, Share{40}, Share{60}, Share{100}};
+    offer.device.cores = i == 0 ? 0 : 4;
+  }
+  return options;
+}
+
+// Plays the shell of the core: processes, files and the connection.
+class Shell {
+ public:
+  Shell() : core_(options()) { connect(); }
+
+  void take(const FuzzRecord& record) {
+    run_until(now_ + kPauses[record.control & 7U]);
+    files_fail_ = (record.control & 8U) != 0;
+    loading_fails_ = (record.control & 16U) != 0;
+    processes_die_ = (record.control & 32U) != 0;
+    if ((record.control & 64U) != 0 && connected_) lose();
+    if (!connected_) connect();
+    auto command = net::decode_backend_command(record.header, record.message, record.payload);
+    if (!command.ok()) return;
+    if ((record.control & 128U) != 0) aim(command.value(), record.aim);
+    std::visit([this](auto& one) { obey(one); }, command.value());
+  }
+
+  void end() {
+    files_fail_ = loading_fails_ = processes_die_ = false;
+    feed(ShutDown{});
+    for (int turn = 0; turn < kMostTurns && !core_.finished(); ++turn) {
+      const Time next = next_event();
+      require(next != kNever, "nothing comes any more, and the core has not finished");
+      run_until(next + 1us);
+    }
+    require(core_.finished(), "the core finishes after it was told to");
+    require(processes_.empty(), "no process outlives the core");
+    require(!connected_ || waiting_.empty(), "every batch was answered");
+  }
+
+ private:
+  using Life = std::uint64_t;
+
+  void connect() {
+    connected_ = true;
+    feed(FrontendConnected{});
+  }
+  void lose() {
+    connected_ = false;
+    waiting_.clear();
+    feed(FrontendLost{});
+  }
+
+  void obey(Welcome& command) { feed(command); }
+  void obey(Heartbeat& command) { feed(command); }
+  void obey(Refused& /*command*/) { lose(); }  // the connection ends
+  void obey(RetireGpulet& command) { feed(command); }
+  void obey(SetCores& command) { feed(command); }
+  void obey(AssignGpulet& command) { feed(std::move(command)); }
+  void obey(CreateGpulet& command) {
+    GpuletAsked asked{std::move(command), {}};
+    for (const ModelToServe& model : asked.create.models) {
+      if (!files_fail_) asked.stored.emplace(model.sha256, "/store/" + model.sha256);
+    }
+    feed(std::move(asked));
+  }
+  void obey(Batch& command) {
+    ++waiting_[command.id];
+    BatchArrived arrived;
+    arrived.arrived = now_;
+    arrived.placed = !command.inputs.empty() && core_.takes_batches(command.gpulet);
+    arrived.batch = std::move(command);
+    feed(std::move(arrived));
+  }
+  void obey(ModelPiece& command) {
+    feed(Heartbeat{});
+    if (files_fail_) {
+      feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend does not have it"}});
+    } else if (command.offset + command.data.size() < command.total_bytes) {
+      feed(
+          ModelProgress{command.sha256, command.offset + command.data.size(), command.total_bytes});
+    } else {
+      feed(ModelStored{command.sha256, "/store/" + command.sha256});
+    }
+  }
+
+  // Gpulets and models that are there.
+  void aim(BackendCommand& command, std::uint8_t aim) const {
+    const GpuletId id{1U + (aim & 3U)};
+    if (auto* const create = std::get_if<CreateGpulet>(&command)) {
+      create->id = id;
+      create->device = (aim >> 2U) & 1U;
+      create->size = Share{(aim & 8U) != 0 ? 40 : 60};
+      if ((aim & 16U) != 0) create->instance.reset();
+    } else if (auto* const batch = std::get_if<Batch>(&command)) {
+      batch->gpulet = id;
+    } else if (auto* const retire = std::get_if<RetireGpulet>(&command)) {
+      retire->id = id;
+    } else if (auto* const assign = std::get_if<AssignGpulet>(&command)) {
+      assign->id = id;
+    } else if (auto* const cores = std::get_if<SetCores>(&command)) {
+      cores->id = id;
+    }
+  }
+
+  // ---- the core
+
+  void feed(BackendEvent event) {
+    BackendEffects effects;
+    core_.on(std::move(event), now_, effects);
+    bool dropped = false;
+    for (BackendEffect& effect : effects)
+      std::visit([&](auto& one) { carry_out(one, dropped); }, effect);
+    if (dropped && connected_) lose();
+  }
+
+  void carry_out(TellFrontend& effect, bool& /*dropped*/) {
+    require(connected_, "nothing is told to nobody");
+    static_cast<void>(net::encode(effect.message));
+    const auto* const result = std::get_if<BatchResult>(&effect.message);
+    if (result == nullptr) return;
+    const auto found = waiting_.find(result->id);
+    require(found != waiting_.end(), "an answer to no batch, or a second one");
+    if (--found->second == 0) waiting_.erase(found);
+  }
+  void carry_out(DropFrontend& /*effect*/, bool& dropped) { dropped = true; }
+  void carry_out(StartGpulet& effect, bool& /*dropped*/) {
+    const Life life = next_life_++;
+    require(processes_.emplace(effect.gpulet, life).second, "two processes for one gpulet");
+    later(effect.gpulet, life, 10ms, ProxyStarted{effect.gpulet});
+    const Status loaded = loading_fails_ ? Status(StatusCode::internal, "no model") : Status();
+    later(effect.gpulet, life, 20ms, ProxyLoaded{effect.gpulet, loaded});
+  }
+  void carry_out(ActivateShare& effect, bool& /*dropped*/) {
+    later(effect.gpulet, life_of(effect.gpulet), 1ms, ShareActive{effect.gpulet, {}});
+  }
+  void carry_out(AdjustCores& effect, bool& /*dropped*/) {
+    later(effect.gpulet, life_of(effect.gpulet), 1ms, CoresSet{effect.gpulet, {}});
+  }
+  void carry_out(RunOnProxy& effect, bool& /*dropped*/) {
+    const Life life = life_of(effect.gpulet);
+    if (processes_die_) return end_process(effect.gpulet, life, "killed by signal 11");
+    const BatchRan ran{effect.batch.id, {}, effect.batch.output_capacity, {}, 5ms};
+    later(effect.gpulet, life, 5ms, ProxyRan{effect.gpulet, ran, std::move(effect.input)});
+  }
+  void carry_out(FinishProxy& effect, bool& /*dropped*/) {
+    end_process(effect.gpulet, life_of(effect.gpulet), "");
+  }
+  void carry_out(KillProxy& effect, bool& /*dropped*/) {
+    end_process(effect.gpulet, life_of(effect.gpulet), "killed");
+  }
+
+  [[nodiscard]] Life life_of(GpuletId gpulet) const {
+    const auto found = processes_.find(gpulet);
+    require(found != processes_.end(), "a process that is not there is told something");
+    return found->second;
+  }
+
+  // After everything that it has to say before.
+  void end_process(GpuletId gpulet, Life life, const std::string& why) {
+    const Status reason = why.empty() ? Status() : Status(StatusCode::unavailable, why);
+    later(gpulet, life, 30ms, ProxyEnded{gpulet, reason});
+  }
+
+  // ---- time
+
+  struct Coming {
+    GpuletId gpulet;
+    Life life = 0;
+    BackendEvent event;
+  };
+
+  void later(GpuletId gpulet, Life life, Duration after, BackendEvent event) {
+    coming_.emplace(now_ + after, Coming{gpulet, life, std::move(event)});
+  }
+
+  [[nodiscard]] Time next_event() const {
+    return std::min(core_.next_wakeup(), coming_.empty() ? kNever : coming_.begin()->first);
+  }
+
+  void run_until(Time time) {
+    for (int turn = 0; turn < kMostTurns && next_event() < time; ++turn) {
+      now_ = std::max(now_, next_event());
+      if (coming_.empty() || core_.next_wakeup() <= coming_.begin()->first) {
+        feed(TimePassed{});
+        continue;
+      }
+      Coming one = std::move(coming_.extract(coming_.begin()).mapped());
+      const auto found = processes_.find(one.gpulet);
+      if (found == processes_.end() || found->second != one.life) continue;
+      if (std::holds_alternative<ProxyEnded>(one.event)) processes_.erase(found);
+      feed(std::move(one.event));
+    }
+    require(next_event() >= time, "the core wakes for ever without time passing");
+    now_ = std::max(now_, time);
+  }
+
+  Time now_{1s};
+  BackendCore core_;
+  bool connected_ = false;
+  bool files_fail_ = false;
+  bool loading_fails_ = false;
+  bool processes_die_ = false;
+  std::map<BatchId, std::size_t> waiting_;  // arrived on this connection, and not answered
+  std::map<GpuletId, Life> processes_;
+  Life next_life_ = 1;
+  std::multimap<Time, Coming> coming_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
+  Shell shell;
+  for (std::size_t i = 0; i < kMostRecords; ++i) {
+    const auto record = net::testing::next_record(bytes);
+    if (!record) break;
+    shell.take(*record);
+  }
+  shell.end();
+  return 0;
+}
