@@ -294,6 +294,11 @@ Result<std::optional<std::filesystem::path>> ModelStore::take(const serve::Model
   }
   if (piece.total_bytes == 0) {
     unfinished_.erase(piece.sha256);
+    if (piece.changed) {
+      return Status(StatusCode::unavailable,
+                    "model file " + piece.sha256 +
+                        " changed on the frontend while it was sent; it is asked for again later");
+    }
     return Status(StatusCode::not_found, "the frontend does not have model file " + piece.sha256);
   }
   if (piece.offset == 0) {

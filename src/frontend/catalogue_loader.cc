@@ -1,11 +1,10 @@
 #include "catalogue_loader.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
+#include "file_look.h"
 #include "gpulet/core/sha256.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/serve/planning.h"
@@ -13,8 +12,6 @@
 
 namespace gpulet::frontend {
 namespace {
-
-constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
 
 std::string names_of(const std::vector<config::ModelConfig>& models) {
   std::string names;
@@ -30,13 +27,6 @@ const config::ModelConfig* find(const std::vector<config::ModelConfig>& models,
 }
 
 }  // namespace
-
-std::optional<CatalogueLoader::Look> CatalogueLoader::look_at(const std::filesystem::path& file) {
-  struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0) return std::nullopt;
-  return Look{facts.st_dev, facts.st_ino, facts.st_size,
-              facts.st_mtim.tv_sec * kNanosecondsPerSecond + facts.st_mtim.tv_nsec};
-}
 
 Result<LoadedCatalogue> CatalogueLoader::load() {
   const Result<config::ServingConfig> serving = config::load_serving(config_.models);
@@ -113,9 +103,11 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
 
   LoadedCatalogue loaded;
   for (const config::ModelConfig& model : wanted) {
-    Result<serve::ServedModel> one = served(model);
+    const Result<Hashed> hashed = hash_of(model);
+    if (!hashed.ok()) return hashed.status();
+    Result<serve::ServedModel> one = served(model, hashed.value().sha256);
     if (!one.ok()) return one.status();
-    loaded.model_files[one.value().sha256] = model.file;
+    loaded.model_files[hashed.value().sha256] = {model.file, hashed.value().look};
     loaded.catalogue.models.push_back(std::move(one).value());
   }
   std::erase_if(hashes_, [&](const auto& entry) {
@@ -133,16 +125,11 @@ Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& s
   return loaded;
 }
 
-Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& model) {
-  Result<std::string> hash = hash_of(model.file);
-  if (!hash.ok()) {
-    return Status(hash.status().code(), config_.models.string() + ": model " + model.name + ": " +
-                                            hash.status().message() +
-                                            "; export it with scripts/export_models.py");
-  }
+Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& model,
+                                                   const std::string& sha256) const {
   serve::ServedModel served;
   served.name = model.name;
-  served.sha256 = std::move(hash).value();
+  served.sha256 = sha256;
   served.inputs = model.inputs;
   served.outputs = model.outputs;
   served.slo_ms = model.slo_ms;
@@ -153,17 +140,23 @@ Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& mo
   return sized.ok() ? std::move(sized) : sized.status().within(config_.models.string());
 }
 
-Result<std::string> CatalogueLoader::hash_of(const std::filesystem::path& file) {
-  const std::optional<Look> look = look_at(file);
-  const auto known = hashes_.find(file);
-  if (look && known != hashes_.end() && known->second.look == *look) return known->second.sha256;
-  Result<std::string> hash = sha256_of_file(file);
-  if (hash.ok() && look) hashes_.insert_or_assign(file, Hashed{*look, hash.value()});
-  return hash;
+Result<CatalogueLoader::Hashed> CatalogueLoader::hash_of(const config::ModelConfig& model) {
+  const std::optional<FileLook> look = look_at(model.file);
+  const auto known = hashes_.find(model.file);
+  if (look && known != hashes_.end() && known->second.look == *look) return known->second;
+  Result<std::string> hash = sha256_of_file(model.file);
+  if (!hash.ok()) {
+    return Status(hash.status().code(), config_.models.string() + ": model " + model.name + ": " +
+                                            hash.status().message() +
+                                            "; export it with scripts/export_models.py");
+  }
+  const Hashed hashed{look.value_or(FileLook()), std::move(hash).value()};
+  if (look) hashes_.insert_or_assign(model.file, hashed);
+  return hashed;
 }
 
 Status CatalogueLoader::read_profiles() {
-  std::map<std::filesystem::path, Look> looks;
+  std::map<std::filesystem::path, FileLook> looks;
   std::error_code error;
   for (std::filesystem::recursive_directory_iterator entry(config_.profiles, error), end;
        !error && entry != end; entry.increment(error)) {

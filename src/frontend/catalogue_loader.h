@@ -15,12 +15,11 @@
 #include "gpulet/config/application_config.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
+#include "gpulet/frontend/model_file.h"
 #include "gpulet/serve/catalogue.h"
 #include "gpulet/serve/messages.h"
 
 namespace gpulet::frontend {
-
-using ModelFiles = std::map<std::string, std::filesystem::path, std::less<>>;  // by SHA-256
 
 struct LoadedCatalogue {
   serve::Catalogue catalogue;
@@ -42,16 +41,8 @@ class CatalogueLoader {
   [[nodiscard]] std::map<std::filesystem::path, std::set<std::string>> watched() const;
 
  private:
-  // What a file looks like from outside; another look, another content.
-  struct Look {
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-    std::int64_t size = 0;
-    std::int64_t changed_ns = 0;
-    friend auto operator<=>(const Look&, const Look&) = default;
-  };
   struct Hashed {
-    Look look;
+    FileLook look;
     std::string sha256;
   };
   struct ByHand {
@@ -59,14 +50,15 @@ class CatalogueLoader {
     std::set<std::string> unloaded;
   };
 
-  [[nodiscard]] static std::optional<Look> look_at(const std::filesystem::path& file);
   [[nodiscard]] Result<std::vector<std::string>> apply(const serve::ModelsChange& change,
                                                        const config::ServingConfig& serving,
                                                        ByHand& by_hand) const;
   [[nodiscard]] Result<LoadedCatalogue> assemble(const config::ServingConfig& serving,
                                                  const ByHand& by_hand);
-  [[nodiscard]] Result<serve::ServedModel> served(const config::ModelConfig& model);
-  [[nodiscard]] Result<std::string> hash_of(const std::filesystem::path& file);
+  [[nodiscard]] Result<serve::ServedModel> served(const config::ModelConfig& model,
+                                                  const std::string& sha256) const;
+  // With the look that the file had before it was read.
+  [[nodiscard]] Result<Hashed> hash_of(const config::ModelConfig& model);
   [[nodiscard]] Status read_profiles();
   [[nodiscard]] std::shared_ptr<const profile::ProfileSet> with_memory_of(
       const std::vector<config::ModelConfig>& models);
@@ -74,7 +66,7 @@ class CatalogueLoader {
   config::FrontendConfig config_;
   ByHand by_hand_;
   std::map<std::filesystem::path, Hashed> hashes_;
-  std::map<std::filesystem::path, Look> profile_looks_;
+  std::map<std::filesystem::path, FileLook> profile_looks_;
   std::shared_ptr<const profile::ProfileSet> profiles_;
   std::shared_ptr<const profile::InterferenceSet> interference_;
   // The last answer of with_memory_of(), and to what.

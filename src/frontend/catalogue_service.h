@@ -28,6 +28,8 @@ class CatalogueService {
   // Begins to watch, and reads once: files may have changed since they were read last.
   void start();
   void change(serve::ModelsChange change, OnRead done);
+  // Somebody saw that a file has changed: reads again, as after a change that the watch saw.
+  void look_again() { read_again(); }
   void stop();
 
  private:

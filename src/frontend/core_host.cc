@@ -12,14 +12,26 @@ std::uint64_t milliseconds_since_epoch(const observe::WallClock& wall, Time time
       std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
 }
 
-net::kserve::Model as_protocol_has_it(serve::ModelInfo&& info) {
-  return {.name = std::move(info.name),
-          .version = std::to_string(info.number),
-          .inputs = std::move(info.inputs),
-          .outputs = std::move(info.outputs),
-          .max_batch = info.max_batch,
-          .state = info.state,
-          .reason = std::move(info.reason)};
+// Without its tensors.
+net::kserve::Model as_listed(const serve::ModelStatus& model) {
+  net::kserve::Model listed;
+  listed.name = model.name;
+  listed.version = std::to_string(model.number);
+  listed.state = model.state;
+  listed.reason = model.reason;
+  return listed;
+}
+
+std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
+  std::vector<net::kserve::Model> models;
+  models.reserve(timed.status.models.size());
+  for (const serve::ModelStatus& model : timed.status.models) models.push_back(as_listed(model));
+  for (const std::string& name : timed.status.leaving) {
+    net::kserve::Model& leaving = models.emplace_back();
+    leaving.name = name;
+    leaving.state = serve::ModelState::leaving;
+  }
+  return models;
 }
 
 net::kserve::Model as_protocol_has_it(const serve::ModelView& view) {
@@ -75,7 +87,24 @@ net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
   return to;
 }
 
+std::vector<net::kserve::ModelStatistics> statistics_of(const TimedStatus& timed) {
+  std::vector<net::kserve::ModelStatistics> all;
+  all.reserve(timed.status.models.size());
+  for (const serve::ModelStatus& model : timed.status.models)
+    all.push_back(as_protocol_has_it(model, timed.wall));
+  return all;
+}
+
 }  // namespace
+
+CoreHost::CoreHost(net::asio::io_context& io, const serve::FrontendCore& core,
+                   StatusSnapshots& snapshots, Background& background, Daemon daemon)
+    : io_(io),
+      core_(core),
+      background_(background),
+      daemon_(std::move(daemon)),
+      models_(io, snapshots, background, list_of),
+      statistics_(io, snapshots, background, statistics_of) {}
 
 std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
   const std::optional<serve::ModelView> view = core_.model(name);
@@ -90,21 +119,29 @@ std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name)
   return model;
 }
 
-std::vector<net::kserve::Model> CoreHost::models() {
-  std::vector<net::kserve::Model> models;
-  for (serve::ModelInfo& info : core_.models().models)
-    models.push_back(as_protocol_has_it(std::move(info)));
-  return models;
+void CoreHost::models(OnModels done) {
+  models_.get([done = std::move(done)](const auto& made) { done(made.document); });
 }
 
 std::vector<net::kserve::ModelStatistics> CoreHost::statistics(std::string_view name) {
-  const serve::FrontendStatus status = daemon_.status();
   const observe::WallClock wall = daemon_.wall_clock();
-  std::vector<net::kserve::ModelStatistics> all;
-  for (const serve::ModelStatus& model : status.models) {
-    if (name.empty() || name == model.name) all.push_back(as_protocol_has_it(model, wall));
-  }
-  return all;
+  std::vector<net::kserve::ModelStatistics> one;
+  if (const auto model = core_.model_status(name, wall.engine))
+    one.push_back(as_protocol_has_it(*model, wall));
+  return one;
+}
+
+void CoreHost::statistics(OnStatistics done) {
+  statistics_.get([done = std::move(done)](const auto& made) { done(made.document); });
+}
+
+void CoreHost::in_background(std::function<void()> work, std::function<void()> done) {
+  background_.run(
+      [work = std::move(work)] {
+        work();
+        return true;
+      },
+      [done = std::move(done)](bool) { done(); });
 }
 
 bool CoreHost::ready() const { return core_.serving(); }

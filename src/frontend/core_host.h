@@ -17,6 +17,7 @@
 #include "gpulet/observe/trace.h"
 #include "gpulet/serve/frontend_core.h"
 #include "gpulet/serve/request_costs.h"
+#include "status_document.h"
 
 namespace gpulet::frontend {
 
@@ -25,18 +26,19 @@ class CoreHost final : public net::kserve::ProtocolHost {
   struct Daemon {
     std::function<void(serve::FrontendEvent)> deliver;
     std::function<ClientId()> new_client;  // one that nobody has or had
-    std::function<serve::FrontendStatus()> status;
     std::function<observe::WallClock()> wall_clock;
     std::function<void(serve::ModelsChange, OnChanged)> change_models;
   };
 
-  CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, Daemon daemon)
-      : io_(io), core_(core), daemon_(std::move(daemon)) {}
+  CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, StatusSnapshots& snapshots,
+           Background& background, Daemon daemon);
 
   [[nodiscard]] std::shared_ptr<const net::kserve::Model> model(std::string_view name) override;
-  [[nodiscard]] std::vector<net::kserve::Model> models() override;
+  void models(OnModels done) override;
   [[nodiscard]] std::vector<net::kserve::ModelStatistics> statistics(
       std::string_view name) override;
+  void statistics(OnStatistics done) override;
+  void in_background(std::function<void()> work, std::function<void()> done) override;
   [[nodiscard]] bool ready() const override;
   [[nodiscard]] ClientId infer(std::vector<serve::InferRequest> rows, OnReplies done) override;
   void cancel(ClientId id) override;
@@ -59,7 +61,10 @@ class CoreHost final : public net::kserve::ProtocolHost {
 
   net::asio::io_context& io_;
   const serve::FrontendCore& core_;
+  Background& background_;
   Daemon daemon_;
+  StatusDocument<std::vector<net::kserve::Model>> models_;
+  StatusDocument<std::vector<net::kserve::ModelStatistics>> statistics_;
   std::map<ClientId, Call> calls_;
   serve::RequestCosts costs_;
   // What model() gave last, of each that is served: calls share it until it changes.

@@ -3,25 +3,34 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
+#include <string_view>
 #include <utility>
+#include <variant>
 
 #include "administration.h"
 #include "backend_sessions.h"
+#include "background.h"
 #include "catalogue_service.h"
 #include "core_host.h"
 #include "endpoints.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/clock.h"
 #include "gpulet/net/listener.h"
+#include "gpulet/serve/status_in_steps.h"
+#include "loop_watch.h"
 #include "metrics.h"
 #include "model_piece.h"
 #include "options.h"
 #include "payload_check.h"
 #include "sessions.h"
 #include "side_threads.h"
-#include "status_json.h"
+#include "status_answers.h"
+#include "status_document.h"
+#include "status_snapshots.h"
+#include "trace_log.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -31,6 +40,20 @@ namespace asio = net::asio;
 observe::WallClock wall_clock() {
   return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
+
+// What is told of a pause, by the event that the core took most of it for.
+constexpr std::array<std::string_view, std::variant_size_v<serve::FrontendEvent>> kEventNames = {
+    "a client's request",
+    "a client that left",
+    "a backend's message",
+    "a backend that left",
+    "a new plan",
+    "a changed catalogue",
+    "an unreadable catalogue",
+    "a step of an application",
+    "a trace",
+    "what follows from events",
+    "draining"};
 
 }  // namespace
 
@@ -48,7 +71,7 @@ class FrontendDaemon::Impl {
         drain_deadline_(io),
         buffers_(buffer_options(setup_.config)),
         backend_buffers_(buffer_options(setup_.config)),
-        host_(io, core_, asked_of_daemon()),
+        host_(io, core_, snapshots_, background_, asked_of_daemon()),
         administration_(io, setup_.config, setup_.security, setup_.audit, ports()) {}
 
   Impl(const Impl&) = delete;
@@ -70,17 +93,15 @@ class FrontendDaemon::Impl {
         });
     if (!backends.ok()) return backends.status();
     Endpoints::Daemon daemon;
-    daemon.metrics = [this] { return metrics(); };
-    daemon.trace = [this](Duration length, TraceLog::OnRecords done) {
-      trace(length, std::move(done));
-    };
-    daemon.wall_clock = wall_clock;
-    daemon.status = [this] { return status(); };
-    daemon.clients = [this] {
-      return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0);
+    daemon.metrics = [this](MetricsHandler::OnPage done) {
+      metrics_.get([done = std::move(done)](const auto& made) { done(*made.document); });
     };
     setup_.security.gate->set_device_time(
         [this](std::string_view model) { return host_.device_time(model); });
+    daemon.trace = {[this](Duration length) { return trace(length); },
+                    [this](std::uint64_t mark) { return traces_.since(mark); }, wall_clock};
+    daemon.dashboard = {
+        [this](StatusSnapshots::OnSnapshot done) { snapshots_.get(std::move(done)); }, wall_clock};
     auto endpoints =
         Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(daemon));
     if (!endpoints.ok()) return endpoints.status();
@@ -88,6 +109,7 @@ class FrontendDaemon::Impl {
     backend_listener_ = std::move(backends).value();
     endpoints_ = std::move(endpoints).value();
     arm_wake();
+    watch_.start();
     catalogue_.start();
     administration_.start();
     return {};
@@ -141,6 +163,7 @@ class FrontendDaemon::Impl {
   }
 
   void run_core(serve::FrontendEvent event) {
+    const LoopWatch::Scope scope(watch_, kEventNames[event.index()]);
     const Time now = net::now();
     effects_.clear();
     if (observer_) {
@@ -183,7 +206,7 @@ class FrontendDaemon::Impl {
     for (const auto& [sha256, file] : setup_.model_files) {
       const bool overwritten =
           std::any_of(files.begin(), files.end(),
-                      [&file = file](const auto& entry) { return entry.second == file; });
+                      [&file = file](const auto& entry) { return entry.second.path == file.path; });
       if (!overwritten && core_.knows_file(sha256)) files.emplace(sha256, file);
     }
     setup_.model_files = std::move(files);
@@ -215,7 +238,6 @@ class FrontendDaemon::Impl {
     CoreHost::Daemon daemon;
     daemon.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
     daemon.new_client = [this] { return ClientId{next_session_++}; };
-    daemon.status = [this] { return status(); };
     daemon.wall_clock = wall_clock;
     daemon.change_models = [this](serve::ModelsChange change, CoreHost::OnChanged done) {
       change_models(std::move(change), std::move(done));
@@ -223,21 +245,26 @@ class FrontendDaemon::Impl {
     return daemon;
   }
 
-  std::string metrics() const {
-    const observe::WallClock wall = wall_clock();
-    return metrics_text(core_.status(wall.engine),
-                        {.started = started_,
-                         .now = wall.engine,
-                         .unix_seconds = to_seconds(wall.since_epoch),
-                         .clients = client_sessions_.size() + endpoints_->connections(),
-                         .by_token = &setup_.security.gate->counters()});
+  StatusSnapshots::Source status_source() {
+    return {
+        [this](serve::StatusInSteps& taken, std::size_t parts) { return core_.take(taken, parts); },
+        wall_clock, [this](const observe::WallClock& wall) { return moment(wall); }};
+  }
+
+  StatusMoment moment(const observe::WallClock& wall) const {
+    return {.started = started_,
+            .now = wall.engine,
+            .unix_seconds = to_seconds(wall.since_epoch),
+            .clients = client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0),
+            .pauses = watch_.pauses(),
+            .by_token = setup_.security.gate->counters()};
   }
 
   // Everything that comes within `length`, or what was sampled where it is zero.
-  void trace(Duration length, TraceLog::OnRecords done) {
-    const Time until = net::now() + length;
-    if (length > Duration::zero()) deliver(serve::TraceUntil{until});
-    traces_.collect(length, std::move(done));
+  std::uint64_t trace(Duration length) {
+    if (length <= Duration::zero()) return 0;
+    deliver(serve::TraceUntil{net::now() + length});
+    return traces_.mark();
   }
 
   // ---- effects
@@ -263,8 +290,27 @@ class FrontendDaemon::Impl {
       return;
     }
     if (effect.offset == 0)
-      spdlog::info("sending {} to a backend", file->second.filename().string());
-    backend_sessions_.send(effect.backend, model_piece(effect.sha256, file->second, effect.offset));
+      spdlog::info("sending {} to a backend", file->second.path.filename().string());
+    const bool taken = pieces_.read(
+        effect.backend, effect.sha256, file->second, effect.offset,
+        [this, id = effect.backend](serve::ModelPiece piece) { send_piece(id, std::move(piece)); });
+    if (taken) return;
+    const Status why(StatusCode::overloaded,
+                     "it asked for more pieces of model files than the frontend keeps");
+    // Not now: effects are being carried out.
+    asio::post(io_, [this, id = effect.backend, why] {
+      deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, why}});
+    });
+  }
+
+  void send_piece(BackendId backend, serve::ModelPiece piece) {
+    if (piece.changed) {
+      const auto file = setup_.model_files.find(piece.sha256);
+      spdlog::warn("{} changed after it was hashed: it is read again",
+                   file == setup_.model_files.end() ? piece.sha256 : file->second.path.string());
+      catalogue_.look_again();
+    }
+    backend_sessions_.send(backend, std::move(piece));
   }
 
   void carry_out(serve::DropBackend& effect) {
@@ -287,6 +333,7 @@ class FrontendDaemon::Impl {
     stopped_ = true;
     drain_deadline_.cancel();
     wake_.cancel();
+    watch_.stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     backend_sessions_.close_all({StatusCode::cancelled, "the frontend stops"});
     // The replies that are queued leave before the process does.
@@ -336,6 +383,7 @@ class FrontendDaemon::Impl {
           spdlog::debug("a client is gone: {}", reason.to_string());
           if (!client_sessions_.contains(id)) return;
           forget_client(id);
+          status_answers_.forget(id);
           deliver(serve::ClientGone{id});
         });
   }
@@ -356,11 +404,11 @@ class FrontendDaemon::Impl {
     });
   }
   static void client_said(ClientId, const serve::Authenticate&) {}  // its session's own
-  void client_said(ClientId id, const serve::StatusRequest&) {
-    const Time now = net::now();
-    client_sessions_.at(id)->send(
-        serve::StatusReply{status_json(core_.status(now), started_, now, client_sessions_.size())});
+  void send_to_client(ClientId id, const net::OutgoingFrame& frame) {
+    const auto session = client_sessions_.find(id);
+    if (session != client_sessions_.end()) session->second->send(frame);
   }
+  void client_said(ClientId id, const serve::StatusRequest&) { status_answers_.ask(id); }
 
   BackendSessions::Owner owner_of_backends() {
     BackendSessions::Owner owner;
@@ -377,6 +425,7 @@ class FrontendDaemon::Impl {
   }
 
   asio::io_context& io_;
+  LoopWatch watch_{io_};
   Setup setup_;
   CoreObserver observer_;
   Time started_;
@@ -403,7 +452,16 @@ class FrontendDaemon::Impl {
       backend_buffers_, owner_of_backends()};
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
-  TraceLog traces_{io_};
+  Background background_{io_};
+  StatusSnapshots snapshots_{io_, status_source(), background_, watch_};
+  StatusDocument<Bytes> metrics_{
+      io_, snapshots_, background_, [](const TimedStatus& timed) {
+        return net::http::bytes_of(metrics_text(timed.status, timed.moment));
+      }};
+  StatusAnswers status_answers_{
+      io_, snapshots_, background_,
+      [this](ClientId client, const net::OutgoingFrame& frame) { send_to_client(client, frame); }};
+  TraceLog traces_;
   CoreHost host_;
   std::string cause_;  // the address of the backend whose event is being handled; empty: none
   Administration administration_;
@@ -411,6 +469,7 @@ class FrontendDaemon::Impl {
   // Last: they end before anything they use goes.
   SideThreads side_threads_{io_, setup_.policy,
                             [this](serve::FrontendEvent event) { deliver(std::move(event)); }};
+  ModelPieces pieces_{io_};
 };
 
 FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

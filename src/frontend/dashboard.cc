@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "dashboard_documents.h"
+#include "dashboard_history.h"
 #include "http_pages.h"
 
 namespace gpulet::frontend {
@@ -57,14 +59,39 @@ std::string event_of(std::string_view name, std::string document) {
 
 }  // namespace
 
+// What the pages are told is written from.
+struct DashboardHandler::Memory {
+  DashboardHistory history;
+  StatusSnapshot last;  // null: none yet
+
+  void add(const StatusSnapshot& snapshot) {
+    last = snapshot;
+    history.add(last->status, last->wall.engine);
+  }
+  [[nodiscard]] Documents written() const {
+    if (last == nullptr) return {};
+    const DashboardMoment moment{last->wall, last->moment.now - last->moment.started,
+                                 last->moment.clients};
+    return {event_of("layout", layout_document(last->status)),
+            event_of("events", events_document(last->status, history, last->wall)),
+            event_of("tick", tick_document(last->status, history, moment))};
+  }
+};
+
 DashboardHandler::DashboardHandler(net::asio::io_context& io, Source source,
                                    std::span<const DashboardAsset> assets,
                                    std::unique_ptr<http::RequestHandler> others)
-    : source_(std::move(source)), assets_(assets), others_(std::move(others)), timer_(io) {
-  started_ = source_.wall_clock().engine;
+    : source_(std::move(source)),
+      assets_(assets),
+      others_(std::move(others)),
+      memory_(std::make_shared<Memory>()),
+      timer_(io),
+      background_(io) {
   sample();
   wait();
 }
+
+DashboardHandler::~DashboardHandler() = default;
 
 const DashboardAsset* DashboardHandler::asset_of(std::string_view path) const {
   const auto found = std::find_if(assets_.begin(), assets_.end(),
@@ -78,7 +105,7 @@ std::optional<http::HttpResponse> DashboardHandler::refuse(const http::HttpReque
     return others_->refuse(head);
   if (!reads(head)) return error(405, "use GET");
   if (path == kEventsPath && stopped_) return error(503, "the frontend stops");
-  if (path == kEventsPath && pages_.size() >= kMostPages) {
+  if (path == kEventsPath && pages() >= kMostPages) {
     return error(503, "there are " + std::to_string(kMostPages) +
                           " dashboards open already; close one and try again");
   }
@@ -89,12 +116,7 @@ void DashboardHandler::on_request(http::HttpRequest request,
                                   std::unique_ptr<http::Exchange> exchange) {
   const std::string_view path = path_of(request);
   if (path == kEventsPath) return open(std::move(exchange));
-  if (path == kHistoryPath) {
-    http::HttpResponse response;
-    response.headers = guarded("application/octet-stream", "no-store");
-    response.body.push_back(history_.document(source_.wall_clock()));
-    return exchange->answer(std::move(response));
-  }
+  if (path == kHistoryPath) return answer_history(std::move(exchange));
   const DashboardAsset* const asset = asset_of(path);
   if (asset == nullptr) return others_->on_request(std::move(request), std::move(exchange));
   exchange->answer(answer_of(*asset, request));
@@ -114,45 +136,77 @@ void DashboardHandler::wait() {
 }
 
 void DashboardHandler::sample() {
-  status_ = source_.status();
-  moment_ = {source_.wall_clock(), {}, source_.clients()};
-  moment_.uptime = moment_.wall.engine - started_;
-  history_.add(status_, moment_.wall.engine);
-  if (pages_.empty()) {
-    documents_.reset();
-    return;
-  }
-  const std::optional<Documents> before = std::exchange(documents_, write());
+  source_.snapshot([this](const StatusSnapshot& snapshot) {
+    if (stopped_) return;
+    const bool watched = pages() > 0;
+    if (!watched) documents_.reset();
+    background_.run(
+        [memory = memory_, snapshot, watched] {
+          memory->add(snapshot);
+          return watched ? memory->written() : Documents();
+        },
+        [this, watched](Documents written) {
+          if (watched) take_in(std::move(written));
+        });
+  });
+}
+
+void DashboardHandler::take_in(Documents documents) {
+  if (stopped_) return;
+  const std::optional<Documents> before = std::exchange(documents_, std::move(documents));
   std::string changed;
   if (!before || before->layout != documents_->layout) changed += documents_->layout;
   if (!before || before->events != documents_->events) changed += documents_->events;
-  send(changed + documents_->tick);
+  send(pages_, changed + documents_->tick);
+  if (new_pages_.empty()) return;
+  send(new_pages_, documents_->layout + documents_->events + documents_->tick);
+  for (auto& page : std::exchange(new_pages_, {})) pages_.push_back(std::move(page));
 }
 
-DashboardHandler::Documents DashboardHandler::write() const {
-  return {event_of("layout", layout_document(status_)),
-          event_of("events", events_document(status_, history_, moment_.wall)),
-          event_of("tick", tick_document(status_, history_, moment_))};
-}
-
-void DashboardHandler::open(std::unique_ptr<http::Exchange> exchange) {
+void DashboardHandler::open(std::unique_ptr<net::http::Exchange> exchange) {
   http::HttpResponse head;
   head.headers = guarded("text/event-stream", "no-store");
-  std::unique_ptr<http::ResponseStream> page = exchange->stream(std::move(head));
-  if (!documents_) documents_ = write();
-  if (page->send(documents_->layout + documents_->events + documents_->tick))
-    pages_.push_back(std::move(page));
+  new_pages_.push_back(exchange->stream(std::move(head)));
+  write_for_new_pages();
 }
 
-void DashboardHandler::send(const std::string& events) {
-  std::erase_if(pages_, [&events](const auto& page) { return !page->send(events); });
+void DashboardHandler::write_for_new_pages() {
+  if (std::exchange(writing_, true)) return;
+  background_.run([memory = memory_] { return memory->written(); },
+                  [this](Documents written) {
+                    writing_ = false;
+                    if (stopped_) return;
+                    const std::string all = written.layout + written.events + written.tick;
+                    if (all.empty()) return;  // the first sample is on its way
+                    if (!documents_) documents_ = std::move(written);
+                    send(new_pages_, all);
+                    for (auto& page : std::exchange(new_pages_, {}))
+                      pages_.push_back(std::move(page));
+                  });
+}
+
+void DashboardHandler::answer_history(std::unique_ptr<net::http::Exchange> exchange) {
+  background_.run(
+      [memory = memory_, wall = source_.wall_clock()] { return memory->history.document(wall); },
+      [waiting = std::shared_ptr(std::move(exchange))](Bytes document) {
+        http::HttpResponse response;
+        response.headers = guarded("application/octet-stream", "no-store");
+        response.body.push_back(std::move(document));
+        waiting->answer(std::move(response));
+      });
+}
+
+void DashboardHandler::send(Pages& pages, const std::string& events) {
+  std::erase_if(pages, [&events](const auto& page) { return !page->send(events); });
 }
 
 void DashboardHandler::stop() {
   if (std::exchange(stopped_, true)) return;
   timer_.cancel();
-  send(event_of("stopping", "{}"));
-  pages_.clear();
+  for (Pages* const pages : {&pages_, &new_pages_}) {
+    send(*pages, event_of("stopping", "{}"));
+    pages->clear();
+  }
 }
 
 }  // namespace gpulet::frontend

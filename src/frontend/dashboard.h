@@ -2,8 +2,8 @@
 // events at /gpulet/events, its past at /gpulet/history. Everything else is another handler's.
 //
 // The status is looked at once a second, for the history, and written down only while pages are
-// open, once for all of them. Single-strand type, on the io_context's thread, which must not run
-// any more when this goes.
+// open, once for all of them; both on a thread of their own. Single-strand type, on the
+// io_context's thread, which must not run any more when this goes.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "background.h"
 #include "dashboard_assets.h"
-#include "dashboard_documents.h"
-#include "dashboard_history.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/http/server.h"
+#include "status_snapshots.h"
 
 namespace gpulet::frontend {
 
@@ -28,14 +28,14 @@ class DashboardHandler final : public net::http::RequestHandler {
   static constexpr std::size_t kMostPages = 64;
 
   struct Source {
-    std::function<serve::FrontendStatus()> status;
+    std::function<void(StatusSnapshots::OnSnapshot)> snapshot;  // calls back later
     std::function<observe::WallClock()> wall_clock;
-    std::function<std::size_t()> clients;
   };
 
   // Begins to sample. The assets outlive it.
   DashboardHandler(net::asio::io_context& io, Source source, std::span<const DashboardAsset> assets,
                    std::unique_ptr<net::http::RequestHandler> others);
+  ~DashboardHandler() override;
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
@@ -49,8 +49,7 @@ class DashboardHandler final : public net::http::RequestHandler {
   // Tells the pages that the frontend ends, and samples no more.
   void stop();
 
-  [[nodiscard]] std::size_t pages() const { return pages_.size(); }
-  [[nodiscard]] const DashboardHistory& history() const { return history_; }
+  [[nodiscard]] std::size_t pages() const { return pages_.size() + new_pages_.size(); }
 
  private:
   // As they were last sent: events of the stream.
@@ -59,25 +58,30 @@ class DashboardHandler final : public net::http::RequestHandler {
     std::string events;
     std::string tick;
   };
+  struct Memory;
+  using Pages = std::vector<std::unique_ptr<net::http::ResponseStream>>;
 
   void wait();
   void sample();
-  [[nodiscard]] Documents write() const;
+  // Has the documents of the last sample written for those who have just come.
+  void write_for_new_pages();
+  void take_in(Documents documents);
   void open(std::unique_ptr<net::http::Exchange> exchange);
-  void send(const std::string& events);
+  void answer_history(std::unique_ptr<net::http::Exchange> exchange);
+  static void send(Pages& pages, const std::string& events);
   [[nodiscard]] const DashboardAsset* asset_of(std::string_view path) const;
 
   Source source_;
   std::span<const DashboardAsset> assets_;
   std::unique_ptr<net::http::RequestHandler> others_;
-  DashboardHistory history_;
-  serve::FrontendStatus status_;  // of the last sample
-  DashboardMoment moment_;
-  Time started_{};
-  std::optional<Documents> documents_;  // of the last sample; none: nobody has asked for them
-  std::vector<std::unique_ptr<net::http::ResponseStream>> pages_;
+  std::shared_ptr<Memory> memory_;        // touched by the background's thread alone
+  std::optional<Documents> documents_{};  // of the last sample; none: nobody has asked for them
+  Pages pages_{};
+  Pages new_pages_{};  // that have nothing yet
+  bool writing_ = false;
   net::asio::steady_timer timer_;
   bool stopped_ = false;
+  Background background_;  // last: joined before anything that it uses goes
 };
 
 }  // namespace gpulet::frontend

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "http_pages.h"
 #include "kserve_http.h"
 #include "options.h"
 #include "token_handler.h"
@@ -40,12 +39,13 @@ Result<std::unique_ptr<Endpoints>> Endpoints::listen(net::asio::io_context& io,
 Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
                               const Security& security, net::kserve::ProtocolHost& host,
                               net::BufferPool& buffers, const Daemon& daemon) {
-  http_handler_ = std::make_unique<TraceHandler>(
-      daemon.trace, daemon.wall_clock,
+  auto traces = std::make_unique<TraceHandler>(
+      io, daemon.trace,
       std::make_unique<KserveHttp>(host, regions_,
                                    KserveHttpOptions{GPULET_VERSION, security.gate}));
+  traces_ = traces.get();
   http_handler_ =
-      std::make_unique<TokenHandler>(*security.gate, needs_of_protocol, std::move(http_handler_));
+      std::make_unique<TokenHandler>(*security.gate, needs_of_protocol, std::move(traces));
   http::HttpServerOptions options;
   options.tls = security.clients.context;
   options.places = client_places(config);
@@ -64,8 +64,7 @@ Status Endpoints::listen_metrics(net::asio::io_context& io, const config::Fronte
                                  const Security& security, net::BufferPool& buffers,
                                  const Daemon& daemon) {
   auto dashboard = std::make_unique<DashboardHandler>(
-      io, DashboardHandler::Source{daemon.status, daemon.wall_clock, daemon.clients},
-      dashboard_assets(), std::make_unique<MetricsHandler>(daemon.metrics));
+      io, daemon.dashboard, dashboard_assets(), std::make_unique<MetricsHandler>(daemon.metrics));
   dashboard_ = dashboard.get();
   metrics_handler_ =
       std::make_unique<TokenHandler>(*security.gate, needs_of_metrics, std::move(dashboard));
@@ -116,6 +115,7 @@ void Endpoints::tokens_changed(const net::Gate& gate) {
 }
 
 void Endpoints::drain(Duration patience) {
+  if (traces_ != nullptr) traces_->stop();
   if (http_) http_->drain();
   if (dashboard_ != nullptr) dashboard_->stop();
   if (metrics_) metrics_->drain();

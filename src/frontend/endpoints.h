@@ -18,7 +18,8 @@
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/shared_memory.h"
-#include "trace_log.h"
+#include "http_pages.h"
+#include "trace_handler.h"
 
 namespace gpulet::frontend {
 
@@ -26,11 +27,9 @@ class Endpoints {
  public:
   // What is asked of the daemon besides inference.
   struct Daemon {
-    std::function<std::string()> metrics;
-    std::function<void(Duration length, TraceLog::OnRecords)> trace;
-    std::function<observe::WallClock()> wall_clock;
-    std::function<serve::FrontendStatus()> status;
-    std::function<std::size_t()> clients;
+    MetricsHandler::Metrics metrics;
+    TraceHandler::Source trace;
+    DashboardHandler::Source dashboard;
   };
 
   // Those that the configuration does not switch off. Fails with the first that cannot listen. Host
@@ -72,6 +71,7 @@ class Endpoints {
 
   net::kserve::SharedMemory regions_;
   std::unique_ptr<net::http::RequestHandler> http_handler_;
+  TraceHandler* traces_ = nullptr;  // inside http_handler_
   std::unique_ptr<net::http::RequestHandler> metrics_handler_;
   DashboardHandler* dashboard_ = nullptr;  // inside metrics_handler_
   std::unique_ptr<net::http::HttpServer> http_;

@@ -94,6 +94,11 @@ void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exc
     case Endpoint::repository_load:
     case Endpoint::repository_unload:
       return change_models(route, request, std::move(exchange));
+    case Endpoint::repository_index:
+      return index(request, std::move(exchange));
+    case Endpoint::model_statistics:
+      if (route.model.empty()) return statistics_of_all(std::move(exchange));
+      [[fallthrough]];
     default:
       return exchange->answer(answer(route, request));
   }
@@ -160,8 +165,6 @@ http::HttpResponse KserveHttp::answer(const kserve::Route& route,
       return kserve::ready(host_.ready(), "");
     case Endpoint::model_statistics:
       return statistics(route);
-    case Endpoint::repository_index:
-      return index(request);
     case Endpoint::shared_memory_status:
     case Endpoint::shared_memory_register:
     case Endpoint::shared_memory_unregister:
@@ -182,18 +185,31 @@ http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {
 }
 
 http::HttpResponse KserveHttp::statistics(const kserve::Route& route) {
-  if (!route.model.empty()) {
-    if (const Status known = kserve::check_model(host_.model(route.model).get(), route);
-        !known.ok())
-      return kserve::error(known);
-  }
+  if (const Status known = kserve::check_model(host_.model(route.model).get(), route); !known.ok())
+    return kserve::error(known);
   return kserve::statistics(host_.statistics(route.model));
 }
 
-http::HttpResponse KserveHttp::index(const http::HttpRequest& request) {
+void KserveHttp::statistics_of_all(std::unique_ptr<http::Exchange> exchange) {
+  const auto waiting = std::shared_ptr(std::move(exchange));
+  host_.statistics(
+      [this, here = std::weak_ptr(here_), waiting](const kserve::ProtocolHost::Statistics& all) {
+        if (here.expired()) return;
+        statistics_page_.answer(host_, all, waiting, [all] { return kserve::statistics(*all); });
+      });
+}
+
+void KserveHttp::index(const http::HttpRequest& request, std::unique_ptr<http::Exchange> exchange) {
   const Result<bool> only_ready = kserve::read_repository_index(request.body);
-  if (!only_ready.ok()) return kserve::error(only_ready.status());
-  return kserve::repository_index(host_.models(), only_ready.value());
+  if (!only_ready.ok()) return exchange->answer(kserve::error(only_ready.status()));
+  const auto waiting = std::shared_ptr(std::move(exchange));
+  host_.models([this, here = std::weak_ptr(here_), waiting,
+                ready = only_ready.value()](const kserve::ProtocolHost::Models& models) {
+    if (here.expired()) return;
+    SharedPage& page = ready ? ready_index_page_ : index_page_;
+    page.answer(host_, models, waiting,
+                [models, ready] { return kserve::repository_index(*models, ready); });
+  });
 }
 
 http::HttpResponse KserveHttp::about_region(const kserve::Route& route,

@@ -13,6 +13,7 @@
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
 #include "gpulet/net/kserve/shared_memory.h"
+#include "shared_page.h"
 
 namespace gpulet::frontend {
 
@@ -49,13 +50,18 @@ class KserveHttp final : public net::http::RequestHandler {
                                                const net::http::HttpRequest& request);
   [[nodiscard]] net::http::HttpResponse about_model(const net::kserve::Route& route);
   [[nodiscard]] net::http::HttpResponse statistics(const net::kserve::Route& route);
-  [[nodiscard]] net::http::HttpResponse index(const net::http::HttpRequest& request);
+  // Of all models: pages that are written in the background, once for all who ask.
+  void statistics_of_all(std::unique_ptr<net::http::Exchange> exchange);
+  void index(const net::http::HttpRequest& request, std::unique_ptr<net::http::Exchange> exchange);
   [[nodiscard]] net::http::HttpResponse about_region(const net::kserve::Route& route,
                                                      const net::http::HttpRequest& request);
 
   net::kserve::ProtocolHost& host_;
   net::kserve::SharedMemory& regions_;
   const KserveHttpOptions options_;
+  SharedPage statistics_page_;
+  SharedPage index_page_;
+  SharedPage ready_index_page_;
   const std::shared_ptr<const bool> here_ = std::make_shared<const bool>(true);  // ends with this
 };
 

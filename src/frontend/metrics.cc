@@ -22,7 +22,7 @@ constexpr std::array<std::uint32_t, 9> kBatchBounds = {1, 2, 4, 8, 16, 32, 64, 1
 // What is told of the frontend as a whole.
 struct Whole {
   const FrontendStatus* status;
-  MetricsMoment moment;
+  StatusMoment moment;
 };
 
 double flag(bool set) { return set ? 1 : 0; }
@@ -38,6 +38,13 @@ constexpr std::array kOfFrontend = {
                    }},
     Measure<Whole>{"gpulet_clients", "Connections of clients.", MetricType::Gauge,
                    [](const Whole& whole) { return number(whole.moment.clients); }},
+    Measure<Whole>{"gpulet_event_loop_longest_pause_seconds",
+                   "The longest time that the event loop was held up, of the last minute.",
+                   MetricType::Gauge,
+                   [](const Whole& whole) { return to_seconds(whole.moment.pauses.longest); }},
+    Measure<Whole>{"gpulet_event_loop_long_pauses_total",
+                   "How often the event loop was held up for 5 ms or longer.", MetricType::Counter,
+                   [](const Whole& whole) { return number(whole.moment.pauses.long_ones); }},
     Measure<Whole>{"gpulet_nodes", "Backends that are connected.", MetricType::Gauge,
                    [](const Whole& whole) { return number(whole.status->backends.size()); }},
     Measure<Whole>{"gpulet_exclusions",
@@ -209,7 +216,7 @@ Labels with(Labels labels, const char* name, std::string value) {
   return labels;
 }
 
-void add_frontend(Families& families, const FrontendStatus& status, const MetricsMoment& moment) {
+void add_frontend(Families& families, const FrontendStatus& status, const StatusMoment& moment) {
   const auto no_labels = [](const auto&) { return Labels(); };
   add_measures(families, kOfFrontend, std::vector<Whole>{{&status, moment}}, no_labels);
   prometheus::MetricFamily state{
@@ -278,7 +285,7 @@ prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
   return metric;
 }
 
-void add_models(Families& families, const FrontendStatus& status, const MetricsMoment& moment) {
+void add_models(Families& families, const FrontendStatus& status, const StatusMoment& moment) {
   add_measures(families, kOfModels, status.models, model_labels);
   add_histograms(
       families, "gpulet_request_latency_seconds", "From arrival to the answer, of successes.", 1,
@@ -375,13 +382,13 @@ prometheus::ClientMetric metric_of(const observe::BucketHistogram& histogram,
   return metric;
 }
 
-std::string metrics_text(const FrontendStatus& status, const MetricsMoment& moment) {
+std::string metrics_text(const FrontendStatus& status, const StatusMoment& moment) {
   Families families;
   add_frontend(families, status, moment);
   add_models(families, status, moment);
   add_gpulets(families, status);
   add_control_families(families, status);
-  if (moment.by_token != nullptr) add_client_families(families, *moment.by_token);
+  if (!moment.by_token.empty()) add_client_families(families, moment.by_token);
   add_triton_families(families, status);
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);

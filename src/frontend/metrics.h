@@ -2,26 +2,16 @@
 // that Prometheus reads, under names of our own and under those that users of Triton know.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
-#include "gpulet/core/time.h"
-#include "gpulet/net/gate.h"
-#include "gpulet/serve/frontend_core.h"
+#include "gpulet/serve/frontend_status.h"
+#include "status_moment.h"
 
 namespace gpulet::frontend {
 
-struct MetricsMoment {
-  Time started;                                     // of the frontend
-  Time now;                                         // as in status(now)
-  double unix_seconds = 0;                          // what the clock on the wall shows now
-  std::size_t clients = 0;                          // connections
-  const net::CountersByClient* by_token = nullptr;  // null: not told
-};
-
 // The body; its type is kMetricsContentType.
 [[nodiscard]] std::string metrics_text(const serve::FrontendStatus& status,
-                                       const MetricsMoment& moment);
+                                       const StatusMoment& moment);
 
 inline constexpr auto kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 

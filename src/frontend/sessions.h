@@ -68,6 +68,8 @@ class ClientSession final : public Session {
                 OnMessage on_message, OnClosed on_closed);
 
   void send(const serve::FrontendReply& reply);
+  // One that is encoded already.
+  void send(net::OutgoingFrame frame) { connection().send(std::move(frame)); }
   void close_after_sending() { connection().close_after_sending(); }
   [[nodiscard]] const net::PeerIdentity& peer() const { return peer_; }
   // The tokens are others now: a connection whose token was revoked ends.

@@ -1,14 +1,38 @@
 #include "status_json.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace gpulet::frontend {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json models_of(const serve::FrontendStatus& status, const serve::GpuletStatus& gpulet) {
+// Where things are in the status.
+struct Places {
+  std::unordered_map<std::string_view, const serve::ModelStatus*> models;
+  std::map<std::pair<BackendId, schedule::DeviceKey>, std::vector<const serve::GpuletStatus*>>
+      gpulets;
+  std::map<schedule::DeviceKey, const serve::DeviceStatus*> devices;
+  const std::vector<serve::Exclusion>* exclusions = nullptr;
+};
+
+Places places_of(const serve::FrontendStatus& status) {
+  Places places;
+  for (const serve::ModelStatus& one : status.models) places.models.emplace(one.name, &one);
+  for (const serve::GpuletStatus& one : status.gpulets)
+    places.gpulets[{one.gpulet.backend, one.gpulet.device}].push_back(&one);
+  for (const serve::DeviceStatus& one : status.devices) places.devices.emplace(one.key, &one);
+  places.exclusions = &status.exclusions;
+  return places;
+}
+
+Json models_of(const Places& places, const serve::GpuletStatus& gpulet) {
   Json models = Json::array();
   if (!gpulet.planned) {  // prepared, or on its way out: its models without a part of the plan in
                           // force
@@ -19,19 +43,17 @@ Json models_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
     return models;
   }
   for (const schedule::Assignment& assignment : gpulet.planned->assignments) {
-    const auto found =
-        std::find_if(status.models.begin(), status.models.end(),
-                     [&](const serve::ModelStatus& one) { return one.name == assignment.model; });
+    const auto found = places.models.find(assignment.model);
     models.push_back({{"name", assignment.model},
                       {"rate", assignment.rate},
                       {"batch", assignment.batch},
                       {"latency_ms", assignment.latency_ms},
-                      {"queued", found == status.models.end() ? 0 : found->queued}});
+                      {"queued", found == places.models.end() ? 0 : found->second->queued}});
   }
   return models;
 }
 
-Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& gpulet) {
+Json gpulet_of(const Places& places, const serve::GpuletStatus& gpulet) {
   const auto& statistics = gpulet.statistics;
   const double mean_batch = statistics.batches == 0 ? 0
                                                     : static_cast<double>(statistics.requests) /
@@ -48,7 +70,7 @@ Json gpulet_of(const serve::FrontendStatus& status, const serve::GpuletStatus& g
             {"mean_batch", mean_batch},
             {"batch_fill", statistics.batch_fill()},
             {"busy", gpulet.busy},
-            {"models", models_of(status, gpulet)}};
+            {"models", models_of(places, gpulet)}};
   if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
     told["service"] = schedule::to_string(gpulet.planned->service);
   if (gpulet.cores)
@@ -63,27 +85,26 @@ Json traits_of(const partition::Traits& traits) {
           {"limits_memory", traits.limits_memory}};
 }
 
-double planned_memory_mb(const serve::FrontendStatus& status, const schedule::DeviceKey& key) {
-  const auto found = std::find_if(status.devices.begin(), status.devices.end(),
-                                  [&key](const auto& device) { return device.key == key; });
-  return found == status.devices.end() ? 0 : found->planned_memory_mb;
+double planned_memory_mb(const Places& places, const schedule::DeviceKey& key) {
+  const auto found = places.devices.find(key);
+  return found == places.devices.end() ? 0 : found->second->planned_memory_mb;
 }
 
-const serve::Exclusion* exclusion_of(const serve::FrontendStatus& status,
-                                     const schedule::DeviceKey& key) {
+// The exclusion of a device or its node; null: it is used.
+const serve::Exclusion* exclusion_of(const Places& places, const schedule::DeviceKey& key) {
   const auto found = std::find_if(
-      status.exclusions.begin(), status.exclusions.end(), [&key](const serve::Exclusion& one) {
+      places.exclusions->begin(), places.exclusions->end(), [&key](const serve::Exclusion& one) {
         return one.node == key.node && (!one.device || *one.device == key.device);
       });
-  return found == status.exclusions.end() ? nullptr : &*found;
+  return found == places.exclusions->end() ? nullptr : &*found;
 }
 
 // New gpulets may be made on some device of it.
-bool is_ready(const serve::FrontendStatus& status, const serve::FleetBackend& backend) {
+bool is_ready(const Places& places, const serve::FleetBackend& backend) {
   return !backend.leaving && std::any_of(backend.devices.begin(), backend.devices.end(),
-                                         [&status](const serve::DeviceOffer& offer) {
+                                         [&places](const serve::DeviceOffer& offer) {
                                            return offer.fault.ok() &&
-                                                  exclusion_of(status, offer.device.key) == nullptr;
+                                                  exclusion_of(places, offer.device.key) == nullptr;
                                          });
 }
 
@@ -98,16 +119,15 @@ Json exclusion_of(const serve::Exclusion& exclusion, Time now) {
   return told;
 }
 
-Json node_of(const serve::FrontendStatus& status, BackendId id,
-             const serve::FleetBackend& backend) {
+Json node_of(const Places& places, BackendId id, const serve::FleetBackend& backend) {
   Json devices = Json::array();
   for (const serve::DeviceOffer& offer : backend.devices) {
-    const serve::Exclusion* const excluded = exclusion_of(status, offer.device.key);
+    const serve::Exclusion* const excluded = exclusion_of(places, offer.device.key);
     Json gpulets = Json::array();
-    for (const serve::GpuletStatus& gpulet : status.gpulets) {
-      if (gpulet.gpulet.backend == id && gpulet.gpulet.device == offer.device.key) {
-        gpulets.push_back(gpulet_of(status, gpulet));
-      }
+    if (const auto found = places.gpulets.find({id, offer.device.key});
+        found != places.gpulets.end()) {
+      for (const serve::GpuletStatus* gpulet : found->second)
+        gpulets.push_back(gpulet_of(places, *gpulet));
     }
     devices.push_back({{"device", offer.device.key.device},
                        {"type", offer.device.type},
@@ -115,13 +135,13 @@ Json node_of(const serve::FrontendStatus& status, BackendId id,
                        {"mechanism", offer.mechanism},
                        {"traits", traits_of(offer.traits)},
                        {"memory_mb", offer.device.memory_mb},
-                       {"planned_memory_mb", planned_memory_mb(status, offer.device.key)},
+                       {"planned_memory_mb", planned_memory_mb(places, offer.device.key)},
                        {"fault", offer.fault.message()},
                        {"excluded", excluded == nullptr ? "" : excluded->error.message()},
                        {"gpulets", std::move(gpulets)}});
   }
   return {{"name", backend.node},
-          {"ready", is_ready(status, backend)},
+          {"ready", is_ready(places, backend)},
           {"devices", std::move(devices)}};
 }
 
@@ -174,17 +194,20 @@ Json model_of(const serve::ModelStatus& model) {
 
 }  // namespace
 
-std::string status_json(const serve::FrontendStatus& status, Time started, Time now,
-                        std::size_t clients) {
+std::string status_json(const serve::FrontendStatus& status, const StatusMoment& moment) {
+  const Places places = places_of(status);
   Json document;
   document["frontend"] = {{"state", status.state},
                           {"ready", status.ready},
-                          {"uptime_s", to_seconds(now - started)},
+                          {"uptime_s", to_seconds(moment.now - moment.started)},
                           {"policy", status.policy},
                           {"epoch", status.epoch.value},
-                          {"clients", clients},
+                          {"clients", moment.clients},
                           {"reorganising", status.reorganising},
-                          {"schedulable", status.schedulable}};
+                          {"schedulable", status.schedulable},
+                          {"longest_pause_ms", to_ms(moment.pauses.longest)},
+                          {"longest_pause_ran", moment.pauses.longest_ran},
+                          {"long_pauses", moment.pauses.long_ones}};
   const serve::ReorganisationCounters& reorganisations = status.reorganisations;
   document["reorganisations"] = {{"plans", reorganisations.plans},
                                  {"devices_taken", reorganisations.devices_taken},
@@ -201,13 +224,13 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
   document["backend_violations"] = std::move(violations);
   document["nodes"] = Json::array();
   for (const auto& [id, backend] : status.backends) {
-    if (!backend.node.empty()) document["nodes"].push_back(node_of(status, id, backend));
+    if (!backend.node.empty()) document["nodes"].push_back(node_of(places, id, backend));
   }
   std::sort(document["nodes"].begin(), document["nodes"].end(),
             [](const Json& a, const Json& b) { return a["name"] < b["name"]; });
   document["exclusions"] = Json::array();
   for (const serve::Exclusion& exclusion : status.exclusions)
-    document["exclusions"].push_back(exclusion_of(exclusion, now));
+    document["exclusions"].push_back(exclusion_of(exclusion, moment.now));
   document["models"] = Json::array();
   for (const serve::ModelStatus& model : status.models)
     document["models"].push_back(model_of(model));
@@ -216,7 +239,7 @@ std::string status_json(const serve::FrontendStatus& status, Time started, Time 
   document["events"] = Json::array();
   for (const serve::StatusEvent& event : status.events) {
     document["events"].push_back(
-        {{"at_s", to_seconds(event.time - started)}, {"text", event.text}});
+        {{"at_s", to_seconds(event.time - moment.started)}, {"text", event.text}});
   }
   return document.dump();
 }

@@ -1,15 +1,14 @@
 // The status document: docs/status.md.
 #pragma once
 
-#include <cstddef>
 #include <string>
 
-#include "gpulet/core/time.h"
-#include "gpulet/serve/frontend_core.h"
+#include "gpulet/serve/frontend_status.h"
+#include "status_moment.h"
 
 namespace gpulet::frontend {
 
-[[nodiscard]] std::string status_json(const serve::FrontendStatus& status, Time started, Time now,
-                                      std::size_t clients);
+[[nodiscard]] std::string status_json(const serve::FrontendStatus& status,
+                                      const StatusMoment& moment);
 
 }  // namespace gpulet::frontend

@@ -1,37 +1,34 @@
-// TraceLog: the last requests that were traced, and who waits for a stretch of them. One thread:
-// the one that runs the io_context, which must not run any more when this goes.
+// TraceLog: the last requests that were traced, in chunks that are handed over without a copy. One
+// thread at a time; what since() gave may go to another.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
-#include <functional>
-#include <memory>
-#include <vector>
 
-#include "gpulet/core/time.h"
-#include "gpulet/net/asio.h"
 #include "gpulet/observe/trace.h"
 
 namespace gpulet::frontend {
 
 class TraceLog {
  public:
-  using Records = std::vector<observe::RequestTraceRecord>;
-  using OnRecords = std::function<void(Records)>;
-  // About 300 bytes each.
+  // About 300 bytes each. Beyond them the oldest chunks go.
   static constexpr std::size_t kMostRecords = 100'000;
+  static constexpr std::size_t kRecordsOfChunk = 512;
 
-  explicit TraceLog(net::asio::io_context& io) : io_(io) {}
-
-  // Beyond the most, the oldest goes.
   void add(observe::RequestTraceRecord record);
-  // Hands over what is added from now until `length` has passed; zero: what is here already.
-  void collect(Duration length, OnRecords done);
+  // What is added from now on is what since() gives for this.
+  [[nodiscard]] std::uint64_t mark();
+  // What was added since that mark and is here still; 0: all that is here.
+  [[nodiscard]] observe::TraceRecords since(std::uint64_t mark);
 
  private:
-  net::asio::io_context& io_;
-  std::deque<observe::RequestTraceRecord> records_;
-  std::size_t added_ = 0;  // ever
+  void end_chunk();
+
+  std::deque<observe::TraceChunk> chunks_;
+  std::vector<observe::RequestTraceRecord> open_;  // the last chunk
+  std::size_t kept_ = 0;                           // records in chunks_
+  std::uint64_t added_ = 0;                        // to chunks_, ever
 };
 
 }  // namespace gpulet::frontend

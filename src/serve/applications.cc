@@ -58,14 +58,24 @@ std::shared_ptr<const Application> Applications::find(std::string_view name) con
   return found == served_.end() ? nullptr : found->second.application;
 }
 
-std::vector<Applications::Row> Applications::rows(Time now) const {
+Applications::Row Applications::row_of(const Served& served, Time now) {
+  return {served.application, served.rate.rate(),         served.runs,
+          served.counters,    served.latency.recent(now), served.statistics};
+}
+
+std::vector<Applications::Row> Applications::rows(Time now, const std::string& after,
+                                                  std::size_t most) const {
   std::vector<Row> rows;
-  for (const auto& [name, served] : served_) {
-    if (served.application == nullptr) continue;
-    rows.push_back({served.application, served.rate.rate(), served.runs, served.counters,
-                    served.latency.recent(now), served.statistics});
+  for (auto one = served_.upper_bound(after); one != served_.end() && rows.size() < most; ++one) {
+    if (one->second.application != nullptr) rows.push_back(row_of(one->second, now));
   }
   return rows;
+}
+
+std::optional<Applications::Row> Applications::row(const std::string& name, Time now) const {
+  const auto found = served_.find(name);
+  if (found == served_.end() || found->second.application == nullptr) return std::nullopt;
+  return row_of(found->second, now);
 }
 
 void Applications::tick(Time now) {

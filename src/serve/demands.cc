@@ -1,6 +1,8 @@
 #include "gpulet/serve/demands.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "serve/wording.h"
@@ -20,14 +22,13 @@ Demands::Model Demands::made(const ServedModel& model) const {
 }
 
 std::size_t Demands::add(const ServedModel& model, Time now) {
-  const auto free = std::find_if(models_.begin(), models_.end(),
-                                 [](const Model& candidate) { return candidate.removed; });
-  const auto index = static_cast<std::size_t>(free - models_.begin());
-  if (free == models_.end()) {
+  if (removed_.empty()) {
+    removed_.push_back(models_.size());
     models_.push_back(made(model));
-  } else {
-    *free = made(model);
   }
+  const std::size_t index = removed_.back();
+  removed_.pop_back();
+  models_[index] = made(model);
   models_[index].fast.start(now);
   models_[index].slow.start(now);
   return index;
@@ -48,7 +49,7 @@ void Demands::change(std::size_t model, const ServedModel& changed, Time now) {
 void Demands::remove(std::size_t model) {
   ServedModel nothing;
   models_[model] = made(nothing);
-  models_[model].removed = true;
+  removed_.push_back(model);
 }
 
 void Demands::awaken(std::size_t model, bool by_request) {
@@ -168,11 +169,11 @@ std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {
 }
 
 void Demands::planned(const std::vector<schedule::ModelDemand>& demands) {
+  std::unordered_map<std::string_view, double> rates;
+  for (const schedule::ModelDemand& demand : demands) rates.try_emplace(demand.name, demand.rate);
   for (Model& model : models_) {
-    const auto found = std::find_if(demands.begin(), demands.end(), [&model](const auto& demand) {
-      return demand.name == model.served.name;
-    });
-    model.planned_rate = found == demands.end() ? 0 : found->rate;
+    const auto found = rates.find(model.served.name);
+    model.planned_rate = found == rates.end() ? 0 : found->second;
   }
 }
 

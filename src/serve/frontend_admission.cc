@@ -46,11 +46,14 @@ std::string FrontendCore::why_unserved(const std::string& name, const NamedModel
   if (rolls_out() || plan_pending_ || plan_wanted()) return {};
   if (held_back_.contains(name) || known.stuck)
     return failure_of(known) + "; it is tried again soon";
-  const auto unserved = std::find_if(
-      plan_.unserved.begin(), plan_.unserved.end(),
-      [&name](const schedule::Unserved& candidate) { return candidate.model == name; });
-  if (unserved == plan_.unserved.end()) return {};
+  const schedule::Unserved* const unserved = unserved_part(name);
+  if (unserved == nullptr) return {};
   return known.failure ? failure_of(known) + "; it is tried again soon" : unserved->reason;
+}
+
+const schedule::Unserved* FrontendCore::unserved_part(const std::string& name) const {
+  const auto found = unserved_.find(name);
+  return found == unserved_.end() ? nullptr : &plan_.unserved[found->second];
 }
 
 void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects) {

@@ -177,28 +177,26 @@ void FrontendCore::describe_applications(ModelsReply& reply) const {
     reply.models.push_back(describe(*row.application));
 }
 
-void FrontendCore::describe_applications(FrontendStatus& status, Time now) const {
-  for (const auto& row : applications_.rows(now)) {
-    ModelStatus one;
-    one.name = row.application->front.name;
-    one.state = state_of(*row.application);
-    one.slo_ms = row.application->front.slo_ms;
-    one.rate_seen = row.rate_seen;
-    one.rate_planned = std::numeric_limits<double>::infinity();
-    for (const auto& [name, calls] : calls_of(*row.application)) {
-      const NamedModel* const known = versions_.find(name);
-      const double rate = known == nullptr ? 0 : demands_.rate_planned(known->demand);
-      one.rate_planned = std::min(one.rate_planned, rate / static_cast<double>(calls));
-    }
-    one.reason = why_unserved(*row.application);
-    one.queued = row.runs;
-    one.counters = row.counters;
-    one.p50_ms = to_ms(row.latencies.percentile(0.5));
-    one.p99_ms = to_ms(row.latencies.percentile(0.99));
-    one.statistics = row.statistics;
-    one.application = true;
-    status.models.push_back(std::move(one));
+ModelStatus FrontendCore::status_of(const Applications::Row& row) const {
+  ModelStatus one;
+  one.name = row.application->front.name;
+  one.state = state_of(*row.application);
+  one.slo_ms = row.application->front.slo_ms;
+  one.rate_seen = row.rate_seen;
+  one.rate_planned = std::numeric_limits<double>::infinity();
+  for (const auto& [name, calls] : calls_of(*row.application)) {
+    const NamedModel* const known = versions_.find(name);
+    const double rate = known == nullptr ? 0 : demands_.rate_planned(known->demand);
+    one.rate_planned = std::min(one.rate_planned, rate / static_cast<double>(calls));
   }
+  one.reason = why_unserved(*row.application);
+  one.queued = row.runs;
+  one.counters = row.counters;
+  one.p50_ms = to_ms(row.latencies.percentile(0.5));
+  one.p99_ms = to_ms(row.latencies.percentile(0.99));
+  one.statistics = row.statistics;
+  one.application = true;
+  return one;
 }
 
 }  // namespace gpulet::serve

@@ -348,10 +348,8 @@ std::string FrontendCore::reason_of(const std::string& name, const NamedModel& k
   }
   if (known.failure) return failure_of(known);
   if (std::string why = why_nothing_serves(); !why.empty()) return why;
-  const auto unserved =
-      std::find_if(plan_.unserved.begin(), plan_.unserved.end(),
-                   [&name](const auto& candidate) { return candidate.model == name; });
-  return unserved == plan_.unserved.end() ? std::string() : unserved->reason;
+  const schedule::Unserved* const unserved = unserved_part(name);
+  return unserved == nullptr ? std::string() : unserved->reason;
 }
 
 bool FrontendCore::knows_file(std::string_view sha256) const {

@@ -146,7 +146,7 @@ void FrontendCore::adopt_gpulets(BackendId backend, Time now, FrontendEffects& e
     ++adopted;
   }
   if (adopted == 0) return;
-  plan_ = {};
+  set_plan({});
   plan_.policy = options_.policy;
   std::map<std::string, double> rates;
   for (const auto& [id, planned] : serving_) {
@@ -242,7 +242,7 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
     effects.emplace_back(TellBackend{gpulet->backend, AssignGpulet{id, told}});
     fleet_.assigned(id, std::move(told));
   }
-  plan_ = rollout_->plan();
+  set_plan(rollout_->plan());
   ++epoch_.value;
   put_routes_in_force(now, effects);
   for (const GpuletId id : rollout_->retire()) retire_gpulet(id, effects);
@@ -262,6 +262,13 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
            std::to_string(std::llround(to_ms(took))) + " ms after it was decided: " +
            counted(serving_.size(), "gpulet") + " on " + counted(plan_.devices_used(), "device"),
        now, effects);
+}
+
+void FrontendCore::set_plan(schedule::Plan plan) {
+  plan_ = std::move(plan);
+  unserved_.clear();
+  for (std::size_t i = 0; i < plan_.unserved.size(); ++i)
+    unserved_.try_emplace(plan_.unserved[i].model, i);
 }
 
 void FrontendCore::cancel_rollout(FrontendEffects& effects) {

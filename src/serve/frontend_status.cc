@@ -1,9 +1,10 @@
 // What FrontendCore tells about itself.
-#include <algorithm>
 #include <cmath>
-#include <map>
+#include <limits>
+#include <utility>
 
 #include "gpulet/serve/frontend_core.h"
+#include "gpulet/serve/status_in_steps.h"
 
 namespace gpulet::serve {
 
@@ -65,8 +66,45 @@ ModelsReply FrontendCore::models() const {
   return reply;
 }
 
+FrontendStatus StatusInSteps::finish() && {
+  status_.devices.reserve(devices_.size());
+  for (auto& [key, one] : devices_) status_.devices.push_back(std::move(one));
+  return std::move(status_);
+}
+
 FrontendStatus FrontendCore::status(Time now) const {
-  FrontendStatus status;
+  StatusInSteps taken(now);
+  while (!take(taken, std::numeric_limits<std::size_t>::max())) {
+  }
+  return std::move(taken).finish();
+}
+
+bool FrontendCore::take(StatusInSteps& taken, std::size_t parts) const {
+  using At = StatusInSteps::Stage;
+  switch (taken.stage_) {
+    case At::whole:
+      take_whole(taken.status_);
+      taken.stage_ = At::backends;
+      break;
+    case At::backends:
+      if (take_backends(taken, parts)) taken.stage_ = At::gpulets;
+      break;
+    case At::gpulets:
+      if (take_gpulets(taken, parts)) taken.stage_ = At::models;
+      break;
+    case At::models:
+      if (take_models(taken, parts)) taken.stage_ = At::applications;
+      break;
+    case At::applications:
+      if (take_applications(taken, parts)) taken.stage_ = At::done;
+      break;
+    case At::done:
+      break;
+  }
+  return taken.stage_ == At::done;
+}
+
+void FrontendCore::take_whole(FrontendStatus& status) const {
   status.state = draining_                               ? "draining"
                  : serving_.empty() && epoch_.value == 0 ? "starting"
                  : !why_nothing_serves().empty()         ? "unavailable"
@@ -77,50 +115,109 @@ FrontendStatus FrontendCore::status(Time now) const {
   status.reorganising = plan_pending_ || rolls_out();
   status.schedulable = plan_.schedulable();
   status.reorganisations = reorganisation_counters_;
-  status.backends = fleet_.backends();
   status.violations = violations_;
-  status.devices = device_status();
   status.exclusions = exclusions_.in_force();
   status.failures = failures_;
-  for (const auto& [id, gpulet] : fleet_.gpulets()) {
-    GpuletStatus one{
-        id, gpulet, std::nullopt, dispatcher_.in_flight(id), 0, dispatcher_.statistics(id)};
-    if (const auto planned = serving_.find(id); planned != serving_.end())
-      one.planned = planned->second;
-    if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
-    one.cores = control_.cores_of(id);
-    status.gpulets.push_back(std::move(one));
-  }
-  for (const auto& [name, known] : versions_.named()) {
-    const ModelIndex index = known.current.index;
-    const observe::Histogram latencies = dispatcher_.latencies(index, now);
-    ModelStatus one;
-    one.name = name;
-    one.state = state_of(name, known);
-    one.version = known.current.id;
-    one.slo_ms = dispatcher_.models()[index].slo_ms;
-    one.rate_seen = demands_.rate_seen(known.demand);
-    one.rate_planned = demands_.rate_planned(known.demand);
-    one.queued = dispatcher_.queued(index);
-    one.counters = dispatcher_.counters(index);
-    one.p50_ms = to_ms(latencies.percentile(0.5));
-    one.p99_ms = to_ms(latencies.percentile(0.99));
-    one.statistics = dispatcher_.statistics(index);
-    one.number = known.number;
-    const auto unserved =
-        std::find_if(plan_.unserved.begin(), plan_.unserved.end(),
-                     [&name = name](const auto& candidate) { return candidate.model == name; });
-    if (unserved != plan_.unserved.end()) one.rate_unserved = unserved->rate;
-    one.reason = reason_of(name, known);
-    one.crashes = quarantine_.crashes(name);
-    one.quarantined_for = quarantine_.left(name, now);
-    one.control = control_.status_of(name);
-    status.models.push_back(std::move(one));
-  }
-  describe_applications(status, now);
   status.controlled_nodes = control_.nodes();
   status.events = events_;
-  return status;
+  for (const LeavingVersion& leaving : versions_.leaving()) {
+    if (leaving.removed && versions_.find(leaving.name) == nullptr)
+      status.leaving.push_back(leaving.name);
+  }
+}
+
+bool FrontendCore::take_backends(StatusInSteps& taken, std::size_t parts) const {
+  const auto& all = fleet_.backends();
+  auto one = taken.backend_ ? all.upper_bound(*taken.backend_) : all.begin();
+  for (std::size_t done = 0; one != all.end() && done < parts; ++one) {
+    const auto& [id, backend] = *one;
+    taken.status_.backends.insert_or_assign(id, backend);
+    for (const DeviceOffer& offer : backend.devices) {
+      DeviceStatus& device = taken.devices_[offer.device.key];
+      device.key = offer.device.key;
+      device.type = offer.device.type;
+      device.memory_mb = offer.device.memory_mb;
+    }
+    taken.backend_ = id;
+    done += 1 + backend.devices.size();
+  }
+  return one == all.end();
+}
+
+bool FrontendCore::take_gpulets(StatusInSteps& taken, std::size_t parts) const {
+  const auto& all = fleet_.gpulets();
+  auto one = taken.gpulet_ ? all.upper_bound(*taken.gpulet_) : all.begin();
+  for (std::size_t done = 0; one != all.end() && done < parts; ++one) {
+    const auto& [id, gpulet] = *one;
+    taken.status_.gpulets.push_back(status_of(id, gpulet));
+    if (const auto device = taken.devices_.find(gpulet.device); device != taken.devices_.end())
+      add_to_device(device->second, id, gpulet);
+    taken.gpulet_ = id;
+    done += 1 + gpulet.models.size();
+  }
+  return one == all.end();
+}
+
+bool FrontendCore::take_models(StatusInSteps& taken, std::size_t parts) const {
+  const auto& all = versions_.named();
+  auto one = all.upper_bound(taken.name_);
+  for (std::size_t done = 0; one != all.end() && done < parts; ++one, ++done) {
+    taken.status_.models.push_back(status_of(one->first, one->second, taken.now_));
+    taken.name_ = one->first;
+  }
+  if (one == all.end()) taken.name_.clear();
+  return one == all.end();
+}
+
+bool FrontendCore::take_applications(StatusInSteps& taken, std::size_t parts) const {
+  const auto rows = applications_.rows(taken.now_, taken.name_, parts);
+  for (const auto& row : rows) taken.status_.models.push_back(status_of(row));
+  if (rows.empty()) return true;
+  taken.name_ = rows.back().application->front.name;
+  return rows.size() < parts;
+}
+
+GpuletStatus FrontendCore::status_of(GpuletId id, const FleetGpulet& gpulet) const {
+  GpuletStatus one{
+      id, gpulet, std::nullopt, dispatcher_.in_flight(id), 0, dispatcher_.statistics(id)};
+  if (const auto planned = serving_.find(id); planned != serving_.end())
+    one.planned = planned->second;
+  if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
+  one.cores = control_.cores_of(id);
+  return one;
+}
+
+ModelStatus FrontendCore::status_of(const std::string& name, const NamedModel& known,
+                                    Time now) const {
+  const ModelIndex index = known.current.index;
+  const observe::Histogram latencies = dispatcher_.latencies(index, now);
+  ModelStatus one;
+  one.name = name;
+  one.state = state_of(name, known);
+  one.version = known.current.id;
+  one.slo_ms = dispatcher_.models()[index].slo_ms;
+  one.rate_seen = demands_.rate_seen(known.demand);
+  one.rate_planned = demands_.rate_planned(known.demand);
+  one.queued = dispatcher_.queued(index);
+  one.counters = dispatcher_.counters(index);
+  one.p50_ms = to_ms(latencies.percentile(0.5));
+  one.p99_ms = to_ms(latencies.percentile(0.99));
+  one.statistics = dispatcher_.statistics(index);
+  one.number = known.number;
+  if (const schedule::Unserved* const unserved = unserved_part(name))
+    one.rate_unserved = unserved->rate;
+  one.reason = reason_of(name, known);
+  one.crashes = quarantine_.crashes(name);
+  one.quarantined_for = quarantine_.left(name, now);
+  one.control = control_.status_of(name);
+  return one;
+}
+
+std::optional<ModelStatus> FrontendCore::model_status(std::string_view name, Time now) const {
+  if (const NamedModel* const known = versions_.find(name))
+    return status_of(std::string(name), *known, now);
+  if (const auto row = applications_.row(std::string(name), now)) return status_of(*row);
+  return std::nullopt;
 }
 
 // Of its device.
@@ -130,36 +227,20 @@ double FrontendCore::part_of(GpuletId id, const FleetGpulet& gpulet) const {
   return cores && offer != nullptr ? cores->given / offer->device.cores : gpulet.size.fraction();
 }
 
-std::vector<DeviceStatus> FrontendCore::device_status() const {
-  std::map<schedule::DeviceKey, DeviceStatus> devices;
-  for (const auto& [id, backend] : fleet_.backends()) {
-    for (const DeviceOffer& offer : backend.devices) {
-      DeviceStatus& one = devices[offer.device.key];
-      one.key = offer.device.key;
-      one.type = offer.device.type;
-      one.memory_mb = offer.device.memory_mb;
-    }
+void FrontendCore::add_to_device(DeviceStatus& device, GpuletId id,
+                                 const FleetGpulet& gpulet) const {
+  if (serving_.contains(id)) {
+    const double part = part_of(id, gpulet);
+    device.used.percent += static_cast<int>(std::lround(100 * part));
+    if (const auto busy = busy_.find(id); busy != busy_.end())
+      device.busy += busy->second.fraction * part;
   }
-  for (const auto& [id, gpulet] : fleet_.gpulets()) {
-    const auto device = devices.find(gpulet.device);
-    if (device == devices.end()) continue;
-    DeviceStatus& one = device->second;
-    if (serving_.contains(id)) {
-      const double part = part_of(id, gpulet);
-      one.used.percent += static_cast<int>(std::lround(100 * part));
-      if (const auto busy = busy_.find(id); busy != busy_.end())
-        one.busy += busy->second.fraction * part;
-    }
-    const auto profile = profiles_->find(one.type);
-    if (profile == profiles_->end()) continue;
-    for (const schedule::LoadedModel& loaded : gpulet.models) {
-      const profile::ModelProfile* const measured = profile->second.find(loaded.name);
-      if (measured != nullptr) one.planned_memory_mb += measured->memory_mb.value_or(0);
-    }
+  const auto profile = profiles_->find(device.type);
+  if (profile == profiles_->end()) return;
+  for (const schedule::LoadedModel& loaded : gpulet.models) {
+    const profile::ModelProfile* const measured = profile->second.find(loaded.name);
+    if (measured != nullptr) device.planned_memory_mb += measured->memory_mb.value_or(0);
   }
-  std::vector<DeviceStatus> ordered;
-  for (auto& [key, one] : devices) ordered.push_back(std::move(one));
-  return ordered;
 }
 
 }  // namespace gpulet::serve

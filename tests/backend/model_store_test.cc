@@ -65,6 +65,16 @@ TEST_F(ModelStoreTest, KeepsAFileThatCameInPieces) {
   EXPECT_EQ(files(), 1U);
 }
 
+TEST_F(ModelStoreTest, AFileThatChangedOnItsWayMayComeLater) {
+  auto store = open();
+  ASSERT_TRUE(store.take(piece(0, 5)).ok());
+  EXPECT_EQ(store.take({sha256_of(kText), 0, 0, {}, true}).status().code(),
+            StatusCode::unavailable);
+  EXPECT_EQ(store.take({sha256_of(kText), 0, 0, {}}).status().code(), StatusCode::not_found);
+  EXPECT_EQ(files(), 0U);
+  EXPECT_TRUE(store.take(piece(0, kText.size())).value());
+}
+
 TEST_F(ModelStoreTest, KeepsNothingThatHasAnotherHash) {
   auto store = open();
   auto wrong = piece(0, kText.size());

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "frontend/dashboard_documents.h"
+#include "frontend/dashboard_history.h"
 #include "frontend/http_pages.h"
 #include "gpulet/net/buffer_pool.h"
 #include "tests/dashboard/made_up_status.h"
@@ -193,14 +195,26 @@ class DashboardHttpTest : public ::testing::Test {
 
   DashboardHttpTest()
       : handler_(loop_.context(),
-                 {[this] { return cluster_.status(now()); }, [] { return wall_at(now()); },
-                  [] { return 1; }},
-                 kAssets, std::make_unique<MetricsHandler>([] { return std::string("metrics"); })),
+                 {[this](StatusSnapshots::OnSnapshot done) {
+                    net::asio::post(loop_.context(),
+                                    [this, done = std::move(done)] { done(snapshot()); });
+                  },
+                  [] { return wall_at(now()); }},
+                 kAssets, std::make_unique<MetricsHandler>([](const MetricsHandler::OnPage& done) {
+                   done(net::http::bytes_of("metrics"));
+                 })),
         server_(
             net::http::HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, buffers_, handler_)
                 .value()),
         client_(loop_, server_->port()) {}
 
+  StatusSnapshot snapshot() {
+    TimedStatus timed;
+    timed.status = cluster_.status(now());
+    timed.wall = wall_at(now());
+    timed.moment = {.started = now(), .now = now(), .clients = 1};
+    return std::make_shared<const TimedStatus>(std::move(timed));
+  }
   Answer get(const std::string& target, const std::string& headers = "") {
     client_.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n" + headers + "\r\n");
     return client_.answer().value_or(Answer{});

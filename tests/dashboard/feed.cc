@@ -13,6 +13,8 @@
 #include <sstream>
 
 #include "frontend/dashboard.h"
+#include "frontend/dashboard_documents.h"
+#include "frontend/dashboard_history.h"
 #include "frontend/http_pages.h"
 #include "gpulet/net/buffer_pool.h"
 #include "tests/dashboard/made_up_status.h"
@@ -31,9 +33,15 @@ class Feed {
  public:
   Feed(asio::io_context& io, std::uint32_t devices, std::uint32_t models, std::uint16_t port)
       : cluster_(devices, models),
-        handler_(io, {[this] { return cluster_.status(now()); }, wall_clock, [] { return 3; }},
+        handler_(io,
+                 {[this, &io](frontend::StatusSnapshots::OnSnapshot done) {
+                    asio::post(io,
+                               [done = std::move(done), snapshot = snapshot()] { done(snapshot); });
+                  },
+                  wall_clock},
                  frontend::dashboard_assets(),
-                 std::make_unique<frontend::MetricsHandler>([] { return std::string(); })),
+                 std::make_unique<frontend::MetricsHandler>(
+                     [](const frontend::MetricsHandler::OnPage& done) { done({}); })),
         input_(io, ::dup(0)) {
     net::http::HttpServerOptions options;
     options.places.general = 64;
@@ -46,13 +54,22 @@ class Feed {
   }
 
  private:
+  frontend::StatusSnapshot snapshot() {
+    frontend::TimedStatus timed;
+    timed.wall = wall_clock();
+    timed.status = cluster_.status(timed.wall.engine);
+    timed.moment = {.started = started_, .now = timed.wall.engine, .clients = 3};
+    return std::make_shared<const frontend::TimedStatus>(std::move(timed));
+  }
+
   void tell_costs() {
     const serve::FrontendStatus status = cluster_.status(now());
+    frontend::DashboardHistory history;
+    history.add(status, now());
     const Time began = now();
     const std::string layout = frontend::layout_document(status);
-    const std::string events = frontend::events_document(status, handler_.history(), wall_clock());
-    const std::string tick =
-        frontend::tick_document(status, handler_.history(), {wall_clock(), {}, 3});
+    const std::string events = frontend::events_document(status, history, wall_clock());
+    const std::string tick = frontend::tick_document(status, history, {wall_clock(), {}, 3});
     const auto took = std::chrono::duration_cast<std::chrono::microseconds>(now() - began);
     std::cout << "costs " << took.count() << " " << layout.size() + events.size() << " "
               << tick.size() << std::endl;
@@ -95,6 +112,7 @@ class Feed {
 
   MadeUpCluster cluster_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
+  Time started_ = now();
   frontend::DashboardHandler handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   asio::posix::stream_descriptor input_;

@@ -37,8 +37,10 @@ serve::FrontendStatus serving_status() {
 }
 
 json document(const serve::FrontendStatus& status) {
-  return json::parse(
-      status_json(status, Time(std::chrono::seconds(1)), Time(std::chrono::seconds(5)), 2));
+  return json::parse(status_json(status, {.started = Time(std::chrono::seconds(1)),
+                                          .now = Time(std::chrono::seconds(5)),
+                                          .clients = 2,
+                                          .pauses = {std::chrono::milliseconds(7), "a plan", 3}}));
 }
 
 TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
@@ -47,6 +49,9 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_EQ(told["frontend"]["epoch"], 3);
   EXPECT_EQ(told["frontend"]["clients"], 2);
   EXPECT_DOUBLE_EQ(told["frontend"]["uptime_s"], 4);
+  EXPECT_DOUBLE_EQ(told["frontend"]["longest_pause_ms"], 7);
+  EXPECT_EQ(told["frontend"]["longest_pause_ran"], "a plan");
+  EXPECT_EQ(told["frontend"]["long_pauses"], 3);
   const json& device = told["nodes"][0]["devices"][0];
   EXPECT_EQ(device["mechanism"], "cgroup v1");
   EXPECT_EQ(device["traits"]["change"], "new_process");

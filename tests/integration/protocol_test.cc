@@ -6,8 +6,10 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/support/cluster/cluster.h"
 
@@ -122,6 +124,26 @@ TEST(ProtocolTest, TracesWhatComesWhileItIsAsked) {
   EXPECT_TRUE(holds(traced, "traceEvents")) << traced;
   EXPECT_TRUE(holds(traced, R"("outcome":"ok")")) << traced;
   EXPECT_TRUE(holds(ask(port, "GET", "/gpulet/trace?seconds=x"), "400 Bad Request"));
+}
+
+TEST(ProtocolTest, OneTraceAtATimeAndWhoeverComesSecondIsToldWhenToComeBack) {
+  Cluster cluster({{"a", 2, 500, 50, 1}});
+  const std::uint16_t port = cluster.http_port();
+  std::vector<std::unique_ptr<HttpClient>> askers;
+  for (int i = 0; i < 10; ++i) {
+    askers.push_back(std::make_unique<HttpClient>(port));
+    askers.back()->send("GET", "/gpulet/trace?seconds=1");
+  }
+  int traced = 0;
+  int refused = 0;
+  for (const auto& asker : askers) {
+    const std::string answer = asker->receive();
+    if (holds(answer, "traceEvents")) ++traced;
+    if (holds(answer, "429 ") && holds(answer, "Retry-After: ")) ++refused;
+  }
+  EXPECT_EQ(traced, 1);
+  EXPECT_EQ(refused, 9);
+  EXPECT_TRUE(holds(ask(port, "GET", "/gpulet/trace"), "traceEvents")) << "it is over";
 }
 
 }  // namespace

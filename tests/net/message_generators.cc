@@ -139,6 +139,7 @@ InferReply any_infer_reply() {
 ModelPiece any_piece() {
   ModelPiece piece{any_sha256(), *rc::gen::inRange<std::uint64_t>(0, 1ULL << 40), 0, any_bytes()};
   piece.total_bytes = piece.offset + piece.data.size() + *rc::gen::inRange<std::uint64_t>(0, 1000);
+  piece.changed = *rc::gen::arbitrary<bool>();
   return piece;
 }
 
@@ -231,7 +232,7 @@ bool equal(const Batch& a, const Batch& b) {
 }
 bool equal(const ModelPiece& a, const ModelPiece& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes &&
-         same_bytes(a.data, b.data);
+         same_bytes(a.data, b.data) && a.changed == b.changed;
 }
 bool equal(const LoadModel& a, const LoadModel& b) {
   return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -57,23 +59,42 @@ RequestTraceRecord whole(std::uint64_t id, int arrived) {
   return record;
 }
 
+// In chunks of that many records.
+TraceRecords in_chunks(const std::vector<RequestTraceRecord>& records, std::size_t length = 2) {
+  TraceRecords chunks;
+  for (std::size_t i = 0; i < records.size(); i += length) {
+    const auto begin = records.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto end =
+        records.begin() + static_cast<std::ptrdiff_t>(std::min(i + length, records.size()));
+    chunks.push_back(std::make_shared<const std::vector<RequestTraceRecord>>(begin, end));
+  }
+  return chunks;
+}
+
+std::string all_of(const std::unique_ptr<TraceText>& text) {
+  std::string all;
+  for (std::string part = text->next(); !part.empty(); part = text->next()) all += part;
+  EXPECT_EQ(text->next(), "");
+  return all;
+}
+
 TEST(RequestLogTest, HasTheColumnsOfTheOriginalAndItsMarkForDroppedOnes) {
   const std::vector<RequestTraceRecord> records = {dropped(2, 40), served(1, 0), whole(3, 5)};
   // Engine time 0 is 23:59:59.990 of some day.
   const WallClock wall{at(0), std::chrono::hours(24 * 20'000) - milliseconds(10)};
-  EXPECT_EQ(model_log(records, wall),
+  EXPECT_EQ(all_of(model_log(in_chunks(records), wall)),
             "timestamp,task,BatchID,ReqID,deviceID,QUEUEING_DELAY,WAIT_EXEC,BATCH_LAT,EXEC,TO "
             "CMPQ,CMPQ_WRITE\n"
             "00:00:00:031,lenet,7,1,1,10.000000,3.000000,4.000000,20.000000,4.000000,0.000000\n"
             "00:00:00:060,vgg,-1,-1,0,30.000000,0.000000,0.000000,0.000000,0.000000,0.000000\n");
-  EXPECT_EQ(application_log(records, wall),
+  EXPECT_EQ(all_of(application_log(in_chunks(records), wall)),
             "timestamp,task,TaskID,REQ_TO_EXEC,EXEC\n"
             "00:00:00:025,traffic,3,0.000000,30.000000\n");
 }
 
 TEST(ChromeTraceTest, HasAProcessForEachGpuletAndTheStagesInsideTheRequest) {
   const std::vector<RequestTraceRecord> records = {served(1, 100), served(2, 100), dropped(3, 90)};
-  const json events = json::parse(chrome_trace(records))["traceEvents"];
+  const json events = json::parse(all_of(chrome_trace(in_chunks(records))))["traceEvents"];
   std::map<std::string, int> processes;
   std::map<std::string, double> ends;
   std::map<std::string, double> begins;
@@ -103,7 +124,29 @@ TEST(ChromeTraceTest, HasAProcessForEachGpuletAndTheStagesInsideTheRequest) {
 }
 
 TEST(ChromeTraceTest, NothingIsADocumentToo) {
-  EXPECT_TRUE(json::parse(chrome_trace({}))["traceEvents"].is_array());
+  EXPECT_TRUE(json::parse(all_of(chrome_trace({})))["traceEvents"].is_array());
+}
+
+TEST(TraceTextTest, ALongDocumentComesInPartsThatAreNoLongerThanOneAndARecord) {
+  std::vector<RequestTraceRecord> records;
+  for (std::uint64_t id = 1; id <= 3000; ++id)
+    records.push_back(served(id, static_cast<int>(id), id / 2));
+  const TraceRecords chunks = in_chunks(records, 500);
+  const WallClock wall{};
+  for (const auto& text : {chrome_trace(chunks), model_log(chunks, wall)}) {
+    std::size_t parts = 0;
+    std::size_t longest = 0;
+    for (std::string part = text->next(); !part.empty(); part = text->next()) {
+      ++parts;
+      longest = std::max(longest, part.size());
+    }
+    EXPECT_GT(parts, 1U);
+    EXPECT_LT(longest, kTracePartBytes + 4096);
+  }
+  const json events = json::parse(all_of(chrome_trace(chunks)))["traceEvents"];
+  EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                          [](const json& event) { return event["ph"] == "X"; }),
+            1501);
 }
 
 RequestTraceRecord any_record(std::uint64_t id) {
@@ -132,7 +175,7 @@ RC_GTEST_PROP(ChromeTraceProperty, EventsOfOneRequestNestAndSlicesOfOneTrackDoNo
   std::map<std::string, std::vector<std::string>> open;  // by request, innermost last
   std::map<std::string, double> last;                    // by request
   std::map<std::pair<int, int>, double> busy_until;      // by track
-  const json document = json::parse(chrome_trace(records));
+  const json document = json::parse(all_of(chrome_trace(in_chunks(records))));
   for (const json& event : document["traceEvents"]) {
     const std::string phase = event["ph"];
     if (phase == "X") {

@@ -34,6 +34,7 @@ class FakeHost final : public net::kserve::ProtocolHost {
       if (state == serve::ModelState::unavailable) model.reason = "its file cannot be loaded";
       models_.push_back(std::move(model));
     }
+    list_ = std::make_shared<const std::vector<net::kserve::Model>>(models_);
   }
 
   bool is_ready = true;
@@ -42,12 +43,15 @@ class FakeHost final : public net::kserve::ProtocolHost {
   std::vector<serve::ModelsChange> changes{};
   std::size_t cancelled = 0;
   std::vector<Duration> timeouts{};  // of the calls
+  std::size_t listed = 0;            // models() was called
 
   void release() {
     holding = false;
     for (auto& [id, call] : std::exchange(held_, {})) answer(id, std::move(call));
   }
   [[nodiscard]] std::size_t held() const { return held_.size(); }
+  // How often something was done in the background.
+  [[nodiscard]] std::size_t in_background() const { return in_background_; }
 
   std::shared_ptr<const net::kserve::Model> model(std::string_view name) override {
     for (const net::kserve::Model& one : models_) {
@@ -55,7 +59,22 @@ class FakeHost final : public net::kserve::ProtocolHost {
     }
     return nullptr;
   }
-  std::vector<net::kserve::Model> models() override { return models_; }
+  void models(OnModels done) override {
+    ++listed;
+    net::asio::post(io_, [done = std::move(done), models = list_] { done(models); });
+  }
+  void statistics(OnStatistics done) override {
+    const auto all = std::make_shared<const std::vector<net::kserve::ModelStatistics>>(
+        statistics(std::string_view()));
+    net::asio::post(io_, [done = std::move(done), all] { done(all); });
+  }
+  void in_background(std::function<void()> work, std::function<void()> done) override {
+    ++in_background_;
+    net::asio::post(io_, [work = std::move(work), done = std::move(done)] {
+      work();
+      done();
+    });
+  }
   std::vector<net::kserve::ModelStatistics> statistics(std::string_view name) override {
     std::vector<net::kserve::ModelStatistics> all;
     for (const net::kserve::Model& one : models_) {
@@ -121,6 +140,8 @@ class FakeHost final : public net::kserve::ProtocolHost {
 
   net::asio::io_context& io_;
   std::vector<net::kserve::Model> models_;
+  Models list_;
+  std::size_t in_background_ = 0;
   std::map<ClientId, Call> held_;
   std::uint64_t last_ = 0;
 };

@@ -1,8 +1,9 @@
 // FrontendDaemon: the shell around serve::FrontendCore. It maps sockets and timers to the core's
 // events and the core's effects to sockets; it decides nothing itself.
 //
-// Everything happens on the thread that runs the io_context, except planning and the steps of
-// applications, which have a thread of their own each and post their results back. The daemon must
+// Everything happens on the thread that runs the io_context, except what would hold it up:
+// planning, the steps of applications, reading models' files, and writing traces and what is told
+// of the status. These have threads of their own and post their results back. The daemon must
 // outlive every handler of the io_context: stop running it before destroying the daemon.
 #pragma once
 

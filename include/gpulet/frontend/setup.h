@@ -3,14 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/core/status.h"
+#include "gpulet/frontend/model_file.h"
 #include "gpulet/frontend/security.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/catalogue.h"
@@ -24,9 +21,9 @@ struct Setup {
   config::FrontendConfig config;
   Security security{};
   serve::Catalogue catalogue;
-  std::map<std::string, std::filesystem::path, std::less<>> model_files;  // by SHA-256
-  std::shared_ptr<CatalogueLoader> loader;                                // never null
-  std::shared_ptr<AuditLog> audit;                                        // never null
+  ModelFiles model_files;
+  std::shared_ptr<CatalogueLoader> loader;  // never null
+  std::shared_ptr<AuditLog> audit;          // never null
   schedule::Headroom headroom = schedule::Headroom::poisson;
   std::shared_ptr<const schedule::Policy> policy;
   std::uint64_t run = 1;  // tells this run's ids from those of earlier ones; 1 .. 2^23

@@ -1,12 +1,16 @@
 // What became of single requests, and when, as files that others read: a document of the trace
 // event format, which Perfetto and chrome://tracing open, and the two per-request logs that the
-// analysis scripts of the original gpulet system read (docs/tracing.md). Pure functions of records;
-// any thread.
+// analysis scripts of the original gpulet system read (docs/tracing.md). Pure; any thread.
+//
+// A busy frontend has a hundred thousand records, whose document has tens of megabytes. So records
+// are handed over in chunks that nobody changes any more, and documents are written part by part.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "gpulet/core/ids.h"
 #include "gpulet/core/request.h"
@@ -48,10 +52,27 @@ struct RequestStages {
 // They add up to the time from arrival to answer, whatever the trace holds.
 [[nodiscard]] RequestStages stages_of(const RequestTrace& trace);
 
+using TraceChunk = std::shared_ptr<const std::vector<RequestTraceRecord>>;  // never null
+using TraceRecords = std::vector<TraceChunk>;
+
+// A document that is written part by part. One thread at a time.
+class TraceText {
+ public:
+  TraceText() = default;
+  virtual ~TraceText() = default;
+  TraceText(const TraceText&) = delete;
+  TraceText& operator=(const TraceText&) = delete;
+
+  // The next part, kTracePartBytes long or somewhat longer; the last one may be shorter. Empty: it
+  // is over.
+  [[nodiscard]] virtual std::string next() = 0;
+};
+inline constexpr std::size_t kTracePartBytes = 128U << 10U;
+
 // One process for the frontend and one for each gpulet, in them one track per model. A request lies
 // with the gpulet that served it, with its stages in it; the executions of batches are slices of
 // the track itself. Time 0 is the first arrival. `records` may be in any order.
-[[nodiscard]] std::string chrome_trace(std::span<const RequestTraceRecord> records);
+[[nodiscard]] std::unique_ptr<TraceText> chrome_trace(TraceRecords records);
 
 // What the clock on the wall showed, since 1970 (UTC), when the engine's showed `engine`.
 struct WallClock {
@@ -62,10 +83,9 @@ struct WallClock {
 // Rows by time of answer, durations in milliseconds; a request without a result has -1 for its ids.
 //   timestamp,task,BatchID,ReqID,deviceID,QUEUEING_DELAY,WAIT_EXEC,BATCH_LAT,EXEC,TO
 //   CMPQ,CMPQ_WRITE
-[[nodiscard]] std::string model_log(std::span<const RequestTraceRecord> records,
-                                    const WallClock& wall);
+[[nodiscard]] std::unique_ptr<TraceText> model_log(TraceRecords records, const WallClock& wall);
 //   timestamp,task,TaskID,REQ_TO_EXEC,EXEC
-[[nodiscard]] std::string application_log(std::span<const RequestTraceRecord> records,
-                                          const WallClock& wall);
+[[nodiscard]] std::unique_ptr<TraceText> application_log(TraceRecords records,
+                                                         const WallClock& wall);
 
 }  // namespace gpulet::observe

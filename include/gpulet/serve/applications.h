@@ -10,9 +10,12 @@
 // and answers go out. One thread at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -123,8 +126,12 @@ class Applications {
     observe::Histogram latencies;  // of the whole, of those that were answered
     ModelStatistics statistics;
   };
-  // By name.
-  [[nodiscard]] std::vector<Row> rows(Time now) const;
+  // By name: those behind the name `after`, so many at most.
+  [[nodiscard]] std::vector<Row> rows(
+      Time now, const std::string& after = {},
+      std::size_t most = std::numeric_limits<std::size_t>::max()) const;
+  // Nothing where there is none of that name.
+  [[nodiscard]] std::optional<Row> row(const std::string& name, Time now) const;
 
  private:
   struct Served {
@@ -135,6 +142,7 @@ class Applications {
     observe::RecentHistogram latency{std::chrono::seconds(10)};
     std::size_t runs = 0;
   };
+  [[nodiscard]] static Row row_of(const Served& served, Time now);
   struct NodeState {
     std::size_t missing = 0;  // inputs whose node has not ended
     std::size_t readers = 0;  // who will ask for its outputs

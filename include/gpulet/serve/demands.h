@@ -83,7 +83,6 @@ class Demands {
     bool active = true;   // had a request since the last tick
     Time last_active{};
     double planned_rate = 0;
-    bool removed = false;
   };
   [[nodiscard]] Model made(const ServedModel& model) const;
   void awaken(std::size_t model, bool by_request);
@@ -96,6 +95,7 @@ class Demands {
 
   DemandOptions options_;
   std::vector<Model> models_;
+  std::vector<std::size_t> removed_;  // indices that come again
 };
 
 }  // namespace gpulet::serve

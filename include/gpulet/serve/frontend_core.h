@@ -102,6 +102,8 @@ struct ModelView {
   std::string reason;
 };
 
+class StatusInSteps;
+
 class FrontendCore {
  public:
   FrontendCore(FrontendOptions options, Catalogue catalogue, Time now);
@@ -119,6 +121,11 @@ class FrontendCore {
   [[nodiscard]] Epoch epoch() const { return epoch_; }
   [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
   [[nodiscard]] FrontendStatus status(Time now) const;
+  // The same in steps: takes about so many more parts (models, gpulets, devices). Returns whether
+  // it is whole.
+  [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;
+  // Of one model or application; nothing where the name is not served.
+  [[nodiscard]] std::optional<ModelStatus> model_status(std::string_view name, Time now) const;
   [[nodiscard]] ModelsReply models() const;
   // One of them, or an application; nothing where the name is not served. Good until the next
   // event.
@@ -240,6 +247,8 @@ class FrontendCore {
   // Why no gpulet serves the model or is on its way to: the words for its clients. Empty: one does,
   // or may yet.
   [[nodiscard]] std::string why_unserved(const std::string& name, const NamedModel& known) const;
+  // What the plan in force leaves of the model without a place; null: nothing.
+  [[nodiscard]] const schedule::Unserved* unserved_part(const std::string& name) const;
   void admit(const std::string& name, NamedModel& known, Request request, Time now,
              DispatchOutput& output);
   // Counts a request that is here or will be, wakes the model, and has a plan made where none
@@ -262,8 +271,18 @@ class FrontendCore {
   // Hands the applications what their calls were answered, and makes the calls that follow.
   void settle_calls(Time now, FrontendEffects& effects);
   void describe_applications(ModelsReply& reply) const;
-  void describe_applications(FrontendStatus& status, Time now) const;
-  [[nodiscard]] std::vector<DeviceStatus> device_status() const;
+  // Its status in parts (frontend_status.cc). Those of StatusInSteps return whether their stage is
+  // over.
+  void take_whole(FrontendStatus& status) const;
+  [[nodiscard]] bool take_backends(StatusInSteps& taken, std::size_t parts) const;
+  [[nodiscard]] bool take_gpulets(StatusInSteps& taken, std::size_t parts) const;
+  [[nodiscard]] bool take_models(StatusInSteps& taken, std::size_t parts) const;
+  [[nodiscard]] bool take_applications(StatusInSteps& taken, std::size_t parts) const;
+  [[nodiscard]] GpuletStatus status_of(GpuletId id, const FleetGpulet& gpulet) const;
+  [[nodiscard]] ModelStatus status_of(const std::string& name, const NamedModel& known,
+                                      Time now) const;
+  [[nodiscard]] ModelStatus status_of(const Applications::Row& row) const;
+  void add_to_device(DeviceStatus& device, GpuletId id, const FleetGpulet& gpulet) const;
   [[nodiscard]] double part_of(GpuletId id, const FleetGpulet& gpulet) const;
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
   void tick(Time now, FrontendEffects& effects);
@@ -298,6 +317,7 @@ class FrontendCore {
   void clear_devices(Time now, FrontendEffects& effects);
   void make_postponed(Time now, FrontendEffects& effects);
   void activate(Time now, FrontendEffects& effects);
+  void set_plan(schedule::Plan plan);
   // What was in force stays; what was made for the plan on its way goes.
   void cancel_rollout(FrontendEffects& effects);
   void adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects);
@@ -340,6 +360,7 @@ class FrontendCore {
   // The plan in force, and which gpulet serves which part of it.
   Epoch epoch_;
   schedule::Plan plan_;
+  std::unordered_map<std::string, std::size_t> unserved_;  // by model, index into the plan's
   std::map<GpuletId, schedule::PlannedGpulet> serving_;
 
   // The plan on its way.

@@ -124,6 +124,7 @@ struct FrontendStatus {
   PeerViolations violations{};                     // of backends, since the frontend's start
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
+  std::vector<std::string> leaving;  // models that were removed, until the last is answered
   std::vector<NodeControlStatus> controlled_nodes;  // by key
   std::deque<StatusEvent> events;                   // the last ones
 };

@@ -241,6 +241,8 @@ struct ModelPiece {
   std::uint64_t offset = 0;
   std::uint64_t total_bytes = 0;
   Bytes data;
+  // With total_bytes 0: the file changed after the frontend hashed it, so it may be there again.
+  bool changed = false;
 };
 
 using BackendCommand = std::variant<Welcome, CreateGpulet, AssignGpulet, SetCores, RetireGpulet,

@@ -169,6 +169,7 @@ OutgoingFrame encode_one(const serve::ModelPiece& piece) {
   message.set_sha256(piece.sha256);
   message.set_offset(piece.offset);
   message.set_total_bytes(piece.total_bytes);
+  message.set_changed(piece.changed);
   return make_frame(MessageType::model_piece, message, {piece.data});
 }
 
@@ -301,7 +302,7 @@ BackendCommand read_batch(const wire::Batch& message, FieldReader& fields, Bytes
 
 BackendCommand read_piece(const wire::ModelPiece& message, FieldReader& fields, Bytes payload) {
   serve::ModelPiece piece{fields.sha256(message.sha256()), message.offset(), message.total_bytes(),
-                          std::move(payload)};
+                          std::move(payload), message.changed()};
   if (piece.offset > piece.total_bytes || piece.data.size() > piece.total_bytes - piece.offset) {
     fields.fail("payload", std::to_string(piece.data.size()) + " bytes from " +
                                std::to_string(piece.offset) + " on do not lie within the file's " +

@@ -13,7 +13,8 @@
 
 namespace gpulet::net::grpc_api {
 
-// Hears the answer's status, once; the response is filled before.
+// Hears the answer's status, once, on any thread; the response is filled before, and there as long
+// as this.
 using OnAnswered = std::function<void(const Status&)>;
 
 template <typename Request, typename Response>

@@ -109,6 +109,20 @@ void load_model(Site& site, const inference::RepositoryModelLoadRequest& request
       [answered](const serve::ModelsChanged& changed) { answered(changed.status); });
 }
 
+// `answer` lives as long as `answered`, which may be called on any thread.
+void write_all_statistics(Site& site, inference::ModelStatisticsResponse& answer,
+                          const OnAnswered& answered) {
+  site.host.statistics(
+      [&host = site.host, &answer, answered](const kserve::ProtocolHost::Statistics& all) {
+        host.in_background(
+            [all, &answer, answered] {
+              write_statistics(*all, answer);
+              answered({});
+            },
+            [] {});
+      });
+}
+
 void unload_model(Site& site, const inference::RepositoryModelUnloadRequest& request,
                   inference::RepositoryModelUnloadResponse& /*response*/,
                   const OnAnswered& answered) {
@@ -200,12 +214,10 @@ Reactor* InferenceService::ModelStatistics(Context* context,
   return ask_host<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
       site_, request, response,
       [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
-        if (!asked.name().empty()) {
-          const auto model = find_model(site.host, asked.name(), asked.version());
-          if (!model.ok()) return answered(model.status());
-        }
-        write_statistics(site.host.statistics(asked.name()), answer);
-        answered({});
+        if (asked.name().empty()) return write_all_statistics(site, answer, answered);
+        const auto model = find_model(site.host, asked.name(), asked.version());
+        if (model.ok()) write_statistics(site.host.statistics(asked.name()), answer);
+        answered(model.status());
       });
 }
 
@@ -215,8 +227,15 @@ Reactor* InferenceService::RepositoryIndex(Context* /*context*/,
   return ask_host<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
       site_, request, response,
       [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
-        write_index(site.host.models(), asked.ready(), answer);
-        answered({});
+        site.host.models([&host = site.host, &answer, answered,
+                          only_ready = asked.ready()](const kserve::ProtocolHost::Models& models) {
+          host.in_background(
+              [models, &answer, answered, only_ready] {
+                write_index(*models, only_ready, answer);
+                answered({});
+              },
+              [] {});
+        });
       });
 }
 

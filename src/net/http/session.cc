@@ -418,11 +418,13 @@ void Session::shut() {
   stream_.close();
   queue_.clear();
   slot_.reset();
+  tell_drained();
 }
 
 void Session::abandon() {
   abandoned_ = true;
   gone_ = nullptr;
+  drained_ = nullptr;
   on_closed_ = nullptr;
   if (!closed()) shut();
 }

@@ -59,6 +59,8 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   void begin_stream(const HttpResponse& head);
   bool send_part(std::string part);
   void end_stream();
+  void on_drained(std::function<void()> drained);
+  void abort_stream();
 
  private:
   [[nodiscard]] Standing standing() const override;
@@ -131,6 +133,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   void on_hands_shaken(Clock::time_point now);
   void shut();
   void tell_gone();
+  void tell_drained();
 
   [[nodiscard]] bool closed() const { return phase_ == Phase::closed; }
   [[nodiscard]] bool discards() const {
@@ -148,6 +151,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   Inbox inbox_;
   WriteQueue queue_;
   std::function<void()> gone_;
+  std::function<void()> drained_;
   HttpRequest request_;    // while decoding
   HttpResponse response_;  // while encoding
   std::unique_ptr<Inflation> inflation_;

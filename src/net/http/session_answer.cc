@@ -27,6 +27,10 @@ class SessionStream final : public ResponseStream {
   SessionStream& operator=(const SessionStream&) = delete;
 
   bool send(std::string part) override { return session_->send_part(std::move(part)); }
+  void on_drained(std::function<void()> drained) override {
+    session_->on_drained(std::move(drained));
+  }
+  void abort() override { session_->abort_stream(); }
 
  private:
   std::shared_ptr<Session> session_;
@@ -161,7 +165,23 @@ bool Session::send_part(std::string part) {
   return !closed();
 }
 
+void Session::on_drained(std::function<void()> drained) {
+  if (abandoned_) return;
+  drained_ = std::move(drained);
+  if (queue_.empty() || phase_ != Phase::streaming) tell_drained();
+}
+
+void Session::tell_drained() {
+  if (drained_) asio::post(stream_.get_executor(), std::exchange(drained_, nullptr));
+}
+
+void Session::abort_stream() {
+  if (phase_ == Phase::streaming) close();
+}
+
 void Session::end_stream() {
+  const std::function<void()> not_drained = std::exchange(drained_, nullptr);
+
   if (phase_ != Phase::streaming) return;
   if (http_1_1_ && !without_body_) queue_.push({std::string(kLastChunk), {}});
   leave();
@@ -184,6 +204,7 @@ void Session::flush() {
     if (bytes < pieces.byte_size()) return wait_until_writable();
   }
   if (!queue_.empty()) return wait_until_writable();
+  tell_drained();
   if (phase_ == Phase::leaving) return all_sent();
   if (std::exchange(turn_due_, false)) later([](Session& self) { self.turn(); });
 }

@@ -71,6 +71,11 @@ class Client {
   void clear() { state_->received.clear(); }
   void close() { state_->stream.close(); }
   void stop_reading() { state_->reads = false; }
+  // REQUIRES: something has come since stop_reading().
+  void read_on() {
+    state_->reads = true;
+    read(state_);
+  }
 
  private:
   struct State {

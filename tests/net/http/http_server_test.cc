@@ -632,6 +632,51 @@ TEST_F(StreamTest, EndsWhereTooMuchWaitsForASlowReader) {
   EXPECT_LT(parts, 10000);
 }
 
+TEST_F(StreamTest, TellsWhenTheKernelHasTakenAllThatWasSent) {
+  const auto deaf = client();
+  deaf->stop_reading();
+  const auto stream = stream_to(*deaf, get("/"));
+  ASSERT_TRUE(stream);
+  int drained = 0;
+  bool within = true;
+  stream->on_drained([&] { drained += within ? 100 : 1; });
+  within = false;
+  ASSERT_TRUE(run_until([&] { return drained == 1; })) << "there was nothing to send";
+  const std::string part = pattern(1U << 20U);
+  for (int i = 0; i < 16 && drained > 0; ++i) {  // until the peer's buffers are full
+    ASSERT_TRUE(stream->send(part));
+    drained = 0;
+    stream->on_drained([&] { ++drained; });
+    loop_.run_ready();
+    loop_.run_ready();
+  }
+  EXPECT_EQ(drained, 0);
+  deaf->read_on();
+  EXPECT_TRUE(run_until([&] { return drained == 1; }));
+}
+
+TEST_F(StreamTest, TellsAlsoWhereTheClientHasGone) {
+  auto leaves = client();
+  const auto stream = stream_to(*leaves, get("/"));
+  ASSERT_TRUE(stream);
+  leaves.reset();
+  ASSERT_TRUE(run_until([&] { return server_->connections() == 0; }));
+  bool drained = false;
+  stream->on_drained([&] { drained = true; });
+  EXPECT_TRUE(run_until([&] { return drained; }));
+}
+
+TEST_F(StreamTest, OneThatIsBrokenOffHasNoEnd) {
+  const auto one = client();
+  const auto stream = stream_to(*one, get("/"));
+  ASSERT_TRUE(stream);
+  EXPECT_TRUE(stream->send("data"));
+  stream->abort();
+  ASSERT_TRUE(run_until([&] { return server_->connections() == 0; }));
+  EXPECT_FALSE(stream->send("more"));
+  EXPECT_EQ(one->received().find("0\r\n\r\n"), std::string::npos);
+}
+
 TEST_F(HttpServerTest, FinishesWhatWaitsWhenItDrains) {
   HttpServerOptions options;
   options.progress_timeout = 100ms;  // also of the peer to close its side

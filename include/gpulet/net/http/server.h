@@ -38,6 +38,12 @@ class ResponseStream {
   // Queues a part. Returns false where the client is gone, or reads so slowly that more than the
   // server's bound is queued: then the connection is closed.
   virtual bool send(std::string part) = 0;
+  // Called once, not from within a call, when the kernel has taken all that was sent, or the client
+  // is gone: whoever sends much waits for it. Replaces one that is still to come.
+  virtual void on_drained(std::function<void()> drained) = 0;
+  // Closes the connection without the answer's end, so that the client sees that something is
+  // missing.
+  virtual void abort() = 0;
   virtual ~ResponseStream() = default;
 };
 

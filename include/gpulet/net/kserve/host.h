@@ -20,14 +20,25 @@ class ProtocolHost {
   // One for each row, in the rows' order.
   using OnReplies = std::function<void(std::vector<serve::InferReply>)>;
   using OnChanged = std::function<void(serve::ModelsChanged)>;
+  using Models = std::shared_ptr<const std::vector<Model>>;                // never null
+  using Statistics = std::shared_ptr<const std::vector<ModelStatistics>>;  // never null
+  using OnModels = std::function<void(const Models&)>;
+  using OnStatistics = std::function<void(const Statistics&)>;
 
   virtual ~ProtocolHost() = default;
 
   // A model or an application, as it is now. Null where there is none of that name.
   [[nodiscard]] virtual std::shared_ptr<const Model> model(std::string_view name) = 0;
-  [[nodiscard]] virtual std::vector<Model> models() = 0;  // by name
-  // Empty: of all, by name.
+  // All of them by name, without their tensors. They may be thousands: the list is shared by all
+  // who ask within a while, and is as old.
+  virtual void models(OnModels done) = 0;
+  // Of one; empty where there is none of that name.
   [[nodiscard]] virtual std::vector<ModelStatistics> statistics(std::string_view name) = 0;
+  // Of all by name; shared as models().
+  virtual void statistics(OnStatistics done) = 0;
+  // Calls work() on another thread, which does one thing at a time, then done(). For what would
+  // take long here.
+  virtual void in_background(std::function<void()> work, std::function<void()> done) = 0;
   // Takes requests: not draining, and a plan is in force.
   [[nodiscard]] virtual bool ready() const = 0;
 
