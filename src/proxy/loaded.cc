@@ -142,7 +142,7 @@ Result<std::uint32_t> Loaded::load(const serve::LoadModel& model) {
   if (options_.files_fd < 0 || model.file.empty()) return executor_->load(wanted);
   const Result<ModelFile> given = ModelFile::receive(options_.files_fd);
   if (!given.ok()) {
-    return Status(StatusCode::internal, given.status().message())
+    return Status(StatusCode::malformed, given.status().message())
         .within("model '" + model.name + "': " + model.file);
   }
   wanted.file = given.value().path();

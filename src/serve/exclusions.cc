@@ -44,17 +44,12 @@ void Exclusions::failed(const schedule::DeviceKey& device, GpuletId gpulet, Fail
   count(key, cause, std::move(error), next_gpulet, now);
 }
 
-bool Exclusions::ready(const schedule::DeviceKey& device, GpuletId gpulet) {
-  bool was_in_force = false;
-  const auto end = [&](const Key& key) {
+void Exclusions::ready(const schedule::DeviceKey& device, GpuletId gpulet) {
+  for (const Key& key : {Key{device.node, std::nullopt}, Key{device.node, device.device}}) {
     const auto found = entries_.find(key);
-    if (found == entries_.end() || gpulet < found->second.next_gpulet) return;
-    was_in_force = was_in_force || found->second.in_force;
-    entries_.erase(found);
-  };
-  end({device.node, std::nullopt});
-  end({device.node, device.device});
-  return was_in_force;
+    if (found == entries_.end() || found->second.in_force) continue;
+    if (gpulet >= found->second.next_gpulet) entries_.erase(found);
+  }
 }
 
 void Exclusions::absolve(const std::string& node) {

@@ -127,7 +127,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
       dispatcher_.set_ready(message.id, true, now);
       if (rollout_) rollout_->ready(message.id);
       proven(gpulet.models);
-      if (exclusions_.ready(device, message.id)) want_plan("gpulets become ready on " + where);
+      exclusions_.ready(device, message.id);
       if (!message.status.ok())
         note(true, "a gpulet on " + where + ": " + message.status.message(), now, effects);
       if (before == GpuletState::restarting)

@@ -2,6 +2,8 @@
 // the file refuses the version, and where neither is known, the model is tried on another node
 // before it is blamed.
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "gpulet/serve/frontend_core.h"
@@ -29,14 +31,15 @@ std::vector<std::string> FrontendCore::wanted_models(const FleetGpulet& gpulet) 
 void FrontendCore::gpulet_failed(const FleetGpulet& gpulet, const GpuletReport& report,
                                  bool on_its_way, Time now, FrontendEffects& effects) {
   std::vector<std::string> names = wanted_models(gpulet);
-  if (std::find(names.begin(), names.end(), report.failed_model) != names.end())
-    names = {report.failed_model};
+  if (!report.failed_model.empty())
+    std::erase_if(names, [&report](const auto& name) { return name != report.failed_model; });
   std::vector<std::string> unproven;
   std::copy_if(names.begin(), names.end(), std::back_inserter(unproven),
                [this](const auto& name) { return !versions_.find(name)->wanted().proven; });
   FailureCause cause = report.cause;
   // The same file was loaded elsewhere, so that this copy of it is at fault.
-  if (cause == FailureCause::model_file && unproven.empty()) cause = FailureCause::node_store;
+  if (cause == FailureCause::model_file && !names.empty() && unproven.empty())
+    cause = FailureCause::node_store;
   ++failures_[cause];
   for (const std::string& name : names) {
     NamedModel& known = *versions_.find(name);
@@ -64,8 +67,9 @@ void FrontendCore::exclude(const schedule::DeviceKey& device, GpuletId gpulet, F
   const Exclusion& excluded = *exclusions_.of(device);
   note(true,
        (excluded.device ? "device " + device_name(device) : "node " + device.node) +
-           " takes no new gpulets for " + std::to_string(to_seconds(excluded.until - now)) +
-           " s (" + std::string(to_string(cause)) + "): " + why.message(),
+           " takes no new gpulets for " +
+           std::to_string(std::llround(to_seconds(excluded.until - now))) + " s (" +
+           std::string(to_string(cause)) + "): " + why.message(),
        now, effects);
 }
 

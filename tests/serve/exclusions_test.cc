@@ -74,8 +74,12 @@ TEST_F(ExclusionsTest, GpuletsOfBeforeTheFailureNeitherCountAgainNorProveAnythin
   fail(kFirst, FailureCause::node_disk);
   exclusions_.failed(kFirst, early, FailureCause::node_disk, kFull, GpuletId{next_}, now_);
   EXPECT_EQ(exclusions_.in_force()[0].failures, 1U);
-  EXPECT_FALSE(exclusions_.ready(kSecond, late));
+  exclusions_.ready(kSecond, late);
   EXPECT_FALSE(exclusions_.allows(kFirst));
+  wait_for(kFirst);
+  exclusions_.ready(kSecond, late);
+  fail(kFirst, FailureCause::node_disk);
+  EXPECT_EQ(wait_for(kFirst), seconds(10));
 }
 
 TEST_F(ExclusionsTest, ALongQuietTimeForgetsOldFailures) {

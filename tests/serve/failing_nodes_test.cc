@@ -55,11 +55,12 @@ TEST(FailingNode, ANewVersionIsServedByTheHealthyNodeAndNoRequestIsLost) {
   world.add_backend("n1", 1);
   const std::uint64_t b = load(world, "a", 2, 60, 1);
   const std::uint64_t end = load(world, "b", 2, 60, b);
-  world.set_load_failure_on("n0", "a", kFull, FailureCause::node_disk);
   world.run_until(at_s(7));
+  ASSERT_EQ(nodes_of(world, "a"), std::set<std::string>{"n0"});
+  world.set_load_failure_on("n0", "a", kFull, FailureCause::node_disk);
   world.change_models_at(at_s(8), {version("a", "a2"), version("b", "b1")});
-  world.run_until(at_s(12));
-  EXPECT_EQ(world.model("a").version.substr(0, 2), "a2") << "at once";
+  world.run_until(at_s(13));
+  EXPECT_EQ(world.model("a").version.substr(0, 2), "a2") << "at once, not after a pause";
   world.run_until(at_s(62));
   EXPECT_EQ(served(world, 1, end), end - 1);
   EXPECT_EQ(nodes_of(world, "a"), std::set<std::string>{"n1"});
@@ -72,8 +73,8 @@ TEST(FailingNode, ANewModelIsServedByTheHealthyNode) {
   world.set_load_failure_on("n0", "b", kFull, FailureCause::node_disk);
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
-  world.run_until(at_s(3));
-  const std::uint64_t end = load(world, "a", 3, 40, 1);
+  world.run_until(at_s(5));
+  const std::uint64_t end = load(world, "a", 5, 40, 1);
   world.run_until(at_s(42));
   EXPECT_EQ(served(world, 1, end), end - 1);
   EXPECT_EQ(world.model("a").state, ModelState::ready);
@@ -83,7 +84,7 @@ TEST(FailingNode, IsShownWithTheOriginalErrorAndTriedAgainWithAGrowingPause) {
   World world({}, {version("a", "a1"), version("b", "b1")}, three_models());
   world.set_load_failure_on("n0", "b", kFull, FailureCause::node_disk);
   world.add_backend("n0", 1);
-  world.run_until(at_s(4));
+  world.run_until(at_s(6));
   const std::vector<Exclusion> first = world.status().exclusions;
   ASSERT_EQ(first.size(), 1U);
   EXPECT_EQ(first[0].node, "n0");
@@ -93,8 +94,8 @@ TEST(FailingNode, IsShownWithTheOriginalErrorAndTriedAgainWithAGrowingPause) {
   EXPECT_NE(world.model("b").reason.find("No space left"), std::string::npos);
   EXPECT_FALSE(world.model("b").next_refused);
   EXPECT_EQ(world.model("a").state, ModelState::ready) << "planned into the same gpulet";
-  world.request_at(at_s(4), "b", 1);
-  world.run_until(at_s(5));
+  world.request_at(at_s(6), "b", 1);
+  world.run_until(at_s(6.05));
   ASSERT_EQ(world.replies().count(1), 1U) << "answered at once, not at its deadline";
   const Status told = world.replies().at(1)[0].reply.status;
   EXPECT_EQ(told.code(), StatusCode::unavailable);
@@ -152,19 +153,21 @@ TEST(UnknownFailure, IsTriedOnAnotherNodeBeforeTheVersionIsRefused) {
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
   const std::uint64_t end = load(world, "b", 2, 40, 1);
+  world.run_until(at_s(7));
   world.set_load_failure_on("n0", "a", kCrashed, FailureCause::model_crash);
   world.change_models_at(at_s(8), {version("a", "a2"), version("b", "b1")});
   world.run_until(at_s(20));
   EXPECT_EQ(world.model("a").version.substr(0, 2), "a2");
   EXPECT_FALSE(world.model("a").next_refused);
 
-  world.set_load_failure_on("n1", "a", kCrashed, FailureCause::model_crash);
-  world.change_models_at(at_s(21), {version("a", "a3"), version("b", "b1")});
-  world.run_until(at_s(35));
-  EXPECT_TRUE(world.model("a").next_refused);
-  EXPECT_EQ(world.model("a").version.substr(0, 2), "a2");
-  EXPECT_NE(world.model("a").reason.find("signal 11"), std::string::npos);
+  world.set_load_failure_on("n0", "a", {}, FailureCause::unknown);
+  world.set_load_failure_on("n0", "c", kCrashed, FailureCause::model_crash);
+  world.set_load_failure_on("n1", "c", kCrashed, FailureCause::model_crash);
+  world.change_models_at(at_s(21), {version("a", "a2"), version("b", "b1"), version("c", "c1", 5)});
   world.run_until(at_s(42));
+  EXPECT_EQ(world.model("c").state, ModelState::unavailable);
+  EXPECT_NE(world.model("c").reason.find("signal 11"), std::string::npos);
+  EXPECT_TRUE(was_told(world, "model c: version"));
   EXPECT_TRUE(world.status().exclusions.empty()) << "the model was to blame";
   EXPECT_EQ(served(world, 1, end), end - 1);
 }

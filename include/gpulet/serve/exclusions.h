@@ -1,7 +1,7 @@
 // Exclusions: nodes and devices that take no new gpulets for a while, because the last ones failed
-// there and the machine is to blame, or may be. The pause doubles with each failure in a row, and a
-// gpulet that was made after the failure and becomes ready there ends it. What serves on an
-// excluded device goes on. Pure; one thread at a time.
+// there and the machine is to blame, or may be. The pause doubles with each failure in a row, until
+// a gpulet becomes ready there after a pause. What serves on an excluded device goes on. Pure; one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ class Exclusions {
   // Failures of gpulets that were made before the last failure count as the same one.
   void failed(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause, Status error,
               GpuletId next_gpulet, Time now);
-  // A gpulet became ready on the device. Returns whether that ended an exclusion.
-  bool ready(const schedule::DeviceKey& device, GpuletId gpulet);
+  // A gpulet became ready on the device: where the pause is over, what failed there is forgotten.
+  void ready(const schedule::DeviceKey& device, GpuletId gpulet);
   // It turned out that a model was to blame for what failed on the node for no known cause.
   void absolve(const std::string& node);
 
