@@ -31,15 +31,15 @@ std::filesystem::path real(const std::filesystem::path& path) {
   return error ? std::filesystem::path() : found;
 }
 
-class OpenFile {
+class NamedFile {
  public:
-  explicit OpenFile(const std::filesystem::path& file)
+  explicit NamedFile(const std::filesystem::path& file)
       : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
-  ~OpenFile() {
+  ~NamedFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  NamedFile(const NamedFile&) = delete;
+  NamedFile& operator=(const NamedFile&) = delete;
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
  private:
@@ -90,7 +90,7 @@ Status ModelPlaces::check_place(const std::filesystem::path& file) const {
 }
 
 Status ModelPlaces::check_contents(const std::filesystem::path& file) const {
-  const OpenFile open(file);
+  const NamedFile open(file);
   if (open.descriptor() < 0) {
     return {errno == ENOENT ? StatusCode::not_found : StatusCode::invalid,
             "it cannot be opened: " + std::string(std::strerror(errno))};
