@@ -223,7 +223,7 @@ TEST(ControlConfig, ErrorsNamePlaceValueAndMend) {
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
-          "warm_proxies":0,"devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
+          "warm_proxies":0,"hang_timeout_s":2,"hang_factor":4.5,"devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
                      {"type":"v100","partitioning":"simulated"}]})",
       "/etc/backend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
@@ -233,6 +233,8 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().profiles, "/profiles");
   EXPECT_EQ(config.value().proxy, "/etc/bin/gpulet-proxy");
   EXPECT_EQ(config.value().warm_proxies, 0U);
+  EXPECT_EQ(config.value().hang_timeout, std::chrono::seconds(2));
+  EXPECT_EQ(config.value().hang_factor, 4.5);
   ASSERT_EQ(config.value().devices.size(), 2U);
   EXPECT_EQ(config.value().devices[0].cores, (std::vector<std::uint32_t>{0, 1}));
 }
