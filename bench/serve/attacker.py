@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import collections
 import contextlib
+import contextvars
 import gzip
 import json
 import os
@@ -31,8 +32,12 @@ PROBE_PATIENCE_S = 1.0
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"  # and empty SETTINGS
 
 
+ATTACK = contextvars.ContextVar("attack", default="")  # of the task
+
+
 class Budget:
-    """Holds the process to a share of one core: turns are given in order, none while more has been spent."""
+    """Holds the process to a share of one core: no turns while more has been spent. Attacks take turns, so that one
+    with thousands of connections leaves the others theirs."""
 
     TICK_S = 0.01
     TURNS_PER_TICK = 40
@@ -42,7 +47,7 @@ class Budget:
         self.began = time.monotonic()
         self.started_with_s = time.process_time()  # Python's own start
         self.stopping = False
-        self.waiting = collections.deque()
+        self.waiting = collections.defaultdict(collections.deque)  # by attack
 
     def spent_s(self):
         return time.process_time() - self.started_with_s
@@ -51,18 +56,25 @@ class Budget:
         if self.stopping:
             return
         mine = asyncio.get_running_loop().create_future()
-        self.waiting.append(mine)
+        self.waiting[ATTACK.get()].append(mine)
         await mine
 
     async def govern(self):
         while True:
             await asyncio.sleep(self.TICK_S)
-            for _ in range(self.TURNS_PER_TICK):
-                if not self.waiting or self.spent_s() > self.share * (time.monotonic() - self.began):
-                    break
-                turn = self.waiting.popleft()
-                if not turn.done():
-                    turn.set_result(None)
+            given = 0
+            queues = [queue for queue in self.waiting.values() if queue]
+            random.shuffle(queues)
+            while queues and given < self.TURNS_PER_TICK and self.affordable():
+                for queue in queues:
+                    turn = queue.popleft()
+                    if not turn.done():
+                        turn.set_result(None)
+                        given += 1
+                queues = [queue for queue in queues if queue]
+
+    def affordable(self):
+        return self.spent_s() <= self.share * (time.monotonic() - self.began)
 
 
 class Site:
@@ -99,9 +111,13 @@ class Attacker:
         self.budget = budget
         self.strength = strength
         self.done = {}  # how often what
+        self.connections = {}  # by attack
 
     def count(self, what, times=1):
         self.done[what] = self.done.get(what, 0) + times
+        if what == "connections":
+            name = ATTACK.get()
+            self.connections[name] = self.connections.get(name, 0) + times
 
     def many(self, number):
         return max(1, round(number * self.strength))
@@ -395,16 +411,18 @@ async def run(arguments):
     probing = arguments.what == ["probe"]
     if probing:
         probe = Probe(site, budget)
-        jobs = [probe.of(port) for port in probe.results]
+        jobs = [("probe", probe.of(port)) for port in probe.results]
     else:
         attacker = Attacker(site, budget, arguments.strength)
-        jobs = [job for name in arguments.what for job in getattr(attacker, name)()]
-    random.shuffle(jobs)  # of several attacks all begin
-    tasks = [asyncio.create_task(job) for job in [budget.govern(), *jobs]]
+        jobs = [(name, job) for name in arguments.what for job in getattr(attacker, name)()]
+    tasks = [asyncio.create_task(budget.govern())]
+    for name, job in jobs:
+        ATTACK.set(name)
+        tasks.append(asyncio.create_task(job))
     await stop.wait()
     budget.stopping = True
     report = {"cpu_s": round(budget.spent_s(), 2), "seconds": round(time.monotonic() - budget.began, 2)}
-    report.update({"probes": probe.results} if probing else {"done": attacker.done})
+    report.update({"probes": probe.results} if probing else {"done": {**attacker.done, "connections": attacker.connections}})
     print(json.dumps(report), flush=True)
     for task in tasks:
         task.cancel()

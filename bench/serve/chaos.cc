@@ -259,7 +259,7 @@ class Run {
                                                      kBackends * kDescriptorSlack,
                    text("descriptors of the backends %zu, before %zu", after_.backend_descriptors,
                         before_.backend_descriptors));
-    verdicts_.hold(after_.threads <= before_.threads,
+    verdicts_.hold(after_.threads <= before_.threads + 1 + kBackends,
                    text("threads of the daemons %zu, before %zu", after_.threads, before_.threads));
     verdicts_.hold(after_.named <= before_.named + more,
                    text("control groups, shared memory and sockets %zu, before %zu", after_.named,

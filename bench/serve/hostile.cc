@@ -253,7 +253,7 @@ class Run {
     std::fflush(stdout);
     const std::string which = name + (tls ? " with TLS" : " without TLS");
     judge(which, alone, beside, limits);
-    for (const auto& [port, one] : attacked.probes) judge_probes(which, port, one);
+    judge_probes(which, attacked.probes);
     keep(attacked.breaches == 0 && scene.recovers(),
          text("%s: %llu requests with no answer or two (0), and all daemons serve afterwards",
               which.c_str(), static_cast<unsigned long long>(attacked.breaches)));
@@ -273,15 +273,19 @@ class Run {
               100 * beside.violation, 100 * alone.violation, 100 * limits.violation));
   }
 
-  void judge_probes(const std::string& which, const std::string& port, const Probes& probes) {
-    const double answered = probes.asked == 0 ? 0
-                                              : static_cast<double>(probes.asked - probes.failed) /
-                                                    static_cast<double>(probes.asked);
-    keep(answered >= kProbesAnswered,
-         text("%s: %.0f %% of %llu fresh connections to %s answered within 1 s, at worst after "
-              "%.0f ms (at least 95 %%)",
-              which.c_str(), 100 * answered, static_cast<unsigned long long>(probes.asked),
-              port.c_str(), probes.worst_ms));
+  void judge_probes(const std::string& which, const std::map<std::string, Probes>& probes) {
+    bool met = true;
+    std::string figures;
+    for (const auto& [port, one] : probes) {
+      const double answered = one.asked == 0 ? 0
+                                             : static_cast<double>(one.asked - one.failed) /
+                                                   static_cast<double>(one.asked);
+      met = met && answered >= kProbesAnswered;
+      figures +=
+          text("%s %.0f %% (at worst after %.0f ms), ", port.c_str(), 100 * answered, one.worst_ms);
+    }
+    keep(met, text("%s: fresh connections answered within 1 s: %sat least 95 %%", which.c_str(),
+                   figures.c_str()));
   }
 
   void keep(bool met, std::string figure) { judgements_.push_back({met, std::move(figure)}); }
