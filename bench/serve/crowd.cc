@@ -64,6 +64,7 @@ class Crowd {
                         .rate = static_cast<double>(arguments.active)}};
     options_.http = true;
     options_.max_connections = 60000;
+    options_.first_message_s = 3600;  // the idle ones say nothing
     options_.programs = arguments.programs;
   }
 

@@ -17,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 using boost::system::error_code;
 
 constexpr int kMaxFramesPerTurn = 64;
+constexpr Duration kLongestTurn = std::chrono::milliseconds(1);  // until others get theirs
 constexpr int kMaxWritesPerFlush = 16;
 constexpr Duration kLinger = std::chrono::seconds(1);
 
@@ -93,6 +94,9 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   FrameReader reader_;
   Pace pace_;
   bool inside_payload_ = false;  // its memory was given
+  // The last frame had no payload: it may have asked for long work. Others are too many to look at
+  // the clock after each.
+  bool asks_only_ = false;
   WriteQueue queue_;
   std::vector<std::byte> discarded_;
   State state_ = State::open;
@@ -179,12 +183,17 @@ void Connection::Impl::take_frames() {
   if (state_ == State::closed) return;
   in_turn_ = true;
   int frames = 0;
-  while (state_ == State::open && frames < kMaxFramesPerTurn && take_frame()) ++frames;
+  bool more = true;
+  const Clock::time_point until = Clock::now() + kLongestTurn;
+  while (more && state_ == State::open && frames < kMaxFramesPerTurn) {
+    more = take_frame() && ++frames > 0;
+    if (more && asks_only_ && Clock::now() >= until) break;
+  }
   in_turn_ = false;
   keep_pace(frames > 0);
   flush();
   if (state_ == State::closed) return;
-  if (state_ == State::open && frames == kMaxFramesPerTurn) {
+  if (state_ == State::open && more) {
     asio::post(stream_.get_executor(), [self = shared_from_this()] { self->take_frames(); });
     return;
   }
@@ -206,6 +215,7 @@ bool Connection::Impl::take_frame() {
   FrameReader::Event& event = next.value();
   if (event.kind != FrameReader::Event::Kind::frame) return false;
   inside_payload_ = false;
+  asks_only_ = event.header.payload_bytes == 0;
   handler_->on_frame(event.header, event.message, std::move(event.payload));
   return true;
 }

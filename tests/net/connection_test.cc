@@ -197,6 +197,32 @@ TEST_F(ConnectionTest, lets_others_in_between_the_frames_of_a_flood) {
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == 2000U; }));
 }
 
+TEST_F(ConnectionTest, lets_others_in_between_frames_that_cost_long_work) {
+  Recorder other;
+  StreamSocket flood = std::move(there_);
+  StreamSocket flooded = std::move(here_);
+  new_pair();
+  const auto first = start(flooded, recorder_);
+  const auto second = start(here_, other);
+  recorder_.on_each = [] {
+    const auto until = std::chrono::steady_clock::now() + 2ms;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  };
+  std::size_t before_other = 0;
+  other.on_each = [&] { before_other = recorder_.messages.size(); };
+  std::vector<std::byte> flooding;
+  for (int i = 0; i < 40; ++i) {
+    const auto bytes = bytes_of(frame_of("x"));
+    flooding.insert(flooding.end(), bytes.begin(), bytes.end());
+  }
+  asio::write(flood, asio::buffer(flooding));
+  write_raw(bytes_of(frame_of("me too")));
+  ASSERT_TRUE(
+      loop_.run_until([&] { return recorder_.messages.size() == 40U && !other.messages.empty(); }));
+  EXPECT_LT(before_other, 10U);
+}
+
 TEST_F(ConnectionTest, closes_when_the_peer_closes) {
   const auto connection = start(here_, recorder_);
   there_.close();

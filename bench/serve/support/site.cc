@@ -217,7 +217,10 @@ void Site::write_files() const {
              {"metrics", "off"},
              {"models", "models.json"},
              {"profiles", "profiles"},
-             {"limits", {{"max_connections", options_.max_connections}}},
+             {"limits",
+              {{"max_connections", options_.max_connections},
+               {"max_connections_per_address", options_.max_connections},
+               {"first_message_s", options_.first_message_s}}},
              {"period_s", options_.period_s}}
             .dump(1));
   for (const config::NodeConfig& node : nodes_of(options_)) write_backend(node);

@@ -48,7 +48,8 @@ struct SiteOptions {
   std::filesystem::path measured{};
   double period_s = 20;
   bool http = false;                     // the frontend has that endpoint, too
-  std::uint32_t max_connections = 4096;  // of the frontend
+  std::uint32_t max_connections = 4096;  // of the frontend, all of them from this machine
+  double first_message_s = 10;           // that a connection may say nothing
   std::filesystem::path programs{};      // directory of gpulet-frontend and the others
   std::filesystem::path keep{};          // a new directory that stays, instead of a temporary one
 };

@@ -4,7 +4,8 @@
 // must not run them concurrently. Reading goes through one buffer, so that many small frames cost
 // one system call; a large payload is received straight into the memory that the handler gives.
 // Writing gathers what is queued into one system call, once at the end of the turn in which it was
-// sent. A turn handles a bounded number of frames, then others get theirs.
+// sent. A turn handles frames for a bounded time and a bounded number of them, then others get
+// theirs.
 //
 // A connection lives by its shared_ptr: dropping the last one closes it at once and no callback
 // follows, so a handler that owns its connection may die at any time outside of a callback. No

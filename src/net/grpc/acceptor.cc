@@ -79,8 +79,9 @@ void Acceptor::close() {
 void Acceptor::sweep_later() {
   sweeps_ = true;
   sweep_timer_.expires_after(kSweepPeriod);
-  sweep_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) sweep();
+  const std::weak_ptr<const bool> here = here_;
+  sweep_timer_.async_wait([this, here](const boost::system::error_code& error) {
+    if (!error && !here.expired()) sweep();
   });
 }
 

@@ -46,6 +46,7 @@ class Acceptor {
   std::list<std::unique_ptr<Connection>> connections_;
   asio::steady_timer sweep_timer_;
   bool sweeps_ = false;
+  const std::shared_ptr<const bool> here_ = std::make_shared<const bool>(true);  // ends with this
 };
 
 }  // namespace gpulet::net::grpc_api

@@ -39,6 +39,14 @@ class HostReactor final : public ::grpc::ServerUnaryReactor {
     return reactor.get();
   }
 
+  // Answers at once.
+  static ::grpc::ServerUnaryReactor* refuse(Response& response, const Status& why) {
+    auto reactor = std::make_shared<HostReactor>(response);
+    reactor->self_ = reactor;
+    reactor->finish(why, {});
+    return reactor.get();
+  }
+
   explicit HostReactor(Response& response) : response_(response) {}
   void OnCancel() override {
     if (!finished_.exchange(true)) Finish(::grpc::Status::CANCELLED);

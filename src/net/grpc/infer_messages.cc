@@ -1,5 +1,6 @@
 #include "infer_messages.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -18,7 +19,23 @@ using inference::InferParameter;
 using inference::InferTensorContents;
 using Parameters = google::protobuf::Map<std::string, InferParameter>;
 
+constexpr int kMostTensors = 64;  // as over the other protocols
+constexpr int kMostDimensions = 64;
+constexpr std::size_t kMostParameters = 256;
+
 Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
+
+Status check_count(std::string_view what, std::size_t count, std::size_t most) {
+  if (count <= most) return {};
+  return invalid("a request may have " + std::to_string(most) + " " + std::string(what) +
+                 "; this one has " + std::to_string(count));
+}
+
+// What a client sent comes back in an error, but not all of it.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kLongest = 80;
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+}
 
 // ---- parameters
 
@@ -63,7 +80,7 @@ Result<Bytes> bytes_of(const Field& field, const std::string& input) {
     const auto element = static_cast<Element>(value);
     if constexpr (std::is_integral_v<Element> && !std::is_same_v<Element, bool>) {
       if (static_cast<std::remove_cvref_t<decltype(value)>>(element) != value)
-        return invalid("input '" + input + "': " + std::to_string(value) +
+        return invalid("input '" + shown(input) + "': " + std::to_string(value) +
                        " does not fit its datatype");
     }
     std::memcpy(bytes.data() + at, &element, sizeof element);
@@ -95,11 +112,12 @@ Result<Bytes> elements_of(const InferTensorContents& contents, DataType type,
     case DataType::bf16:
       break;
   }
-  return invalid("input '" + input + "': " + std::string(to_string(type)) +
+  return invalid("input '" + shown(input) + "': " + std::string(to_string(type)) +
                  " tensors travel in raw_input_contents only");
 }
 
 Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& request,
+                                                  const kserve::Model& model,
                                                   const kserve::SharedMemory& regions) {
   const bool raw = request.raw_input_contents_size() > 0;
   std::vector<kserve::GivenInput> inputs;
@@ -107,8 +125,8 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
   for (const auto& tensor : request.inputs()) {
     const auto type = parse_data_type(tensor.datatype());
     if (!type) {
-      return invalid("input '" + tensor.name() + "': no model here takes datatype '" +
-                     tensor.datatype() + "'");
+      return invalid("input '" + shown(tensor.name()) + "': no model here takes datatype '" +
+                     shown(tensor.datatype()) + "'");
     }
     kserve::GivenInput input;
     input.name = tensor.name();
@@ -120,10 +138,12 @@ Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& 
     if (!region.ok()) return region.status();
     if (raw && tensor.has_contents()) {
       return invalid("contents field must not be specified when using raw_input_contents for '" +
-                     tensor.name() + "'");
+                     shown(tensor.name()) + "'");
     }
     Result<Bytes> data = Bytes();
     if (region.value()) {
+      if (Status fits = kserve::check_input(model, input, region.value()->bytes); !fits.ok())
+        return fits;
       data = regions.read(*region.value());
     } else if (!raw) {
       data = elements_of(tensor.contents(), *type, tensor.name());
@@ -158,6 +178,24 @@ Result<std::vector<kserve::AskedOutput>> outputs_of(const inference::ModelInferR
 
 }  // namespace
 
+Status check_counts(const inference::ModelInferRequest& request) {
+  const auto size = [](int count) { return static_cast<std::size_t>(count); };
+  const int tensors =
+      std::max({request.inputs_size(), request.outputs_size(), request.raw_input_contents_size()});
+  if (Status few = check_count("tensors", size(tensors), kMostTensors); !few.ok()) return few;
+  std::size_t parameters = request.parameters().size();
+  int dimensions = 0;
+  for (const auto& input : request.inputs()) {
+    dimensions = std::max(dimensions, input.shape_size());
+    parameters = std::max(parameters, std::size_t{input.parameters().size()});
+  }
+  for (const auto& output : request.outputs())
+    parameters = std::max(parameters, std::size_t{output.parameters().size()});
+  if (Status few = check_count("dimensions", size(dimensions), kMostDimensions); !few.ok())
+    return few;
+  return check_count("parameters", parameters, kMostParameters);
+}
+
 Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
                                      const kserve::Model& model,
                                      const kserve::SharedMemory& regions) {
@@ -165,7 +203,7 @@ Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
   if (!parameters.ok()) return parameters.status();
   Result<std::vector<kserve::AskedOutput>> outputs = outputs_of(request, model);
   if (!outputs.ok()) return outputs.status();
-  Result<std::vector<kserve::GivenInput>> inputs = inputs_of(request, regions);
+  Result<std::vector<kserve::GivenInput>> inputs = inputs_of(request, model, regions);
   if (!inputs.ok()) return inputs.status();
   Result<kserve::InferCall> call =
       kserve::call_of(model, std::move(inputs).value(), parameters.value().timeout);

@@ -36,6 +36,12 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
                                            inference::ModelInferResponse& response) {
     auto reactor = std::make_shared<InferReactor>(site, std::move(peer), context, response);
     reactor->self_ = reactor;
+    // Here and not on the executor's thread, which others wait for.
+    if (const Status few = check_counts(request); !few.ok()) {
+      reactor->finished_ = true;
+      reactor->Finish(grpc_status(few));
+      return reactor.get();
+    }
     asio::post(site->executor, [reactor, asked = request]() mutable {
       if (reactor->finished_) return;
       // The inference does not keep its asker: a server that ends with calls under way drops both.
@@ -101,6 +107,11 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
       return;
     }
     ++under_way_;
+    if (const Status few = check_counts(asked_); !few.ok()) {
+      answer_now(asked_.id(), few);
+      read_if_room();
+      return;
+    }
     asio::post(site_->executor,
                [reactor = self_, number = next_++, asked = std::move(asked_)]() mutable {
                  reactor->ask(number, std::move(asked));
@@ -181,6 +192,16 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
     answers_.push_back(std::move(answer));
     if (answers_.size() == 1) StartWrite(&answers_.front());
     read_if_room();
+  }
+
+  // The lock is held.
+  void answer_now(const std::string& id, const Status& failure) {
+    --under_way_;
+    Answer answer;
+    answer.set_error_message(failure.message());
+    answer.mutable_infer_response()->set_id(id);
+    answers_.push_back(std::move(answer));
+    if (answers_.size() == 1) StartWrite(&answers_.front());
   }
 
   void read_if_room() {

@@ -1,6 +1,8 @@
 #include "services.h"
 
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "gpulet/net/kserve/names.h"
@@ -16,10 +18,25 @@ using ::grpc::health::v1::HealthCheckRequest;
 using ::grpc::health::v1::HealthCheckResponse;
 using Reactor = ::grpc::ServerUnaryReactor;
 
-// `work` answers on the executor's thread.
+constexpr std::size_t kMostBytes = 64U << 10U;       // of a call that is no inference
+constexpr std::size_t kMostBytesOfLoad = 4U << 20U;  // of one that may bring a models file along
+
+// `work` answers on the executor's thread. A request that is too long never gets there.
 template <typename Request, typename Response>
 Reactor* ask_host(const SitePointer& site, const Request* request, Response* response,
                   typename HostReactor<Request, Response>::Work work, OnAnswered audit = {}) {
+  constexpr bool kLoads = std::is_same_v<Request, inference::RepositoryModelLoadRequest>;
+  constexpr std::size_t kMost = kLoads ? kMostBytesOfLoad : kMostBytes;
+  if (const std::size_t bytes = request->ByteSizeLong(); bytes > kMost) {
+    const Status why(StatusCode::overloaded, "a call like this may have " + std::to_string(kMost) +
+                                                 " bytes; it has " + std::to_string(bytes));
+    if (audit) {
+      asio::post(site->executor, [site, audit = std::move(audit), why] {
+        if (site->open) audit(why);
+      });
+    }
+    return HostReactor<Request, Response>::refuse(*response, why);
+  }
   return HostReactor<Request, Response>::start(site, *request, *response, work, std::move(audit));
 }
 

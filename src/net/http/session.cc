@@ -12,9 +12,10 @@ using std::chrono::seconds;
 
 constexpr std::size_t kInboxBytes = 8U << 10U;
 constexpr std::size_t kChunkedInboxBytes = 64U << 10U;
-constexpr std::size_t kGatheredBytes = 64U << 10U;     // of pipelined answers before they are sent
-constexpr int kMaxStepsPerTurn = 64;                   // two make a request
-constexpr std::size_t kLargestDiscarded = 64U << 10U;  // of a refused request's body
+constexpr std::size_t kGatheredBytes = 64U << 10U;  // of pipelined answers before they are sent
+constexpr int kMaxStepsPerTurn = 64;                // two make a request
+constexpr Duration kLongestTurn = std::chrono::milliseconds(1);  // until others get theirs
+constexpr std::size_t kLargestDiscarded = 64U << 10U;            // of a refused request's body
 constexpr Duration kLinger = seconds(1);
 constexpr Duration kReservedFor = seconds(5);  // without a request, beyond the general places
 constexpr Duration kParkAfter = seconds(2);
@@ -175,8 +176,10 @@ void Session::turn() {
   turn_due_ = false;
   int steps = 0;
   bool more = true;
+  const Clock::time_point until = Clock::now() + kLongestTurn;
   while (more && (phase_ == Phase::idle || phase_ == Phase::receiving)) {
-    if (steps == kMaxStepsPerTurn || queue_.cost() >= kGatheredBytes) {
+    // When a request was answered, idle_since_ is now.
+    if (steps == kMaxStepsPerTurn || queue_.cost() >= kGatheredBytes || idle_since_ >= until) {
       turn_due_ = true;
       break;
     }

@@ -34,7 +34,7 @@ struct SessionContext {
   bool draining = false;
 };
 
-class Session : public std::enable_shared_from_this<Session>, private Place::Holder {
+class Session final : public std::enable_shared_from_this<Session>, private Place::Holder {
  public:
   using Clock = std::chrono::steady_clock;
 

@@ -104,6 +104,29 @@ class GrpcTest : public ::testing::Test {
   std::unique_ptr<Stub> stub_;
 };
 
+TEST_F(GrpcTest, RefusesLongListsBeforeAnybodyGoesThroughThem) {
+  inference::ModelInferResponse response;
+  auto tensors = request_for("echo");
+  for (int i = 0; i < 100'000; ++i) tensors.add_inputs();
+  EXPECT_EQ(infer(tensors, response).error_code(), ::grpc::StatusCode::INVALID_ARGUMENT);
+  auto dimensions = request_for("echo");
+  for (int i = 0; i < 100'000; ++i) dimensions.mutable_inputs(0)->add_shape(1);
+  EXPECT_EQ(infer(dimensions, response).error_code(), ::grpc::StatusCode::INVALID_ARGUMENT);
+  auto parameters = request_for("echo");
+  for (int i = 0; i < 1000; ++i)
+    (*parameters.mutable_parameters())[std::to_string(i)].set_bool_param(true);
+  EXPECT_EQ(infer(parameters, response).error_code(), ::grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(infer(raw_request({1, 2}), response).ok());
+}
+
+TEST_F(GrpcTest, RefusesLongCallsThatAreNoInference) {
+  inference::RepositoryIndexRequest asked;
+  asked.set_repository_name(std::string(100'000, 'x'));
+  inference::RepositoryIndexResponse index;
+  EXPECT_EQ(call(&Stub::RepositoryIndex, asked, index).error_code(),
+            ::grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
 TEST_F(GrpcTest, TellsWhatItIsAndWhatItServes) {
   inference::ServerMetadataResponse server;
   ASSERT_TRUE(call(&Stub::ServerMetadata, inference::ServerMetadataRequest(), server).ok());

@@ -1,6 +1,8 @@
 // HttpServer as its clients see it: raw bytes over loopback.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <deque>
 #include <limits>
 #include <memory>
@@ -30,6 +32,11 @@ class EchoHandler final : public RequestHandler {
     if (head.target.starts_with("/refused")) return error(405, "not this way");
     return std::nullopt;
   }
+  void work() const {
+    const auto until = std::chrono::steady_clock::now() + costs;
+    while (std::chrono::steady_clock::now() < until) {
+    }
+  }
   bool may_use_reserve(const HttpRequest& head) override {
     return head.target.starts_with("/probe");
   }
@@ -39,6 +46,7 @@ class EchoHandler final : public RequestHandler {
     return {.max_bytes = most_body};
   }
   void on_request(HttpRequest request, std::unique_ptr<Exchange> exchange) override {
+    work();
     requests.push_back(std::move(request));
     if (holding) {
       const std::size_t number = requests.size();
@@ -68,6 +76,7 @@ class EchoHandler final : public RequestHandler {
   bool dropping = false;
   std::size_t most_body = std::numeric_limits<std::size_t>::max();
   int bodies_asked = 0;
+  Duration costs{};
   std::vector<HttpRequest> requests;
   std::deque<std::unique_ptr<Exchange>> held;
   std::vector<std::size_t> gone;
@@ -180,6 +189,22 @@ TEST_F(HttpServerTest, ClosesWhatSaysNothing) {
   const auto silent = client();
   EXPECT_TRUE(silent->is_closed());
   EXPECT_EQ(spoke->ask(get("/"))->status, 200U);
+}
+
+TEST_F(HttpServerTest, LetsOthersInBetweenRequestsThatCostLongWork) {
+  const auto flood = client();
+  const auto other = client();
+  ASSERT_TRUE(flood->ask(get("/")));
+  ASSERT_TRUE(other->ask(get("/")));
+  handler_.requests.clear();
+  handler_.costs = 2ms;
+  std::string pipelined;
+  for (int i = 0; i < 20; ++i) pipelined += get("/flood");
+  flood->send(pipelined);
+  ASSERT_TRUE(other->ask(get("/other")));
+  const auto at = std::find_if(handler_.requests.begin(), handler_.requests.end(),
+                               [](const auto& request) { return request.target == "/other"; });
+  EXPECT_LT(at - handler_.requests.begin(), 10);
 }
 
 TEST_F(HttpServerTest, AnswersRequestAfterRequestOfOneConnection) {

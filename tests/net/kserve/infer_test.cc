@@ -98,6 +98,22 @@ TEST(InferRequest, TheHeaderMustFitTheBody) {
   }
 }
 
+TEST(InferRequest, TheLongestBodyFollowsFromTheModel) {
+  Model model = small_model();
+  model.max_batch = 1;
+  model.inputs[0].shape = {1'000'000};
+  const std::size_t one_row = largest_infer_body(model);
+  // A number of 24 characters on a line of its own.
+  EXPECT_GT(one_row, 1'000'000U * 30);
+  EXPECT_LT(one_row, 1'000'000U * 50);
+  model.max_batch = 8;
+  EXPECT_GT(largest_infer_body(model), 7 * one_row);
+  model.inputs[0].shape = {1, 2};
+  EXPECT_GE(largest_infer_body(model), 64U << 10U);
+  model.inputs[0].shape = {1LL << 40, 1LL << 40};
+  EXPECT_GT(largest_infer_body(model), 1ULL << 30U) << "no overflow";
+}
+
 TEST(InferRequest, OutputsAreAllOrThoseThatAreAskedFor) {
   Model model = wide_model();
   const std::string inputs =
