@@ -91,6 +91,7 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
   options.places = client_places(config);
   options.places.reserve = 0;  // the library does not let calls be told apart before they begin
+  options.places.part_that_gives_way = 8;  // a look at each costs system calls
   options.last_descriptor = descriptor_bounds().clients;
   options.handshake_timeout = config.first_message;
   options.tls = security.clients.texts;

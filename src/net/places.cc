@@ -10,16 +10,10 @@
 namespace gpulet::net {
 namespace {
 
-// So many of the general places become free at once: looking for them costs a walk over all.
-constexpr std::size_t kPartThatGivesWay = 64;
 // Of an IPv6 address: the network that one subscriber has to itself.
 constexpr std::size_t kSubscriberBytes = 8;
 // Nobody gave way: it is not worth a look at each of a flood of newcomers.
 constexpr Duration kPauseAfterNone = std::chrono::milliseconds(100);
-
-std::size_t part_of(std::size_t places) {
-  return std::max<std::size_t>(places / kPartThatGivesWay, 1);
-}
 
 }  // namespace
 
@@ -61,6 +55,9 @@ class Places::Table : public std::enable_shared_from_this<Places::Table> {
   std::size_t free_some(Entries& from, const std::string* address, std::size_t most,
                         Place::TimePoint now);
   void release(Entries::iterator place);
+  [[nodiscard]] std::size_t part_of(std::size_t places) const {
+    return std::max<std::size_t>(places / limits_.part_that_gives_way, 1);
+  }
 
   const PlaceLimits limits_;
   Entries general_;  // the oldest first

@@ -22,8 +22,10 @@ namespace gpulet::net {
 
 struct PlaceLimits {
   std::size_t general = 4096;
-  std::size_t reserve = 0;                        // kept back, beyond the general ones
-  std::size_t per_address = 0;                    // of the general ones; 0: no bound
+  std::size_t reserve = 0;      // kept back, beyond the general ones
+  std::size_t per_address = 0;  // of the general ones; 0: no bound
+  // One in so many gives way at once: looking for them costs a walk over all.
+  std::size_t part_that_gives_way = 64;
   Duration least_idle = std::chrono::seconds(5);  // before who has said something gives way
 };
 

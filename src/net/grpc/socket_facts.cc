@@ -42,12 +42,10 @@ std::optional<std::uint64_t> cookie_of(int descriptor) {
 }
 
 std::optional<Traffic> traffic_of(int descriptor, std::uint64_t cookie) {
-  const Held socket(descriptor, cookie);
-  if (!socket.right()) return std::nullopt;
   tcp_info info{};
   socklen_t bytes = sizeof(info);
-  if (::getsockopt(socket.descriptor(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
-    return std::nullopt;
+  if (::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return std::nullopt;
+  if (cookie_of(descriptor) != cookie) return std::nullopt;
   return Traffic{.any_received = info.tcpi_bytes_received > 0,
                  .since_last = std::chrono::milliseconds(
                      std::min(info.tcpi_last_data_recv, info.tcpi_last_data_sent))};
