@@ -62,11 +62,16 @@ Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionCont
       pace_(context_->options.pace),
       idle_since_(Clock::now()) {
   const HttpServerOptions& options = context_->options;
-  read_deadline_ = idle_since_ + (shaking_hands_ ? options.header_timeout : options.first_timeout);
+  read_deadline_ = idle_since_ + (shaking_hands_ ? options.header_timeout : idle_timeout());
   if (slot_->reserved()) read_deadline_ = std::min(read_deadline_, idle_since_ + kReservedFor);
   slot_->set_holder(this);
   stream_.prepare();
   peer_->protocol = "http";
+}
+
+Duration Session::idle_timeout() const {
+  const HttpServerOptions& options = context_->options;
+  return silent_ ? std::min(options.first_timeout, options.idle_timeout) : options.idle_timeout;
 }
 
 Place::Holder::Standing Session::standing() const {
@@ -399,8 +404,7 @@ void Session::check_deadlines(Clock::time_point now) {
 void Session::on_hands_shaken(Clock::time_point now) {
   shaking_hands_ = false;
   if (phase_ != Phase::idle || slot_->reserved()) return;
-  read_deadline_ =
-      now + (silent_ ? context_->options.first_timeout : context_->options.idle_timeout);
+  read_deadline_ = now + idle_timeout();
   park_at_ = std::min(park_at_, now + kParkAfter);
 }
 

@@ -113,6 +113,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   [[nodiscard]] std::optional<HttpResponse> refusal();
   [[nodiscard]] std::optional<HttpResponse> bound_body();
   void begin_body();
+  [[nodiscard]] Duration idle_timeout() const;
   [[nodiscard]] std::optional<HttpResponse> turn_away();
   void refuse(HttpResponse response);
   void on_whole();
