@@ -137,6 +137,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   std::optional<Time> batch_began_;  // first byte of the batch that is being received
   std::deque<serve::BackendEvent> events_;
   bool handling_ = false;
+  bool gpulet_went_ = false;  // files that it alone used are no longer in use
   asio::steady_timer timer_;
   Time timer_set_for_ = kNever;
   bool stopping_ = false;
@@ -209,7 +210,7 @@ void BackendDaemon::Impl::obey(serve::Refused& command) {
 void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {
   serve::GpuletAsked asked{std::move(command), {}};
   for (const auto& model : asked.create.models) {
-    const auto file = models_.find(model.sha256);
+    const auto file = models_.use(model.sha256);
     if (file) asked.stored.emplace(model.sha256, file->string());
   }
   happen(std::move(asked));
@@ -226,6 +227,7 @@ void BackendDaemon::Impl::obey(Batch& command) {
 
 void BackendDaemon::Impl::obey(serve::ModelPiece& command) {
   happen(serve::Heartbeat{});  // a long file is as good a sign of life
+  if (command.offset == 0) models_.keep_only(core_.files_in_use());  // it may need their space
   const auto taken = models_.take(std::move(command));
   if (!taken.ok() && connection_ != nullptr) connection_->close(taken);
 }
@@ -243,6 +245,7 @@ void BackendDaemon::Impl::happen(serve::BackendEvent event) {
     handle(std::move(next));
   }
   handling_ = false;
+  if (std::exchange(gpulet_went_, false)) models_.keep_only(core_.files_in_use());
   wake_in_time();
   end_when_finished();
 }
@@ -263,7 +266,12 @@ void BackendDaemon::Impl::handle(serve::BackendEvent event) {
 
 void BackendDaemon::Impl::carry_out(serve::TellFrontend& effect) {
   if (const auto* report = std::get_if<serve::DeviceReport>(&effect.message)) log(*report);
-  if (const auto* report = std::get_if<serve::GpuletReport>(&effect.message)) log(*report);
+  if (const auto* report = std::get_if<serve::GpuletReport>(&effect.message)) {
+    log(*report);
+    const bool serves_on =
+        report->state != serve::GpuletState::gone && report->state != serve::GpuletState::failed;
+    gpulet_went_ = gpulet_went_ || !serves_on;
+  }
   if (connection_ != nullptr) connection_->send(net::encode(effect.message));
 }
 

@@ -140,6 +140,12 @@ Result<net::TlsContextPointer> make_tls(const config::BackendConfig& config) {
                                          "; give the node a certificate of its own name");
 }
 
+ModelStoreOptions store_options(const config::BackendConfig& config) {
+  ModelStoreOptions options;
+  if (config.model_store_mb > 0) options.most_bytes = std::uint64_t{config.model_store_mb} << 20U;
+  return options;
+}
+
 }  // namespace
 
 Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& places) {
@@ -149,7 +155,7 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& p
   if (!proxy_user.ok()) return proxy_user.status();
   auto tls = make_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
-  auto store = ModelStore::open(config.model_store);
+  auto store = ModelStore::open(config.model_store, store_options(config));
   if (!store.ok()) return store.status();
   std::shared_ptr<const profile::ProfileSet> profiles;
   if (any_simulated(config)) {

@@ -214,7 +214,8 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
 
 BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
   root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies",
-                   "proxy_user", "hang_timeout_s", "hang_factor", "tls", "devices"});
+                   "proxy_user", "hang_timeout_s", "hang_factor", "model_store_mb", "tls",
+                   "devices"});
   BackendConfig config;
   config.node = root.required("node").name();
   if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
@@ -228,6 +229,8 @@ BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& 
   }
   if (const auto warm = root.find("warm_proxies"))
     config.warm_proxies = warm->count(0, kMostWarmProxies);
+  if (const auto most = root.find("model_store_mb"))
+    config.model_store_mb = most->count(1, kLargestCount);
   if (const auto user = root.find("proxy_user")) config.proxy_user = user->name();
   if (const auto hang = root.find("hang_timeout_s")) config.hang_timeout = read_seconds(*hang);
   if (const auto factor = root.find("hang_factor"))

@@ -143,6 +143,15 @@ bool BackendCore::lacks_files(const HostedGpulet& gpulet) const {
                      [this](const auto& model) { return !files_.contains(model.sha256); });
 }
 
+std::set<std::string, std::less<>> BackendCore::files_in_use() const {
+  std::set<std::string, std::less<>> files;
+  for (const auto& [id, gpulet] : gpulets_) {
+    if (gpulet.phase() == GpuletPhase::failed || gpulet.phase() == GpuletPhase::gone) continue;
+    for (const auto& model : gpulet.models()) files.insert(model.sha256);
+  }
+  return files;
+}
+
 void BackendCore::want_missing_files(const HostedGpulet& gpulet, Now now) {
   for (const auto& model : gpulet.models()) {
     if (files_.contains(model.sha256) || !connected_) continue;

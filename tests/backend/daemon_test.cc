@@ -33,6 +33,7 @@ constexpr std::uint32_t kPaced = 1;
 constexpr std::uint32_t kDivided = 2;
 
 const std::string kModelText = "what stands in for the file of a model";
+constexpr std::uint64_t kStoreBytes = 100;
 
 std::string model_sha256() { return sha256_of(kModelText); }
 
@@ -78,7 +79,7 @@ class BackendDaemonTest : public ::testing::Test {
         device(kDivided, "simulated",
                partition::make_simulated_driver(partition::SimulatedInstances{geometry})));
     devices.back().offer.device.mig = geometry;
-    auto store = ModelStore::open(directory_.path());
+    auto store = ModelStore::open(directory_.path(), {.most_bytes = kStoreBytes});
     ASSERT_TRUE(store.ok());
     auto user = choose_proxy_user("");
     ASSERT_TRUE(user.ok()) << user.status().to_string();
@@ -105,6 +106,23 @@ class BackendDaemonTest : public ::testing::Test {
     const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
     frontend_->say(serve::CreateGpulet{
         {gpulet}, on_device, {20}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}});
+  }
+  // Asks for a gpulet of another model than "echo", and gives its file: so many bytes.
+  void ask_and_give(std::uint64_t gpulet, char filling, std::size_t bytes) {
+    const std::string text(bytes, filling);
+    const auto view = std::as_bytes(std::span(text));
+    const auto sha256 = sha256_of(text);
+    const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
+    const auto wanted = frontend_->heard<serve::ModelWanted>().size();
+    frontend_->say(serve::CreateGpulet{
+        {gpulet}, kPaced, {20}, {{std::string(1, filling), sha256, {tensor}, {tensor}, 4}}});
+    ASSERT_TRUE(run_until([&] { return frontend_->heard<serve::ModelWanted>().size() > wanted; }));
+    frontend_->say(
+        serve::ModelPiece{sha256, 0, text.size(), Bytes::own({view.begin(), view.end()})});
+  }
+  [[nodiscard]] bool has_stored(char filling, std::size_t bytes) const {
+    return std::filesystem::exists(directory_.path() /
+                                   (sha256_of(std::string(bytes, filling)) + ".pt"));
   }
   void ask_in(std::uint64_t gpulet, partition::MigInstance instance) {
     const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
@@ -302,6 +320,27 @@ TEST_F(BackendDaemonTest, FetchesAModelThatItLacksAndHasItTheNextTime) {
     return report.id == GpuletId{2} && report.state == serve::GpuletState::ready;
   }));
   EXPECT_EQ(frontend_->heard<serve::ModelWanted>().size(), 1U);
+}
+
+TEST_F(BackendDaemonTest, EvictsTheFileOfAGpuletThatHasGoneAndOfNoOther) {
+  ask_and_give(1, 'a', 60);
+  ASSERT_TRUE(report_of(1, serve::GpuletState::ready));
+  ask_and_give(2, 'b', 60);
+  const auto refused = report_of(2, serve::GpuletState::failed);
+  ASSERT_TRUE(refused) << "the store has room for one";
+  EXPECT_EQ(refused->status.code(), StatusCode::unavailable);
+  EXPECT_TRUE(has_stored('a', 60));
+  frontend_->say(serve::RetireGpulet{{2}});
+  frontend_->say(serve::RetireGpulet{{1}});
+  ASSERT_TRUE(report_of(1, serve::GpuletState::gone));
+  ask_and_give(3, 'b', 60);
+  ASSERT_TRUE(report_of(3, serve::GpuletState::ready));
+  EXPECT_FALSE(has_stored('a', 60));
+  EXPECT_TRUE(has_stored('b', 60));
+  // It restarts from its file, which was there before it failed and is there after.
+  ::kill(daemon_->proxies().at(0), SIGKILL);
+  ASSERT_TRUE(report_of(3, serve::GpuletState::restarting));
+  ASSERT_TRUE(report_of(3, serve::GpuletState::ready));
 }
 
 TEST_F(BackendDaemonTest, KeepsTwoProxiesWarmTakesThemAndStartsOthersInTheirPlace) {

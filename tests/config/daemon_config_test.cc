@@ -223,7 +223,8 @@ TEST(ControlConfig, ErrorsNamePlaceValueAndMend) {
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
-          "warm_proxies":0,"devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
+          "warm_proxies":0,"model_store_mb":2048,
+          "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
                      {"type":"v100","partitioning":"simulated"}]})",
       "/etc/backend.json");
   ASSERT_TRUE(config.ok()) << config.status().to_string();
@@ -233,6 +234,7 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().profiles, "/profiles");
   EXPECT_EQ(config.value().proxy, "/etc/bin/gpulet-proxy");
   EXPECT_EQ(config.value().warm_proxies, 0U);
+  EXPECT_EQ(config.value().model_store_mb, 2048U);
   ASSERT_EQ(config.value().devices.size(), 2U);
   EXPECT_EQ(config.value().devices[0].cores, (std::vector<std::uint32_t>{0, 1}));
 }
@@ -252,6 +254,8 @@ TEST(BackendConfig, ErrorsNamePlaceValueAndMend) {
           {backend(""), "/devices: is missing; write a list of devices"},
           {backend(R"(,"warm_proxies":65)"),
            "/warm_proxies: 65 is not allowed here; write a whole number from 0 to 64"},
+          {backend(R"(,"model_store_mb":0)"),
+           "/model_store_mb: 0 is not allowed here; write a whole number from 1 to 1073741824"},
           {backend(
                R"(,"devices":[{"type":"c","partitioning":"cpu_quota","cores":[0]},{"type":"d","partitioning":"cpu_quota"}])"),
            "/devices/1: a device partitioned by cpu_quota stands beside others and has no cores; "

@@ -14,6 +14,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -38,6 +40,12 @@ class ModelReceiver {
     return store_.find(sha256);
   }
 
+  // As ModelStore::use and keep_only.
+  [[nodiscard]] std::optional<std::filesystem::path> use(std::string_view sha256) {
+    return store_.use(sha256);
+  }
+  void keep_only(const std::set<std::string, std::less<>>& sha256) { store_.keep_only(sha256); }
+
   // ModelProgress, ModelStored or ModelFailed follows. Fails with overloaded where too much waits
   // already.
   [[nodiscard]] Status take(serve::ModelPiece piece);
@@ -55,7 +63,7 @@ class ModelReceiver {
 
   const net::asio::any_io_executor executor_;
   const Tell tell_;
-  ModelStore store_;                                       // the thread's, but for find()
+  ModelStore store_;  // the thread's, but for what any thread may call
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // gone: nobody is left to tell
 
   std::mutex mutex_;  // the thread and its owner meet here

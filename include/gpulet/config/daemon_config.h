@@ -22,6 +22,7 @@
 // backend:  {"node":"n0","frontend":"127.0.0.1:7001","model_store":"../build/store/n0",
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
+//            "model_store_mb":20480,
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a cluster file's node ]}
 //
@@ -133,7 +134,8 @@ struct BackendConfig {
   std::string node;
   Endpoint frontend{"127.0.0.1", 7001};
   std::filesystem::path model_store;
-  std::filesystem::path profiles;  // needed for simulated devices only; may be empty
+  std::uint32_t model_store_mb = 0;  // what the store may hold; 0: as much as the disk does
+  std::filesystem::path profiles;    // needed for simulated devices only; may be empty
   std::filesystem::path
       proxy;  // the proxy program; empty: gpulet-proxy beside the backend's own binary
   // Processes of each proxy program that are started before a gpulet needs them; each takes as much

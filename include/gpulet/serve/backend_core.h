@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <queue>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,6 +81,8 @@ class BackendCore {
 
   // Whether a batch for it should be received into its proxy's memory.
   [[nodiscard]] bool takes_batches(GpuletId gpulet) const;
+  // Models' files, by SHA-256, that gpulets serve, load, or wait for.
+  [[nodiscard]] std::set<std::string, std::less<>> files_in_use() const;
   // Empty for a gpulet that never was or is gone.
   [[nodiscard]] std::optional<GpuletPhase> phase_of(GpuletId gpulet) const;
 
