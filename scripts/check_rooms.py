@@ -17,6 +17,7 @@ from pathlib import Path
 # From the bottom up: a row may use the rows before it, and the rooms of one row nothing of each other.
 TABLE = [
     ("core",),
+    ("confine",),
     ("control",),
     ("partition",),
     ("config",),
@@ -69,6 +70,7 @@ HEAVY = [
     ("OpenSSL", re.compile(r"openssl/"), {"core", "net"}, NO_PUBLIC),
     ("Prometheus", re.compile(r"prometheus/"), {"frontend"}, NO_PUBLIC),
     ("nlohmann/json", re.compile(r"nlohmann/(?!json_fwd\.hpp)"), set(RANK), ONLY_CC),
+    ("libseccomp", re.compile(r"seccomp\.h$"), {"confine"}, NO_PUBLIC),
     ("spdlog", re.compile(r"spdlog/"), LOG_ROOMS, ANY),
     ("CLI11", re.compile(r"CLI/"), {"frontend", "backend", "proxy", "tools"}, ANY),
     ("a device's library", re.compile(r"(cuda|nvml)[a-z_]*\.h$"), {"gpu", "executor/torch"}, ANY),

@@ -81,6 +81,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
         timer_(io),
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    std::move(setup.proxy_user),
+                   {setup.config.proxy_sandbox, setup.config.proxy_environment},
                    [this](serve::BackendEvent event) { happen(std::move(event)); }),
         watch_(io.get_executor(), std::move(gpus), std::move(setup.gpu_watch),
                [this](std::uint32_t device, Status fault) {

@@ -258,7 +258,8 @@ Result<std::unique_ptr<DeviceProcess>> DeviceProcess::start(const asio::any_io_e
                               environment_of_nobody(),
                               {theirs.get()},
                               options.in_background,
-                              options.user});
+                              options.user,
+                              options.confinement});
   if (!process.ok()) return process.status();
   auto impl = std::make_shared<Impl>(executor, process.value(), std::move(ours),
                                      options.in_background, std::move(on_end));

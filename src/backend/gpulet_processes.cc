@@ -33,12 +33,14 @@ std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& dev
 
 GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
                                  std::vector<HostedDevice> devices, std::uint32_t warm_proxies,
-                                 std::optional<ProxyUser> proxy_user, Tell tell)
+                                 std::optional<ProxyUser> proxy_user, ProxyConfinement confinement,
+                                 Tell tell)
     : executor_(executor),
       devices_(std::move(devices)),
       tell_(std::move(tell)),
       proxy_user_(std::move(proxy_user)),
-      pool_(executor, programs_of(devices_), warm_proxies, proxy_user_) {
+      confinement_(std::move(confinement)),
+      pool_(executor, programs_of(devices_), warm_proxies, proxy_user_, confinement_) {
   for (std::uint32_t device = 0; device < devices_.size() && warm_proxies > 0; ++device) {
     if (!changes_in_place(device)) continue;
     // Its first gpulet tries again, and tells.
@@ -66,9 +68,9 @@ bool GpuletProcesses::changes_in_place(std::uint32_t device) const {
 }
 
 Status GpuletProcesses::start_device(std::uint32_t device, bool in_background) {
-  auto started =
-      DeviceProcess::start(executor_, {devices_[device].proxy_program, in_background, proxy_user_},
-                           [this, device](const Status& how) { device_ended(device, how); });
+  auto started = DeviceProcess::start(
+      executor_, {devices_[device].proxy_program, in_background, proxy_user_, {}, confinement_},
+      [this, device](const Status& how) { device_ended(device, how); });
   if (!started.ok()) return started.status();
   spdlog::info("device {}: process {} serves all its gpulets", device, started.value()->pid());
   device_processes_[device] = std::move(started).value();
@@ -96,7 +98,8 @@ Result<GpuletProcesses::Taken> GpuletProcesses::take(std::uint32_t device,
                                                      ProxyCallbacks callbacks) {
   if (grant.read_at_start) {
     auto started = ProxyProcess::start(
-        executor_, {devices_[device].proxy_program, false, proxy_user_, grant.environment},
+        executor_,
+        {devices_[device].proxy_program, false, proxy_user_, grant.environment, confinement_},
         std::move(callbacks));
     if (!started.ok()) return started.status();
     return Taken{std::move(started).value(), "its own"};
@@ -195,15 +198,34 @@ void GpuletProcesses::tell_pool() {
                             [](const auto& running) { return running.second.loading; }));
 }
 
+GpuletProcesses::End GpuletProcesses::end_of(GpuletId gpulet, std::uint32_t device,
+                                             const Status& reason) const {
+  switch (devices_[device].driver->out_of_memory(gpulet)) {
+    case partition::OutOfMemory::at_its_limit:
+      // The model's doing: it would take as much elsewhere.
+      return {
+          reason.within("it took more memory than \"proxy_memory\" of the backend's file allows "
+                        "and was ended by the kernel"),
+          FailureCause::unknown};
+    case partition::OutOfMemory::with_the_node:
+      return {reason.within("the node had no memory left for it, and the kernel ended it"),
+              FailureCause::node_memory};
+    case partition::OutOfMemory::no:
+      break;
+  }
+  return {reason, FailureCause::unknown};
+}
+
 void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   const auto device = found->second.device;
   const auto end = found->second.end;
   const ProcessEnd process_end = found->second.proxy->process_end();
+  auto [why, cause] = end_of(gpulet, device, reason);
   running_.erase(found);
   devices_[device].driver->release(gpulet);
-  tell_(serve::ProxyEnded{gpulet, reason, end, FailureCause::unknown, process_end});
+  tell_(serve::ProxyEnded{gpulet, std::move(why), end, cause, process_end});
   tell_pool();
 }
 

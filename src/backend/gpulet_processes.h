@@ -36,7 +36,8 @@ class GpuletProcesses {
   using Tell = std::function<void(serve::BackendEvent)>;
 
   GpuletProcesses(const net::asio::any_io_executor& executor, std::vector<HostedDevice> devices,
-                  std::uint32_t warm_proxies, std::optional<ProxyUser> proxy_user, Tell tell);
+                  std::uint32_t warm_proxies, std::optional<ProxyUser> proxy_user,
+                  ProxyConfinement confinement, Tell tell);
   ~GpuletProcesses();
   GpuletProcesses(const GpuletProcesses&) = delete;
   GpuletProcesses& operator=(const GpuletProcesses&) = delete;
@@ -86,6 +87,12 @@ class GpuletProcesses {
   [[nodiscard]] Started start_process(serve::StartGpulet& order);
   [[nodiscard]] ProxyCallbacks callbacks_for(GpuletId gpulet, std::uint32_t device);
   void loaded(GpuletId gpulet, serve::ProxyReady ready);
+  struct End {
+    Status why;
+    FailureCause cause = FailureCause::unknown;  // other than what its process's end says
+  };
+  // What its process ended for, where the kernel ended it for want of memory; else the reason.
+  [[nodiscard]] End end_of(GpuletId gpulet, std::uint32_t device, const Status& reason) const;
   void ended(GpuletId gpulet, const Status& reason);
   void tell_pool();
   void tell_later(serve::BackendEvent event);
@@ -94,6 +101,7 @@ class GpuletProcesses {
   std::vector<HostedDevice> devices_;
   const Tell tell_;
   const std::optional<ProxyUser> proxy_user_;
+  const ProxyConfinement confinement_;
   ProxyPool pool_;
   std::map<std::uint32_t, std::unique_ptr<DeviceProcess>> device_processes_;
   std::map<GpuletId, Running> running_;

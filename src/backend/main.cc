@@ -11,6 +11,7 @@
 
 #include "gpulet/backend/daemon.h"
 #include "gpulet/config/daemon_config.h"
+#include "gpulet/confine/confine.h"
 #include "gpulet/net/codec/codec.h"
 #include "gpulet/observe/sinks/log.h"
 
@@ -41,15 +42,31 @@ Result<config::BackendConfig> read_config(const Arguments& arguments) {
   return config;
 }
 
+// Before there are other threads: it looks by way of a child. Of a model that shares this process's
+// user nothing here is to be read.
+void confine_and_tell(const config::BackendConfig& config) {
+  if (!config.proxy_sandbox) {
+    spdlog::warn("proxies are not confined: \"proxy_sandbox\" is \"off\"");
+    return;
+  }
+  const auto in_force = confine::try_in_child();
+  const bool whole = in_force.network.ok() && in_force.system_calls.ok();
+  spdlog::log(whole ? spdlog::level::info : spdlog::level::warn, "proxies have {}",
+              confine::describe(in_force));
+  confine::close_to_others();
+}
+
 int run(const Arguments& arguments) {
   const auto config = read_config(arguments);
   if (!config.ok()) return complain(config.status(), 2);
+  confine_and_tell(config.value());
   auto setup = backend::make_setup(config.value());
   if (!setup.ok()) return complain(setup.status(), 2);
   for (const auto& absent : setup.value().absent) spdlog::warn("not offered: {}", absent);
   for (const auto& device : setup.value().devices) {
-    spdlog::info("device {} ({}): {}", device.offer.device.key.device, device.offer.device.type,
-                 device.offer.mechanism);
+    spdlog::info("device {} ({}): {}, {}", device.offer.device.key.device, device.offer.device.type,
+                 device.offer.mechanism,
+                 device.offer.traits.limits_memory ? "memory limited" : "no limit of memory");
   }
 
   if (!config.value().tls && !config::is_loopback(config.value().frontend))

@@ -11,8 +11,11 @@
 namespace gpulet::backend {
 ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
                      const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
-                     std::optional<ProxyUser> user)
-    : executor_(executor), user_(std::move(user)), timer_(executor) {
+                     std::optional<ProxyUser> user, ProxyConfinement confinement)
+    : executor_(executor),
+      user_(std::move(user)),
+      confinement_(std::move(confinement)),
+      timer_(executor) {
   serve::WarmPoolOptions options;
   options.wanted = warm_proxies;
   for (const auto& program : programs) {
@@ -34,7 +37,8 @@ Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
     warm.process->hand_over(std::move(callbacks));
     return Taken{std::move(warm.process), true};
   }
-  auto started = ProxyProcess::start(executor_, {program, false, user_}, std::move(callbacks));
+  auto started = ProxyProcess::start(executor_, {program, false, user_, {}, confinement_},
+                                     std::move(callbacks));
   if (!started.ok()) return started.status();
   return Taken{std::move(started).value(), false};
 }
@@ -77,7 +81,8 @@ void ProxyPool::start_one(const std::filesystem::path& program, Shelf& shelf) {
   callbacks.on_exit = [this, program, process_id](const Status& reason) {
     on_exit(program, *process_id, reason);
   };
-  auto started = ProxyProcess::start(executor_, {program, true, user_}, std::move(callbacks));
+  auto started = ProxyProcess::start(executor_, {program, true, user_, {}, confinement_},
+                                     std::move(callbacks));
   if (!started.ok()) {
     spdlog::warn("warm proxy: {}", started.status().to_string());
     shelf.plan.died(false, net::now());

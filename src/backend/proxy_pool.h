@@ -23,10 +23,10 @@ namespace gpulet::backend {
 
 class ProxyPool {
  public:
-  // So many of each of these programs, all as that user.
+  // So many of each of these programs, all as that user and so confined.
   ProxyPool(const net::asio::any_io_executor& executor,
             const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
-            std::optional<ProxyUser> user);
+            std::optional<ProxyUser> user, ProxyConfinement confinement);
   ~ProxyPool();
   ProxyPool(const ProxyPool&) = delete;
   ProxyPool& operator=(const ProxyPool&) = delete;
@@ -63,6 +63,7 @@ class ProxyPool {
 
   const net::asio::any_io_executor executor_;
   const std::optional<ProxyUser> user_;
+  const ProxyConfinement confinement_;
   std::map<std::filesystem::path, Shelf> shelves_;
   net::asio::steady_timer timer_;
   bool closed_ = false;

@@ -117,7 +117,8 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
                               std::move(environment),
                               {theirs.control.get(), theirs.memory.get(), theirs.files.get()},
                               options.in_background,
-                              options.user});
+                              options.user,
+                              options.confinement});
   if (!process.ok()) return process.status();
   auto impl = std::make_shared<Impl>(executor, process.value(), options.in_background,
                                      std::move(callbacks));

@@ -33,10 +33,20 @@ bool is_gpu(const config::DeviceConfig& described) {
          described.partitioning == kMig;
 }
 
+std::optional<partition::MemoryLimits> memory_limits(
+    const std::optional<config::ProxyMemory>& memory, const config::DeviceConfig& device) {
+  if (!memory) return std::nullopt;
+  return partition::MemoryLimits{
+      .factor = memory->factor,
+      .floor_bytes = memory->floor_mb * kBytesPerMegabyte,
+      .device_bytes = static_cast<std::uint64_t>(device.memory_mb * kBytesPerMegabyte)};
+}
+
 // Also what the device is like, as far as only its driver knows, and which GPU it is.
 Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
-    const config::DeviceConfig& described, std::uint32_t number, GpuDevices& gpus,
-    schedule::Device& device, std::string& gpu) {
+    const config::DeviceConfig& described, std::uint32_t number,
+    const std::optional<config::ProxyMemory>& memory, GpuDevices& gpus, schedule::Device& device,
+    std::string& gpu) {
   if (described.partitioning == kSimulated) {
     if (!device.mig) return partition::make_simulated_driver();
     return partition::make_simulated_driver(
@@ -45,7 +55,8 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
   if (described.partitioning == "cpu_quota") {
     auto cores = cores_of(described, number);
     device.cores = static_cast<double>(cores.size());
-    return partition::make_cpu_quota_driver(std::move(cores));
+    return partition::make_cpu_quota_driver(std::move(cores), partition::CpuMechanism::automatic,
+                                            memory_limits(memory, described));
   }
   if (is_gpu(described)) {
     auto made = described.partitioning == kGreen ? gpus.make_green(described, number)
@@ -102,7 +113,7 @@ Result<Devices> make_devices(const config::BackendConfig& config, const GpuPlace
           "device " + std::to_string(offer->key.device) + " (" + described.type + ")";
       if (!program.ok()) return program.status().within(where);
       std::string gpu;
-      auto driver = make_driver(described, number, gpus, *offer, gpu);
+      auto driver = make_driver(described, number, config.proxy_memory, gpus, *offer, gpu);
       if (!driver.ok()) {
         const auto why = driver.status().within(where);
         if (!may_be_absent(described, why)) return why;

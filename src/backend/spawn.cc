@@ -1,6 +1,7 @@
 #include "backend/spawn.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -20,6 +21,8 @@
 #include <thread>
 
 #include "backend/file_descriptor.h"
+#include "backend/proxy_environment.h"
+#include "gpulet/confine/confine.h"
 
 namespace gpulet::backend {
 namespace {
@@ -52,20 +55,12 @@ class LoweredPriority {
   const int before_;
 };
 
-// The strings "NAME=value" of this process with the given ones on top.
-std::vector<std::string> merged_environment(const std::map<std::string, std::string>& on_top) {
-  std::vector<std::string> merged;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::string name(text.substr(0, text.find('=')));
-    if (!on_top.contains(name)) merged.emplace_back(text);
-  }
-  for (const auto& [name, value] : on_top) {
-    std::string& entry = merged.emplace_back(name);
-    entry += '=';
-    entry += value;
-  }
-  return merged;
+// What the program is told of its confinement (confine.h).
+std::map<std::string, std::string> told_environment(const SpawnOptions& options) {
+  auto environment = options.environment;
+  environment[confine::kSandboxVariable] = options.confinement.sandbox ? "on" : "off";
+  environment[confine::kNetworkVariable] = confine::network_namespace();
+  return environment;
 }
 
 std::vector<char*> as_pointers(std::vector<std::string>& strings) {
@@ -87,6 +82,7 @@ struct Child {
   int program_file;                         // the same; -1: it could not be opened
   int failure_pipe;                         // the same
   const ProxyUser* user;                    // null: as before
+  bool leaves_network;                      // where it has the right to
 };
 
 bool reset_signals() {
@@ -126,6 +122,8 @@ bool become(const ProxyUser& user) {
   ::umask(kForItsUserAlone);
   ready = ::syscall(SYS_close_range, next, ~0U, 0) == 0 && ::setrlimit(RLIMIT_CORE, &kNoCore) == 0;
   if (!ready) fail_child(pipe);
+  // The program tries again by way of a user namespace, and tells where that fails as well.
+  if (child.leaves_network) ::unshare(CLONE_NEWNET);
   if (child.user != nullptr && !become(*child.user)) fail_child(pipe);
   // Rights that a service manager gave to the backend are not for its models. Old kernels have
   // none.
@@ -181,7 +179,8 @@ Result<pid_t> spawn(const SpawnOptions& options) {
 
   std::vector<std::string> arguments{options.program.string()};
   arguments.insert(arguments.end(), options.arguments.begin(), options.arguments.end());
-  auto environment = merged_environment(options.environment);
+  auto environment =
+      proxy_environment(environ, options.confinement.variables, told_environment(options));
   const auto argument_pointers = as_pointers(arguments);
   const auto environment_pointers = as_pointers(environment);
   const Child child{options.program.c_str(),
@@ -190,7 +189,8 @@ Result<pid_t> spawn(const SpawnOptions& options) {
                     sources,
                     program.get(),
                     writing_above.get(),
-                    options.user ? &*options.user : nullptr};
+                    options.user ? &*options.user : nullptr,
+                    options.confinement.sandbox};
   std::optional<LoweredPriority> lowered;
   if (options.in_background && may_raise_priority()) lowered.emplace();
   const pid_t process = ::fork();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/backend/proxy_confinement.h"
 #include "gpulet/backend/proxy_user.h"
 #include "gpulet/core/status.h"
 
@@ -16,12 +17,14 @@ namespace gpulet::backend {
 
 struct SpawnOptions {
   std::filesystem::path program;
-  std::vector<std::string> arguments;              // without the program's name
-  std::map<std::string, std::string> environment;  // on top of this process's own
+  std::vector<std::string> arguments;  // without the program's name
+  // On top of what proxy_environment.h passes on of this process's own.
+  std::map<std::string, std::string> environment;
   std::vector<int> descriptors;  // become 3, 4, ...; every other one above 2 is closed
   // Starts below this process's priority, where that can be taken back later.
   bool in_background = false;
   std::optional<ProxyUser> user{};  // whom it becomes, for good; nothing: whom this process is
+  ProxyConfinement confinement{};
 };
 
 // Signals are at their defaults in the child and none is blocked; it leads a process group of its

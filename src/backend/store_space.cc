@@ -19,21 +19,22 @@ std::uint64_t excess(std::uint64_t wanted, std::uint64_t available) {
   return wanted > available ? wanted - available : 0;
 }
 
-std::string text(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
+std::string in_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
 
 Status no_space(const StoreSpace& space, std::uint64_t needed, std::uint64_t evictable) {
-  auto message = text(needed) + " are needed and " +
-                 text(excess(space.free_bytes, space.promised_bytes)) + " are free, " +
-                 text(evictable) + " of unused model files included would not suffice; free some " +
+  auto message = in_bytes(needed) + " are needed and " +
+                 in_bytes(excess(space.free_bytes, space.promised_bytes)) + " are free, " +
+                 in_bytes(evictable) +
+                 " of unused model files included would not suffice; free some " +
                  "of the disk, or serve fewer models on this node";
   return {StatusCode::unavailable, std::move(message)};
 }
 
 Status over_limit(std::uint64_t most, std::uint64_t needed, std::uint64_t used) {
   return {StatusCode::unavailable,
-          text(needed) + " are needed, and files in use take " + text(used) + " of the " +
-              text(most) + " that \"model_store_mb\" allows; raise it, or serve fewer models on " +
-              "this node"};
+          in_bytes(needed) + " are needed, and files in use take " + in_bytes(used) + " of the " +
+              in_bytes(most) +
+              " that \"model_store_mb\" allows; raise it, or serve fewer models on " + "this node"};
 }
 
 }  // namespace

@@ -212,10 +212,35 @@ void check_devices(const JsonCursor& root, const BackendConfig& config) {
   }
 }
 
+std::vector<std::string> read_variables(const JsonCursor& cursor) {
+  std::vector<std::string> names;
+  for (const auto& element : cursor.elements("a list of names of environment variables")) {
+    names.push_back(element.text("the name of an environment variable"));
+    if (names.back().empty() || names.back().find('=') != std::string::npos)
+      element.fail(in_quotes(names.back()) + " is not the name of a variable",
+                   "write the name alone, for example \"HTTP_PROXY\"");
+  }
+  return names;
+}
+
+std::optional<ProxyMemory> read_proxy_memory(const JsonCursor& cursor) {
+  constexpr double kMostTimes = 100;
+  if (cursor.is_text()) {
+    static_cast<void>(cursor.choice({"off"}));
+    return std::nullopt;
+  }
+  cursor.allow_keys({"factor", "floor_mb"});
+  ProxyMemory memory;
+  if (const auto factor = cursor.find("factor"))
+    memory.factor = factor->number(between(1, kMostTimes));
+  if (const auto floor = cursor.find("floor_mb")) memory.floor_mb = floor->count(1, kLargestCount);
+  return memory;
+}
+
 BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& file) {
   root.allow_keys({"node", "frontend", "model_store", "profiles", "proxy", "warm_proxies",
-                   "proxy_user", "hang_timeout_s", "hang_factor", "model_store_mb", "tls",
-                   "devices"});
+                   "proxy_user", "hang_timeout_s", "hang_factor", "model_store_mb", "proxy_sandbox",
+                   "proxy_environment", "proxy_memory", "tls", "devices"});
   BackendConfig config;
   config.node = root.required("node").name();
   if (const auto frontend = root.find("frontend")) config.frontend = read_endpoint(*frontend);
@@ -235,6 +260,12 @@ BackendConfig read_backend(const JsonCursor& root, const std::filesystem::path& 
   if (const auto hang = root.find("hang_timeout_s")) config.hang_timeout = read_seconds(*hang);
   if (const auto factor = root.find("hang_factor"))
     config.hang_factor = factor->number(between(1, 1000));
+  if (const auto sandbox = root.find("proxy_sandbox"))
+    config.proxy_sandbox = sandbox->choice({"off", "on"}) == 1;
+  if (const auto names = root.find("proxy_environment"))
+    config.proxy_environment = read_variables(*names);
+  if (const auto memory = root.find("proxy_memory"))
+    config.proxy_memory = read_proxy_memory(*memory);
   if (const auto tls = root.find("tls")) config.tls = read_mutual_tls(*tls, file);
   config.devices = read_devices(root.required("devices"));
   check_devices(root, config);

@@ -1,3 +1,4 @@
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/confine/confine.h"
+#include "gpulet/partition/driver.h"
 #include "gpulet/proxy/proxy.h"
 #include "proxy/lanes.h"
 
@@ -38,14 +41,43 @@ bool live_and_die_with_parent() {
   return ::getppid() == parent;
 }
 
-// Proxies of one user hold tensors of different clients: none may look into another, whatever a
-// model does. A new program begins open, so the backend cannot do this in its place.
-void close_to_others() { ::prctl(PR_SET_DUMPABLE, 0UL, 0UL, 0UL, 0UL); }
-
 int fail(const Status& status, int exit_code) {
   std::fprintf(stderr, "gpulet-proxy[%d]: %s\n", static_cast<int>(::getpid()),
                status.to_string().c_str());
   return exit_code;
+}
+
+// What of the sandbox is missing; it is no reason not to serve.
+void tell(const Status& missing) {
+  if (!missing.ok()) fail(missing.within("not confined"), 0);
+}
+
+std::string_view variable(const char* name) {
+  const char* const value = ::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  return value == nullptr ? "" : value;
+}
+
+// A CPU needs no socket but the channel. CUDA speaks to MPS over sockets of the file system, so a
+// device keeps those.
+void leave_sockets() {
+  if (!variable(partition::kDeviceVariable).empty()) return;
+  if (const Status left = confine::filter_sockets(); !left.ok()) tell(left);
+}
+
+// The program's models get the sandbox as well: nothing is left to be given up once they are read.
+Program confined(const Program& program) {
+  Program inside = program;
+  inside.make_executor = [make = program.make_executor] {
+    leave_sockets();
+    return make();
+  };
+  if (program.make_shared_device != nullptr) {
+    inside.make_shared_device = [make = program.make_shared_device] {
+      leave_sockets();
+      return make();
+    };
+  }
+  return inside;
 }
 
 Status serve_all(const ProxyOptions& options, const Program& program, int exit_code_of_loss) {
@@ -104,14 +136,21 @@ int run(std::span<const char* const> arguments, const Program& program) {
   constexpr int kFailed = 1;
   constexpr int kBadArguments = 2;
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) std::signal(ignored, SIG_IGN);
+  const bool sandbox = variable(confine::kSandboxVariable) != "off";
+  // Another user namespace would undo what is set below.
+  if (sandbox) tell(confine::leave_network(variable(confine::kNetworkVariable)));
   if (!live_and_die_with_parent())
     return fail({StatusCode::cancelled, "the backend ended before its proxy began"}, kFailed);
-  close_to_others();
+  // Proxies of one user hold tensors of different clients: none may look into another, whatever a
+  // model does. A new program begins open, so the backend cannot do this in its place.
+  confine::close_to_others();
+  if (sandbox) tell(confine::filter_system_calls());
 
   const Result<ProxyOptions> options = parse_arguments(arguments);
   if (!options.ok()) return fail(options.status(), kBadArguments);
   try {
-    const Status served = serve_all(options.value(), program, kFailed);
+    const Status served =
+        serve_all(options.value(), sandbox ? confined(program) : program, kFailed);
     return served.ok() ? 0 : fail(served, kFailed);
   } catch (const std::exception& error) {
     return fail({StatusCode::internal, error.what()}, kFailed);

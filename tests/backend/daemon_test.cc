@@ -329,6 +329,7 @@ TEST_F(BackendDaemonTest, EvictsTheFileOfAGpuletThatHasGoneAndOfNoOther) {
   const auto refused = report_of(2, serve::GpuletState::failed);
   ASSERT_TRUE(refused) << "the store has room for one";
   EXPECT_EQ(refused->status.code(), StatusCode::unavailable);
+  EXPECT_EQ(refused->cause, FailureCause::node_disk);
   EXPECT_TRUE(has_stored('a', 60));
   frontend_->say(serve::RetireGpulet{{2}});
   frontend_->say(serve::RetireGpulet{{1}});

@@ -21,6 +21,7 @@
 
 #include "tests/net/loop.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable.h"
 
 namespace gpulet::backend {
 namespace {
@@ -253,7 +254,9 @@ TEST_F(ProxyProcessTest, PassesTheEnvironmentAndNothingElseThatIsOpen) {
   // or above.
   ProxyOptions options;
   options.program = GPULET_SOURCE_DIR "/tests/backend/inherits.sh";
-  ::setenv("GPULET_TEST", "here", 1);  // NOLINT(concurrency-mt-unsafe): no other thread is here
+  const support::Variable passed("GPULET_TEST", "here");
+  const support::Variable kept("GPULET_TEST_SECRET", "not for models");
+  options.confinement.variables = {"GPULET_TEST"};
   const auto started = start(options);
   ASSERT_TRUE(started.ok()) << started.to_string();
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));

@@ -223,7 +223,8 @@ TEST(ControlConfig, ErrorsNamePlaceValueAndMend) {
 TEST(BackendConfig, ReadsEveryMember) {
   const auto config = parse_backend(
       R"({"node":"n0","frontend":"f:7001","model_store":"store","profiles":"../profiles","proxy":"bin/gpulet-proxy",
-          "warm_proxies":0,"model_store_mb":2048,
+          "warm_proxies":0,"model_store_mb":2048,"proxy_sandbox":"off",
+          "proxy_environment":["A","B"],"proxy_memory":{"factor":2,"floor_mb":512},
           "devices":[{"type":"cpu-core","count":2,"partitioning":"cpu_quota","cores":[0,1]},
                      {"type":"v100","partitioning":"simulated"}]})",
       "/etc/backend.json");
@@ -235,8 +236,23 @@ TEST(BackendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().proxy, "/etc/bin/gpulet-proxy");
   EXPECT_EQ(config.value().warm_proxies, 0U);
   EXPECT_EQ(config.value().model_store_mb, 2048U);
+  EXPECT_FALSE(config.value().proxy_sandbox);
+  EXPECT_EQ(config.value().proxy_environment, (std::vector<std::string>{"A", "B"}));
+  EXPECT_EQ(config.value().proxy_memory, (ProxyMemory{2, 512}));
   ASSERT_EQ(config.value().devices.size(), 2U);
   EXPECT_EQ(config.value().devices[0].cores, (std::vector<std::uint32_t>{0, 1}));
+}
+
+TEST(BackendConfig, ConfinesProxiesUnlessToldOtherwise) {
+  const std::string device = R"(,"devices":[{"type":"c","partitioning":"cpu_quota"}])";
+  const auto usual = parse_backend(backend(device), "f.json");
+  ASSERT_TRUE(usual.ok()) << usual.status().to_string();
+  EXPECT_TRUE(usual.value().proxy_sandbox);
+  EXPECT_TRUE(usual.value().proxy_environment.empty());
+  EXPECT_EQ(usual.value().proxy_memory, ProxyMemory());
+  const auto off = parse_backend(backend(device + R"(,"proxy_memory":"off")"), "f.json");
+  ASSERT_TRUE(off.ok()) << off.status().to_string();
+  EXPECT_FALSE(off.value().proxy_memory.has_value());
 }
 
 TEST(BackendConfig, OneEntryOfGpusNeedNotNameThem) {
@@ -254,6 +270,9 @@ TEST(BackendConfig, ErrorsNamePlaceValueAndMend) {
           {backend(""), "/devices: is missing; write a list of devices"},
           {backend(R"(,"warm_proxies":65)"),
            "/warm_proxies: 65 is not allowed here; write a whole number from 0 to 64"},
+          {backend(R"(,"proxy_environment":["A=1"])"),
+           "/proxy_environment/0: \"A=1\" is not the name of a variable; write the name alone, for "
+           "example \"HTTP_PROXY\""},
           {backend(R"(,"model_store_mb":0)"),
            "/model_store_mb: 0 is not allowed here; write a whole number from 1 to 1073741824"},
           {backend(

@@ -10,6 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "gpu_check_test: $1" >&2; exit 1; }
 
+export GPULET_PROXY_ENVIRONMENT=GPULET_FAKE_GPUS,GPULET_FAKE_MPS
 export GPULET_FAKE_GPUS=$work/gpus GPULET_FAKE_MPS=$work/mps LD_LIBRARY_PATH=$build/fake-gpus PATH=$work/bin:$PATH
 mkdir "$work/mps" "$work/bin" "$work/models"
 

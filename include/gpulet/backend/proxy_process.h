@@ -18,6 +18,7 @@
 #include <string>
 
 #include "gpulet/backend/proxy.h"
+#include "gpulet/backend/proxy_confinement.h"
 #include "gpulet/backend/proxy_user.h"
 #include "gpulet/net/asio.h"
 
@@ -28,6 +29,7 @@ struct ProxyOptions {
   bool in_background = false;  // below this process's priority until it loads, where that can be
   std::optional<ProxyUser> user{};                   // nothing: whom this process is
   std::map<std::string, std::string> environment{};  // from its start, on top of every proxy's
+  ProxyConfinement confinement{};
 };
 
 class ProxyProcess final : public Proxy {

@@ -23,6 +23,8 @@
 //            "profiles":"../profiles","proxy":"../build/bin/gpulet-proxy","warm_proxies":2,
 //            "proxy_user":"nobody","hang_timeout_s":3,"hang_factor":5,
 //            "model_store_mb":20480,
+//            "proxy_sandbox":"on","proxy_environment":["NAME"],
+//            "proxy_memory":{"factor":3,"floor_mb":1024},
 //            "tls":{"certificate":"n0.pem","key":"n0.key","authority":"ca.pem"},
 //            "devices":[ as in a cluster file's node ]}
 //
@@ -130,6 +132,14 @@ struct FrontendConfig {
   ClientLimits per_address;  // of each address that clients connect from
 };
 
+// How much memory of the node a gpulet's process may take on a CPU device: `factor` times what its
+// models were measured to need, at least the floor, at most what the device has.
+struct ProxyMemory {
+  double factor = 3;
+  std::uint32_t floor_mb = 1024;
+  friend bool operator==(const ProxyMemory&, const ProxyMemory&) = default;
+};
+
 struct BackendConfig {
   std::string node;
   Endpoint frontend{"127.0.0.1", 7001};
@@ -148,7 +158,10 @@ struct BackendConfig {
   // take, hangs.
   Duration hang_timeout = std::chrono::seconds(3);
   double hang_factor = 5;
-  std::optional<TlsFiles> tls;  // towards the frontend, both ways
+  bool proxy_sandbox = true;                   // system calls and network of proxies (confine.h)
+  std::vector<std::string> proxy_environment;  // variables to pass on beside the usual ones
+  std::optional<ProxyMemory> proxy_memory = ProxyMemory{};  // nothing: no limit
+  std::optional<TlsFiles> tls;                              // towards the frontend, both ways
   std::vector<DeviceConfig> devices;
 };
 

@@ -57,6 +57,13 @@ struct Grant {
   bool read_at_start = false;
 };
 
+// Whether the kernel has ended a gpulet's process for want of memory.
+enum class OutOfMemory : std::uint8_t {
+  no,
+  at_its_limit,   // it took more than it may
+  with_the_node,  // it was within its limit, and the node had no more
+};
+
 class PartitionDriver {
  public:
   virtual ~PartitionDriver() = default;
@@ -89,6 +96,10 @@ class PartitionDriver {
   // of its own, and nobody else may kill it before; called again for the same process, it says so
   // again. False: it may be killed at once. REQUIRES: the process was not waited for yet.
   [[nodiscard]] virtual bool end(GpuletId /*gpulet*/, pid_t /*process*/) { return false; }
+  // Asked when its process has ended, before release().
+  [[nodiscard]] virtual OutOfMemory out_of_memory(GpuletId /*gpulet*/) const {
+    return OutOfMemory::no;
+  }
   // Forgets the gpulet and removes everything made for it. Never fails; unknown ids are ignored.
   virtual void release(GpuletId gpulet) = 0;
 };

@@ -66,10 +66,12 @@ struct Program {
 [[nodiscard]] Status serve(const ProxyOptions& options, const Program& program);
 
 // What both programs do: ties the process's life to its parent's, closes it to other processes of
-// its user (no core file, no debugger, no /proc), parses the arguments, prepares, serves. Returns
-// the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures are told on standard
-// error. A process of several gpulets ends with 1 as soon as one of them has told that the device
-// is lost.
+// its user (no core file, no debugger, no /proc), gives up the network and the system calls that no
+// model needs (confine/confine.h; $GPULET_SANDBOX "off": not), parses the arguments, prepares,
+// serves. Where no device is named for it, it gives up sockets before it makes its executor.
+// Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures are told on
+// standard error. A process of several gpulets ends with 1 as soon as one of them has told that the
+// device is lost.
 //
 // SIGINT, SIGTERM and SIGHUP are ignored: a terminal or a service manager sends them to the whole
 // group, and the backend still wants the batches in flight to be finished. A proxy ends by

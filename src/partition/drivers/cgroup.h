@@ -33,7 +33,25 @@ struct CgroupPlace {
 // asked whether it has the controller: on machines with both versions mounted it belongs to one of
 // them.
 [[nodiscard]] std::vector<CgroupPlace> find_cgroup_places(std::string_view mountinfo,
-                                                          std::string_view own_cgroups);
+                                                          std::string_view own_cgroups,
+                                                          std::string_view controller = "cpu");
+// Those of this process. Where it moved below its own cgroup (enable_below), the one that it left.
+[[nodiscard]] std::vector<CgroupPlace> own_cgroup_places(std::string_view controller);
+
+// The gpulet's cgroup below this process's own.
+[[nodiscard]] std::filesystem::path gpulet_cgroup(const CgroupPlace& place, GpuletId gpulet);
+// Removes what dead backends left there.
+void remove_abandoned_cgroups(const CgroupPlace& place);
+
+// Makes a controller available to cgroups below a place of version 2. Such a cgroup may hold no
+// process itself, so this process moves into one below it, if it is alone there. Fails with
+// unavailable; then nothing has changed.
+[[nodiscard]] Status enable_below(const CgroupPlace& place, std::string_view controller);
+
+// Whether the word stands in the file's first line, between blanks.
+[[nodiscard]] bool cgroup_lists(const std::filesystem::path& file, std::string_view word);
+[[nodiscard]] std::string read_cgroup_file(const std::filesystem::path& file);
+[[nodiscard]] Status write_cgroup_file(const std::filesystem::path& file, const std::string& text);
 
 // The backend's process id in "gpulet-<pid>-<gpulet>", or 0 where the name is none of ours.
 [[nodiscard]] pid_t owner_of_cgroup(std::string_view name);
@@ -54,10 +72,12 @@ enum class CpuWeight : std::uint8_t { low, normal };
 class CpuCgroups {
  public:
   // Makes and removes one cgroup to find out whether it may; then removes what dead backends left.
-  // Fails with unavailable, naming each place that was tried and what it said.
-  [[nodiscard]] static Result<CpuCgroups> open();
+  // `with_memory`: makes the memory controller available as well, where that can be. Fails with
+  // unavailable, naming each place that was tried and what it said.
+  [[nodiscard]] static Result<CpuCgroups> open(bool with_memory = false);
 
   [[nodiscard]] CgroupVersion version() const { return place_.version; }
+  [[nodiscard]] const CgroupPlace& place() const { return place_; }
 
   [[nodiscard]] Status create(GpuletId gpulet);
   [[nodiscard]] Status limit(GpuletId gpulet, CpuBandwidth bandwidth);
@@ -71,8 +91,9 @@ class CpuCgroups {
 
   [[nodiscard]] Status prepare() const;
   [[nodiscard]] Status make_directory(const std::filesystem::path& directory) const;
-  void remove_leftovers() const;
-  [[nodiscard]] std::filesystem::path directory_of(GpuletId gpulet) const;
+  [[nodiscard]] std::filesystem::path directory_of(GpuletId gpulet) const {
+    return gpulet_cgroup(place_, gpulet);
+  }
 
   CgroupPlace place_;
 };

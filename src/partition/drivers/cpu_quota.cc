@@ -10,6 +10,7 @@
 
 #include "partition/drivers/affinity.h"
 #include "partition/drivers/cgroup.h"
+#include "partition/drivers/memory_cgroup.h"
 #include "partition/drivers/pacing.h"
 
 namespace gpulet::partition {
@@ -28,7 +29,7 @@ class CpuQuotaDriver : public PartitionDriver {
     if (granted_.contains(claim.gpulet)) {
       return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
-    auto reserved = reserve(claim.gpulet);
+    auto reserved = reserve(claim);
     if (!reserved.ok()) return reserved;
     granted_.emplace(claim.gpulet, Held{.cores = cores_of(claim.share)});
     return Grant{environment_of(claim), claim.adjustable};
@@ -74,7 +75,7 @@ class CpuQuotaDriver : public PartitionDriver {
     bool active = false;
   };
 
-  [[nodiscard]] virtual Status reserve(GpuletId gpulet) = 0;
+  [[nodiscard]] virtual Status reserve(const Claim& claim) = 0;
   [[nodiscard]] virtual Status hold_loosely(GpuletId gpulet, pid_t process) = 0;
   [[nodiscard]] virtual Status hold_firmly(GpuletId gpulet, double cores) = 0;
   // Of a gpulet that is held firmly.
@@ -114,10 +115,15 @@ class CpuQuotaDriver : public PartitionDriver {
 
 class CgroupDriver final : public CpuQuotaDriver {
  public:
-  CgroupDriver(std::vector<std::uint32_t> cores, CpuCgroups cgroups)
-      : CpuQuotaDriver(std::move(cores)), cgroups_(std::move(cgroups)) {}
+  // `memory`: the limits and what holds them; both or none.
+  CgroupDriver(std::vector<std::uint32_t> cores, CpuCgroups cgroups, MemoryLimits limits,
+               std::optional<MemoryCgroups> memory)
+      : CpuQuotaDriver(std::move(cores)),
+        cgroups_(std::move(cgroups)),
+        limits_(limits),
+        memory_(std::move(memory)) {}
   ~CgroupDriver() override {
-    for (const auto& [gpulet, held] : granted()) static_cast<void>(cgroups_.remove(gpulet));
+    for (const auto& [gpulet, held] : granted()) removing_.insert(gpulet);
     remove_emptied();
   }
   CgroupDriver(const CgroupDriver&) = delete;
@@ -127,16 +133,26 @@ class CgroupDriver final : public CpuQuotaDriver {
     return cgroups_.version() == CgroupVersion::v2 ? "cgroup v2" : "cgroup v1";
   }
   [[nodiscard]] FailureCause blame() const override { return FailureCause::node_cgroup; }
+  [[nodiscard]] Traits traits() const override { return {.limits_memory = memory_.has_value()}; }
+  [[nodiscard]] OutOfMemory out_of_memory(GpuletId gpulet) const override {
+    return memory_ ? memory_->out_of_memory(gpulet) : OutOfMemory::no;
+  }
 
  private:
-  [[nodiscard]] Status reserve(GpuletId gpulet) override {
+  [[nodiscard]] Status reserve(const Claim& claim) override {
     remove_emptied();
-    return cgroups_.create(gpulet);
+    auto made = cgroups_.create(claim.gpulet);
+    const auto limit = memory_limit(limits_, claim.memory_bytes);
+    if (!made.ok() || !memory_ || limit == 0) return made;
+    made = memory_->create(claim.gpulet, limit);
+    if (!made.ok()) let_go(claim.gpulet);
+    return made;
   }
   [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
     auto held = cgroups_.limit(gpulet, bandwidth_of(all_cores()));
     if (held.ok()) held = cgroups_.weigh(gpulet, CpuWeight::low);
-    return held.ok() ? cgroups_.add(gpulet, process) : held;
+    if (held.ok()) held = cgroups_.add(gpulet, process);
+    return held.ok() && memory_ ? memory_->add(gpulet, process) : held;
   }
   [[nodiscard]] Status hold_firmly(GpuletId gpulet, double cores) override {
     auto held = cgroups_.limit(gpulet, bandwidth_of(cores));
@@ -152,10 +168,15 @@ class CgroupDriver final : public CpuQuotaDriver {
 
   // The kernel may count a process a moment longer than its parent: what was busy is tried again.
   void remove_emptied() {
-    std::erase_if(removing_, [this](GpuletId gpulet) { return cgroups_.remove(gpulet); });
+    std::erase_if(removing_, [this](GpuletId gpulet) {
+      const bool gone = !memory_ || memory_->remove(gpulet);
+      return cgroups_.remove(gpulet) && gone;
+    });
   }
 
   CpuCgroups cgroups_;
+  const MemoryLimits limits_;
+  std::optional<MemoryCgroups> memory_;
   std::set<GpuletId> removing_;
 };
 
@@ -166,7 +187,7 @@ class PacingDriver final : public CpuQuotaDriver {
   [[nodiscard]] std::string mechanism() const override { return "pacing"; }
 
  private:
-  [[nodiscard]] Status reserve(GpuletId /*gpulet*/) override { return {}; }
+  [[nodiscard]] Status reserve(const Claim& /*claim*/) override { return {}; }
   // Without privileges a priority cannot be raised again once lowered, so loading is bounded by
   // what serving leaves.
   [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
@@ -205,15 +226,29 @@ Status check_cores(const std::vector<std::uint32_t>& cores) {
 
 }  // namespace
 
+std::uint64_t memory_limit(const MemoryLimits& limits, std::uint64_t needed_bytes) {
+  if (needed_bytes == 0) return limits.device_bytes;
+  const auto times = static_cast<std::uint64_t>(limits.factor * static_cast<double>(needed_bytes));
+  const auto limit = std::max(times, limits.floor_bytes);
+  return limits.device_bytes > 0 ? std::min(limit, limits.device_bytes) : limit;
+}
+
 Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(std::vector<std::uint32_t> cores,
-                                                               CpuMechanism mechanism) {
+                                                               CpuMechanism mechanism,
+                                                               std::optional<MemoryLimits> limits) {
   auto checked = check_cores(cores);
   if (!checked.ok()) return checked;
   if (mechanism != CpuMechanism::pacing) {
-    auto cgroups = CpuCgroups::open();
+    auto cgroups = CpuCgroups::open(limits.has_value());
     if (cgroups.ok()) {
+      std::optional<MemoryCgroups> memory;
+      if (limits) {
+        auto opened = MemoryCgroups::open(cgroups.value());
+        if (opened.ok()) memory = std::move(opened).value();
+      }
       return std::unique_ptr<PartitionDriver>(
-          std::make_unique<CgroupDriver>(std::move(cores), std::move(cgroups).value()));
+          std::make_unique<CgroupDriver>(std::move(cores), std::move(cgroups).value(),
+                                         limits.value_or(MemoryLimits{}), std::move(memory)));
     }
     if (mechanism == CpuMechanism::cgroup) return cgroups.status();
   }

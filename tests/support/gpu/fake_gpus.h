@@ -31,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/gpu/passed_on.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::support {
@@ -40,6 +41,7 @@ class FakeGpus {
   explicit FakeGpus(const std::string& text) {
     write(text);
     ::setenv("GPULET_FAKE_GPUS", file().c_str(), 1);
+    pass_on_to_proxies();
   }
   ~FakeGpus() { ::unsetenv("GPULET_FAKE_GPUS"); }
   FakeGpus(const FakeGpus&) = delete;

@@ -13,13 +13,17 @@
 #include <string>
 
 #include "gpulet/partition/drivers/mps_daemon.h"
+#include "tests/support/gpu/passed_on.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::support {
 
 class FakeMps {
  public:
-  FakeMps() { ::setenv("GPULET_FAKE_MPS", folder_.path().c_str(), 1); }
+  FakeMps() {
+    ::setenv("GPULET_FAKE_MPS", folder_.path().c_str(), 1);
+    pass_on_to_proxies();
+  }
   // What it started as a daemon, if that is still there, ends.
   ~FakeMps() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path())) {

@@ -22,11 +22,16 @@
 // is longer than 10 ms, as the kernel takes no quota below 1 ms: 20 ms for 0.05 cores, and 1 s for
 // 0.001, the least that is held.
 //
+// With MemoryLimits, where cgroups hold the shares and the memory controller is there as well, each
+// gpulet has a limit of memory too: what its process takes beyond it ends that process, and no
+// other. What a process took before it was attached does not count.
+//
 // Threads: as PartitionDriver. The destructor releases everything.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gpulet/core/status.h"
@@ -40,10 +45,22 @@ enum class CpuMechanism : std::uint8_t {
   pacing,
 };
 
+// Of the node's memory, for each gpulet.
+struct MemoryLimits {
+  double factor = 1;  // of what its models were found to need
+  std::uint64_t floor_bytes = 0;
+  std::uint64_t device_bytes = 0;  // what all together may have; 0: not known
+};
+
+// The limit of a gpulet whose models need so many bytes (0: not known): the factor's, at least the
+// floor, at most what the device has. 0: none.
+[[nodiscard]] std::uint64_t memory_limit(const MemoryLimits& limits, std::uint64_t needed_bytes);
+
 // Fails with invalid (no cores, or a core that this process may not use) or unavailable (a forced
 // mechanism that cannot be had here; the message says why).
 [[nodiscard]] Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(
-    std::vector<std::uint32_t> cores, CpuMechanism mechanism = CpuMechanism::automatic);
+    std::vector<std::uint32_t> cores, CpuMechanism mechanism = CpuMechanism::automatic,
+    std::optional<MemoryLimits> memory = {});
 
 // The cores that this process may run on, ascending.
 [[nodiscard]] std::vector<std::uint32_t> usable_cores();

@@ -1,0 +1,164 @@
+// Models that attack what is around them, in a real proxy as the backend starts it.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/backend/proxy_process.h"
+#include "gpulet/confine/confine.h"
+#include "gpulet/partition/driver.h"
+#include "tests/net/loop.h"
+#include "tests/support/variable.h"
+
+namespace gpulet::backend {
+namespace {
+
+constexpr std::chrono::seconds kPatience(30);
+
+// A proxy that has loaded these models, and what they answer.
+class Hostile {
+ public:
+  explicit Hostile(const std::vector<std::string>& models, bool sandbox = true,
+                   std::map<std::string, std::string> environment = {}) {
+    ProxyOptions options;
+    options.program = GPULET_PROXY_HOSTILE;
+    options.user = choose_proxy_user("").value();
+    options.confinement.sandbox = sandbox;
+    ProxyCallbacks callbacks;
+    callbacks.on_ready = [this](serve::ProxyReady ready) { ready_ = std::move(ready); };
+    callbacks.on_ran = [this](const serve::BatchRan& ran, Bytes outputs) {
+      status_ = ran.status;
+      outputs_ = std::move(outputs);
+    };
+    callbacks.on_exit = [this](Status reason) { exit_ = std::move(reason); };
+    auto started = ProxyProcess::start(io_.get_executor(), options, std::move(callbacks));
+    EXPECT_TRUE(started.ok()) << started.status().to_string();
+    process_ = std::move(started).value();
+    const TensorSpec number{"number", DataType::int64, {1}};
+    serve::LoadModels load;
+    for (const auto& model : models) load.models.push_back({model, "", {number}, {number}, 1});
+    load.environment = std::move(environment);
+    EXPECT_TRUE(process_->load(load, {.input_capacity = 8, .output_capacity = 8}).ok());
+    EXPECT_TRUE(run_until([this] { return ready_.has_value(); }));
+  }
+
+  [[nodiscard]] pid_t pid() const { return process_->pid(); }
+
+  // 0 where the model could, else the errno, or what it counted; nothing where the process ended.
+  std::optional<std::int64_t> ask(const std::string& model, std::int64_t number = 0) {
+    auto slot = process_->take_slot(sizeof number);
+    if (!slot) return std::nullopt;
+    std::memcpy(slot->view().data(), &number, sizeof number);
+    serve::RunBatch batch;
+    batch.id = {++last_};
+    batch.model = model;
+    batch.count = 1;
+    batch.start_within = kPatience;
+    status_.reset();
+    process_->run(batch, slot->freeze());
+    slot.reset();
+    if (!run_until([this] { return status_ || exit_; }) || !status_) return std::nullopt;
+    EXPECT_TRUE(status_->ok()) << status_->to_string();
+    std::int64_t told = 0;
+    std::memcpy(&told, outputs_.view().data(), sizeof told);
+    outputs_ = Bytes();
+    return told;
+  }
+
+ private:
+  template <typename Condition>
+  bool run_until(Condition condition) {
+    return net::testing::run_until(io_, condition, kPatience);
+  }
+
+  net::asio::io_context io_;
+  std::optional<serve::ProxyReady> ready_;
+  std::optional<Status> status_;
+  Bytes outputs_;
+  std::optional<Status> exit_;
+  std::uint64_t last_ = 0;
+  std::unique_ptr<ProxyProcess> process_;
+};
+
+class HostileProxyTest : public ::testing::Test {
+ protected:
+  // Once: it makes a child, which wants no other threads here.
+  static void SetUpTestSuite() { possible_ = confine::try_in_child(); }
+  void SetUp() override {
+    if (!possible_.system_calls.ok()) GTEST_SKIP() << confine::describe(possible_);
+  }
+
+  static inline confine::InForce possible_;
+};
+
+using Ask = std::optional<std::int64_t>;
+
+TEST_F(HostileProxyTest, HasNoNetwork) {
+  Hostile hostile({"tcp", "tcp6", "netlink", "interfaces"});
+  EXPECT_EQ(hostile.ask("tcp"), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("tcp6"), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("netlink"), Ask(EPERM));
+  if (possible_.network.ok()) EXPECT_EQ(hostile.ask("interfaces"), Ask(1)) << "loopback, down";
+}
+
+TEST_F(HostileProxyTest, HasNoSocketAtAllUnlessADeviceNeedsOne) {
+  EXPECT_EQ(Hostile({"unix"}).ask("unix"), Ask(EPERM));
+  EXPECT_EQ(Hostile({"unix"}, true, {{partition::kDeviceVariable, "cuda:0"}}).ask("unix"), Ask(0));
+}
+
+TEST_F(HostileProxyTest, SeesNoneOfTheBackendsVariables) {
+  const support::Variable secret("GPULET_TEST_SECRET", "not for models");
+  EXPECT_EQ(Hostile({"secret"}).ask("secret"), Ask(0));
+  EXPECT_EQ(Hostile({"secret"}, false).ask("secret"), Ask(0)) << "also without the sandbox";
+}
+
+TEST_F(HostileProxyTest, CannotTouchItsNeighbour) {
+  Hostile neighbour({"thread"});
+  Hostile hostile({"ptrace", "memory", "environ", "signal", "signal_itself"});
+  for (const char* attack : {"memory", "environ"}) {
+    const auto told = hostile.ask(attack, neighbour.pid());
+    EXPECT_TRUE(told == EACCES || told == EPERM) << attack << ": " << told.value_or(-1);
+  }
+  EXPECT_EQ(hostile.ask("signal", neighbour.pid()), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("signal", ::getpid()), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("signal_itself"), Ask(0));
+  EXPECT_EQ(hostile.ask("ptrace", neighbour.pid()), Ask(EPERM));
+  EXPECT_EQ(neighbour.ask("thread"), Ask(0)) << "it serves on";
+}
+
+TEST_F(HostileProxyTest, CannotReachTheKernelsOtherDoors) {
+  Hostile hostile({"namespace", "bpf", "io_uring", "keyctl"});
+  EXPECT_EQ(hostile.ask("namespace"), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("bpf"), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("io_uring"), Ask(ENOSYS));
+  EXPECT_EQ(hostile.ask("keyctl"), Ask(EPERM));
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(HostileProxyTest, StartsThreadsAndNothingElse) {
+  Hostile hostile({"exec", "fork", "thread"});
+  EXPECT_EQ(hostile.ask("exec"), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("fork"), Ask(EPERM));
+  EXPECT_EQ(hostile.ask("thread"), Ask(0));
+}
+#endif
+
+TEST_F(HostileProxyTest, MayDoAllThatWhereTheSandboxIsOff) {
+  Hostile hostile({"tcp", "unix", "fork"}, false);
+  EXPECT_EQ(hostile.ask("tcp"), Ask(0));
+  EXPECT_EQ(hostile.ask("unix"), Ask(0));
+  EXPECT_EQ(hostile.ask("fork"), Ask(0));
+}
+
+}  // namespace
+}  // namespace gpulet::backend
