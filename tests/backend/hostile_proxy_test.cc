@@ -108,7 +108,9 @@ TEST_F(HostileProxyTest, HasNoNetwork) {
   EXPECT_EQ(hostile.ask("tcp"), Ask(EPERM));
   EXPECT_EQ(hostile.ask("tcp6"), Ask(EPERM));
   EXPECT_EQ(hostile.ask("netlink"), Ask(EPERM));
-  if (possible_.network.ok()) EXPECT_EQ(hostile.ask("interfaces"), Ask(1)) << "loopback, down";
+  if (possible_.network.ok()) {
+    EXPECT_EQ(hostile.ask("interfaces"), Ask(1)) << "loopback, down";
+  }
 }
 
 TEST_F(HostileProxyTest, HasNoSocketAtAllUnlessADeviceNeedsOne) {

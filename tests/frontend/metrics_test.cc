@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr StatusMoment kMoment{
+const StatusMoment kMoment{
     at_s(0), at_s(12), 1'700'000'012, 3, {std::chrono::milliseconds(7), "a plan", 2}};
 
 // Two models on one device, one of them part of an application, as a real core tells of them.

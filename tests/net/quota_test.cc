@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-Time at(double seconds) { return Time() + from_seconds(seconds); }
+Time at(double after_s) { return Time() + from_seconds(after_s); }
 
 TEST(Quota, lets_through_what_a_second_brings_and_then_the_rate) {
   Quota quota({10, 0, 0}, at(0));

@@ -100,13 +100,14 @@ TEST_F(TokensTest, a_line_says_what_is_known_of_its_token) {
 }
 
 TEST_F(TokensTest, lines_that_are_not_understood_are_named) {
-  for (const std::string& line :
-       {"name=lab", "name= " + kUser, "name=a,b " + kUser, "models= " + kUser,
-        "models=a,,b " + kUser, "models=a/b " + kUser, "color=red " + kUser,
-        "requests_per_s=0 " + kUser, "requests_per_s=nan " + kUser, "requests_per_s=1e99 " + kUser,
-        "requests_per_s=-1 " + kUser, "device_ms_per_s=x " + kUser, "max_requests=0 " + kUser,
-        "max_requests=1.5 " + kUser, "name=a name=b " + kUser, kUser + " name=a",
-        "name=" + std::string(65, 'a') + " " + kUser}) {
+  for (const std::string& line : std::vector<std::string>{
+           "name=lab", "name= " + kUser, "name=a,b " + kUser, "models= " + kUser,
+           "models=a,,b " + kUser, "models=a/b " + kUser, "color=red " + kUser,
+           "requests_per_s=0 " + kUser, "requests_per_s=nan " + kUser,
+           "requests_per_s=1e99 " + kUser, "requests_per_s=-1 " + kUser,
+           "device_ms_per_s=x " + kUser, "max_requests=0 " + kUser, "max_requests=1.5 " + kUser,
+           "name=a name=b " + kUser, kUser + " name=a",
+           "name=" + std::string(65, 'a') + " " + kUser}) {
     const Status wrong = parse_tokens("#\n" + line + "\n", "f", Right::inference).status();
     EXPECT_EQ(wrong.code(), StatusCode::invalid) << line;
     EXPECT_THAT(wrong.message(), ::testing::StartsWith("f:2: ")) << line;
