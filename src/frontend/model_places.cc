@@ -31,15 +31,15 @@ std::filesystem::path real(const std::filesystem::path& path) {
   return error ? std::filesystem::path() : found;
 }
 
-class OpenFile {
+class NamedFile {
  public:
-  explicit OpenFile(const std::filesystem::path& file)
+  explicit NamedFile(const std::filesystem::path& file)
       : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {}
-  ~OpenFile() {
+  ~NamedFile() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  NamedFile(const NamedFile&) = delete;
+  NamedFile& operator=(const NamedFile&) = delete;
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
  private:
@@ -90,13 +90,13 @@ Status ModelPlaces::check_place(const std::filesystem::path& file) const {
 }
 
 Status ModelPlaces::check_contents(const std::filesystem::path& file) const {
-  const OpenFile open(file);
-  if (open.descriptor() < 0) {
+  const NamedFile opened(file);
+  if (opened.descriptor() < 0) {
     return {errno == ENOENT ? StatusCode::not_found : StatusCode::invalid,
             "it cannot be opened: " + std::string(std::strerror(errno))};
   }
   struct stat facts {};
-  if (::fstat(open.descriptor(), &facts) != 0 || !S_ISREG(facts.st_mode))
+  if (::fstat(opened.descriptor(), &facts) != 0 || !S_ISREG(facts.st_mode))
     return {StatusCode::invalid, "it is no regular file"};
   for (const std::filesystem::path& secret : secrets_of(config_)) {
     if (is_same_file(facts, secret))
@@ -108,7 +108,7 @@ Status ModelPlaces::check_contents(const std::filesystem::path& file) const {
             "\"model_root\" of the frontend"};
   }
   if (config_.model_format == config::ModelFormat::any) return {};
-  return check_torchscript(open.descriptor());
+  return check_torchscript(opened.descriptor());
 }
 
 }  // namespace gpulet::frontend
