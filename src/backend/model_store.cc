@@ -27,10 +27,9 @@ namespace {
 constexpr std::size_t kShaDigits = 64;
 constexpr std::string_view kUnfinishedSuffix = ".part";
 constexpr std::string_view kSuffix = ".pt";
-// Nobody but the backend's user may look into the store. A proxy of another user opens what it was
-// given anew, which the file itself must allow.
 constexpr mode_t kFolderMode = 0700;
-constexpr mode_t kFileMode = 0644;
+constexpr mode_t kFileMode = 0600;
+constexpr mode_t kModeForOthers = 0644;
 
 // A name from the wire becomes a path: only what can be a SHA-256 may.
 bool is_sha256(std::string_view text) {
@@ -86,7 +85,7 @@ Contents read_contents(const std::filesystem::path& directory, const UsedFiles& 
 class ModelStore::Unfinished {
  public:
   static Result<std::unique_ptr<Unfinished>> create(std::filesystem::path file,
-                                                    std::uint64_t total_bytes) {
+                                                    std::uint64_t total_bytes, mode_t mode) {
     for (;;) {
       FileDescriptor descriptor(
           ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, kFileMode));
@@ -98,7 +97,7 @@ class ModelStore::Unfinished {
       if (::fstat(descriptor.get(), &status) != 0) return disk_failure("write", file);
       if (status.st_nlink == 0) continue;  // cleared away between the two calls
       return std::unique_ptr<Unfinished>(
-          new Unfinished(std::move(file), std::move(descriptor), total_bytes));
+          new Unfinished(std::move(file), std::move(descriptor), total_bytes, mode));
     }
   }
   ~Unfinished() {
@@ -148,19 +147,24 @@ class ModelStore::Unfinished {
                     "what came as model file " + sha256 + " has the SHA-256 " + actual);
     }
     // A crash of the machine must not leave the name without the bytes.
-    if (::fchmod(descriptor_.get(), kFileMode) != 0 || ::fsync(descriptor_.get()) != 0)
+    if (::fchmod(descriptor_.get(), mode_) != 0 || ::fsync(descriptor_.get()) != 0)
       return disk_failure("write", file_);
     if (::rename(file_.c_str(), name.c_str()) != 0) return disk_failure("rename to", name);
     return std::move(descriptor_);
   }
 
  private:
-  Unfinished(std::filesystem::path file, FileDescriptor descriptor, std::uint64_t total_bytes)
-      : file_(std::move(file)), descriptor_(std::move(descriptor)), total_bytes_(total_bytes) {}
+  Unfinished(std::filesystem::path file, FileDescriptor descriptor, std::uint64_t total_bytes,
+             mode_t mode)
+      : file_(std::move(file)),
+        descriptor_(std::move(descriptor)),
+        total_bytes_(total_bytes),
+        mode_(mode) {}
 
   const std::filesystem::path file_;
   FileDescriptor descriptor_;
   const std::uint64_t total_bytes_;
+  const mode_t mode_;  // of the whole file
   std::uint64_t received_ = 0;
   std::uint64_t written_ = 0;  // of the piece that is being written
   Sha256 hash_;
@@ -187,6 +191,7 @@ Result<ModelStore> ModelStore::open(const std::filesystem::path& directory,
   }
   ModelStore store(absolute, std::move(options));
   store.remove_abandoned();
+  store.settle_modes();
   return store;
 }
 
@@ -199,6 +204,23 @@ ModelStore::ModelStore(std::filesystem::path directory, ModelStoreOptions option
 ModelStore::~ModelStore() = default;
 ModelStore::ModelStore(ModelStore&&) noexcept = default;
 ModelStore& ModelStore::operator=(ModelStore&&) noexcept = default;
+
+mode_t ModelStore::file_mode() const {
+  return options_.read_by_others ? kModeForOthers : kFileMode;
+}
+
+// Of files that were received when proxies ran as somebody else. One of another user stays as it
+// is.
+void ModelStore::settle_modes() const {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (!is_sha256(entry->path().stem().string()) || entry->path().extension() != kSuffix) continue;
+    const FileDescriptor descriptor(
+        ::open(entry->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (descriptor.valid()) static_cast<void>(::fchmod(descriptor.get(), file_mode()));
+  }
+}
 
 void ModelStore::remove_abandoned() const {
   std::error_code error;
@@ -269,7 +291,7 @@ Status ModelStore::begin(const serve::ModelPiece& piece) {
   if (auto room = make_room(piece.total_bytes, space()); !room.ok()) return room;
   auto begun = Unfinished::create(directory_ / (piece.sha256 + "." + std::to_string(::getpid()) +
                                                 std::string(kUnfinishedSuffix)),
-                                  piece.total_bytes);
+                                  piece.total_bytes, file_mode());
   if (!begun.ok()) return begun.status();
   unfinished_.emplace(piece.sha256, std::move(begun).value());
   return {};

@@ -166,7 +166,9 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& p
   if (!proxy_user.ok()) return proxy_user.status();
   auto tls = make_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
-  auto store = ModelStore::open(config.model_store, store_options(config));
+  ModelStoreOptions options = store_options(config);
+  options.read_by_others = proxy_user.value().has_value();
+  auto store = ModelStore::open(config.model_store, std::move(options));
   if (!store.ok()) return store.status();
   std::shared_ptr<const profile::ProfileSet> profiles;
   if (any_simulated(config)) {

@@ -139,7 +139,15 @@ TEST_F(ModelStoreTest, IsForItsUserAlone) {
     return std::filesystem::status(path).permissions();
   };
   EXPECT_EQ(mode(directory_.path() / "store"), perms::owner_all);
-  EXPECT_EQ(mode(*stored.value()) & perms::others_write, perms::none);
+  EXPECT_EQ(mode(*stored.value()), perms::owner_read | perms::owner_write);
+  // Proxies of another user must open the files; a backend that goes back to its own takes that
+  // away again.
+  const perms shared =
+      perms::owner_read | perms::owner_write | perms::group_read | perms::others_read;
+  ASSERT_TRUE(ModelStore::open(directory_.path() / "store", {.read_by_others = true}).ok());
+  EXPECT_EQ(mode(*stored.value()), shared);
+  ASSERT_TRUE(ModelStore::open(directory_.path() / "store").ok());
+  EXPECT_EQ(mode(*stored.value()), perms::owner_read | perms::owner_write);
   std::filesystem::permissions(directory_.path() / "store", perms::all);
   const auto refused = ModelStore::open(directory_.path() / "store").status();
   EXPECT_EQ(refused.code(), StatusCode::invalid);

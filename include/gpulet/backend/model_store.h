@@ -11,6 +11,8 @@
 // Blocking file I/O; one thread at a time, but for what says otherwise.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -31,6 +33,9 @@ struct ModelStoreOptions {
   std::optional<std::uint64_t> most_bytes = {};  // of whole and unfinished files; nothing: no limit
   // Of the disk that holds the directory, for this user. Empty: what the system says.
   std::function<std::uint64_t(const std::filesystem::path& directory)> free_bytes = {};
+  // Proxies run as another user: they open the files anew, by descriptors that they are given. The
+  // files then have the mode 0644 instead of 0600, in a folder that only this user may enter.
+  bool read_by_others = false;
 };
 
 class UsedFiles;
@@ -73,6 +78,8 @@ class ModelStore {
   class Unfinished;
   ModelStore(std::filesystem::path directory, ModelStoreOptions options);
   void remove_abandoned() const;
+  void settle_modes() const;
+  [[nodiscard]] mode_t file_mode() const;
   [[nodiscard]] StoreSpace space() const;
   // Evicts files until so many bytes more may be written, starting from this space.
   [[nodiscard]] Status make_room(std::uint64_t needed_bytes, const StoreSpace& space) const;
