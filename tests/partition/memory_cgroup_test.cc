@@ -41,12 +41,12 @@ TEST(OutOfMemoryText, OfVersionTwo) {
 }
 
 TEST(OutOfMemoryText, OfVersionOne) {
-  EXPECT_EQ(out_of_memory_v1("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n", "3\n"),
-            OutOfMemory::no);
-  EXPECT_EQ(out_of_memory_v1("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", "3\n"),
-            OutOfMemory::at_its_limit);
-  EXPECT_EQ(out_of_memory_v1("oom_kill 1\n", "0\n"), OutOfMemory::with_the_node);
-  EXPECT_EQ(out_of_memory_v1("", ""), OutOfMemory::no);
+  const std::string none = "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n";
+  const std::string one = "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n";
+  EXPECT_EQ(out_of_memory_v1(none, "67108864\n", "67108864\n"), OutOfMemory::no);
+  EXPECT_EQ(out_of_memory_v1(one, "67108864\n", "67108864\n"), OutOfMemory::at_its_limit);
+  EXPECT_EQ(out_of_memory_v1(one, "30000000\n", "67108864\n"), OutOfMemory::with_the_node);
+  EXPECT_EQ(out_of_memory_v1("", "", ""), OutOfMemory::no);
 }
 
 // A child that takes so much memory once it is told to, and then ends with 0.

@@ -12,14 +12,19 @@
 namespace gpulet::partition {
 namespace {
 
+// The number that the text begins with; 0 where it does not.
+std::uint64_t number_in(std::string_view text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 // The number in the line "name number"; 0 where there is none.
 std::uint64_t number_after(std::string_view text, std::string_view name) {
   while (!text.empty()) {
     const auto line = text.substr(0, text.find('\n'));
     if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ') {
-      std::uint64_t number = 0;
-      std::from_chars(line.data() + name.size() + 1, line.data() + line.size(), number);
-      return number;
+      return number_in(line.substr(name.size() + 1));
     }
     text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
@@ -39,10 +44,12 @@ OutOfMemory out_of_memory_v2(std::string_view memory_events) {
   return told(number_after(memory_events, "oom_kill"), number_after(memory_events, "oom"));
 }
 
-OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view failures) {
-  std::uint64_t reached_limit = 0;
-  std::from_chars(failures.data(), failures.data() + failures.size(), reached_limit);
-  return told(number_after(oom_control, "oom_kill"), reached_limit);
+OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view most_used,
+                             std::string_view limit) {
+  // Memory is counted in lots, of which the last did not fit.
+  constexpr std::uint64_t kLot = std::uint64_t{1} << 20U;
+  const bool reached = number_in(limit) > 0 && number_in(most_used) + kLot >= number_in(limit);
+  return told(number_after(oom_control, "oom_kill"), reached ? 1 : 0);
 }
 
 Result<MemoryCgroups> MemoryCgroups::open(const CpuCgroups& cpu) {
@@ -102,8 +109,11 @@ OutOfMemory MemoryCgroups::out_of_memory(GpuletId gpulet) const {
   const auto directory = directory_of(gpulet);
   if (place_.version == CgroupVersion::v2)
     return out_of_memory_v2(read_cgroup_file(directory / "memory.events"));
+  const bool counts_swap = exists(directory / "memory.memsw.limit_in_bytes");
+  const std::string counter = counts_swap ? "memory.memsw." : "memory.";
   return out_of_memory_v1(read_cgroup_file(directory / "memory.oom_control"),
-                          read_cgroup_file(directory / "memory.failcnt"));
+                          read_cgroup_file(directory / (counter + "max_usage_in_bytes")),
+                          read_cgroup_file(directory / (counter + "limit_in_bytes")));
 }
 
 bool MemoryCgroups::remove(GpuletId gpulet) {

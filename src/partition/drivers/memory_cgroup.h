@@ -23,8 +23,10 @@ namespace gpulet::partition {
 
 // What the kernel counted, in the text of memory.events (version 2).
 [[nodiscard]] OutOfMemory out_of_memory_v2(std::string_view memory_events);
-// The same in the texts of memory.oom_control and memory.failcnt (version 1).
-[[nodiscard]] OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view failures);
+// The same in the texts of memory.oom_control, max_usage_in_bytes and limit_in_bytes (version 1).
+// The count of failures says nothing: recent kernels leave it at 0.
+[[nodiscard]] OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view most_used,
+                                           std::string_view limit);
 
 class MemoryCgroups {
  public:
