@@ -167,7 +167,7 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
            R"(/limits/max_queues: unknown key "max_queues"; write "max_queue" or take it out )"
            "(known here: max_queue, max_requests, max_buffered_mb, max_connections, "
            "max_connections_per_address, max_payload_bytes, min_bytes_per_second, "
-           "receive_grace_s, max_receive_s, first_message_s)"},
+           "receive_grace_s, max_receive_s, first_message_s, per_address)"},
           {frontend(R"(,"limits":{"max_buffered_mb":1})"),
            "/limits: max_payload_bytes (67108864) of one request is more than max_buffered_mb (1) "
            "of all; raise max_buffered_mb, or lower max_payload_bytes"},

@@ -9,38 +9,38 @@
 namespace gpulet::observe {
 namespace {
 
-Time at(double after_s) { return Time() + from_seconds(after_s); }
+Time at_second(double after_s) { return Time() + from_seconds(after_s); }
 
 TEST(WarningLimiter, tells_some_at_once_and_then_one_in_a_while_with_the_count_of_the_rest) {
   WarningLimiter limiter({2, std::chrono::seconds(10), 16});
-  EXPECT_EQ(limiter.tell("a", "x", at(0)), 0U);
-  EXPECT_EQ(limiter.tell("a", "x", at(0)), 0U);
-  EXPECT_EQ(limiter.tell("a", "x", at(0)), std::nullopt);
-  EXPECT_EQ(limiter.tell("a", "x", at(5)), std::nullopt);
-  EXPECT_EQ(limiter.tell("a", "x", at(10)), 2U);
-  EXPECT_EQ(limiter.tell("a", "x", at(11)), std::nullopt);
+  EXPECT_EQ(limiter.tell("a", "x", at_second(0)), 0U);
+  EXPECT_EQ(limiter.tell("a", "x", at_second(0)), 0U);
+  EXPECT_EQ(limiter.tell("a", "x", at_second(0)), std::nullopt);
+  EXPECT_EQ(limiter.tell("a", "x", at_second(5)), std::nullopt);
+  EXPECT_EQ(limiter.tell("a", "x", at_second(10)), 2U);
+  EXPECT_EQ(limiter.tell("a", "x", at_second(11)), std::nullopt);
 }
 
 TEST(WarningLimiter, tells_peers_and_kinds_apart) {
   WarningLimiter limiter({1, std::chrono::seconds(10), 16});
-  EXPECT_TRUE(limiter.tell("a", "x", at(0)));
-  EXPECT_FALSE(limiter.tell("a", "x", at(0)));
-  EXPECT_TRUE(limiter.tell("a", "y", at(0)));
-  EXPECT_TRUE(limiter.tell("b", "x", at(0)));
+  EXPECT_TRUE(limiter.tell("a", "x", at_second(0)));
+  EXPECT_FALSE(limiter.tell("a", "x", at_second(0)));
+  EXPECT_TRUE(limiter.tell("a", "y", at_second(0)));
+  EXPECT_TRUE(limiter.tell("b", "x", at_second(0)));
 }
 
 TEST(WarningLimiter, what_was_counted_is_told_once_it_is_quiet) {
   WarningLimiter limiter({1, std::chrono::seconds(10), 16});
-  for (int i = 0; i < 8; ++i) (void)limiter.tell("a", "x", at(0));
+  for (int i = 0; i < 8; ++i) (void)limiter.tell("a", "x", at_second(0));
   EXPECT_TRUE(limiter.holds_untold());
-  EXPECT_TRUE(limiter.settle(at(9)).empty());
-  const auto untold = limiter.settle(at(11));
+  EXPECT_TRUE(limiter.settle(at_second(9)).empty());
+  const auto untold = limiter.settle(at_second(11));
   ASSERT_EQ(untold.size(), 1U);
   EXPECT_EQ(untold[0].peer, "a");
   EXPECT_EQ(untold[0].kind, "x");
   EXPECT_EQ(untold[0].count, 7U);
   EXPECT_FALSE(limiter.holds_untold());
-  (void)limiter.settle(at(30));
+  (void)limiter.settle(at_second(30));
   EXPECT_EQ(limiter.size(), 0U);
 }
 
@@ -56,13 +56,13 @@ RC_GTEST_PROP(WarningLimiter, counts_every_one_and_stays_small, ()) {
     now += *rc::gen::inRange(0, 3000) / 1000.0;
     const std::string peer = std::to_string(*rc::gen::inRange(0, 20));
     ++caused;
-    if (const auto before = limiter.tell(peer, "x", at(now))) {
+    if (const auto before = limiter.tell(peer, "x", at_second(now))) {
       ++told;
       counted += *before;
     }
     RC_ASSERT(limiter.size() <= limits.most + 1);
   }
-  for (const auto& untold : limiter.settle(at(now + 1000))) counted += untold.count;
+  for (const auto& untold : limiter.settle(at_second(now + 1000))) counted += untold.count;
   RC_ASSERT(caused == told + counted);
 }
 
