@@ -3,7 +3,6 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
 #include <string_view>
@@ -12,24 +11,19 @@
 
 #include "administration.h"
 #include "backend_sessions.h"
-#include "background.h"
 #include "catalogue_service.h"
 #include "core_host.h"
 #include "endpoints.h"
+#include "event_names.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/clock.h"
 #include "gpulet/net/listener.h"
-#include "gpulet/serve/status_in_steps.h"
-#include "loop_watch.h"
-#include "metrics.h"
-#include "model_piece.h"
 #include "options.h"
 #include "payload_check.h"
+#include "served_files.h"
 #include "sessions.h"
 #include "side_threads.h"
-#include "status_answers.h"
-#include "status_document.h"
-#include "status_snapshots.h"
+#include "status_service.h"
 #include "trace_log.h"
 
 namespace gpulet::frontend {
@@ -40,20 +34,6 @@ namespace asio = net::asio;
 observe::WallClock wall_clock() {
   return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
-
-// What is told of a pause, by the event that the core took most of it for.
-constexpr std::array<std::string_view, std::variant_size_v<serve::FrontendEvent>> kEventNames = {
-    "a client's request",
-    "a client that left",
-    "a backend's message",
-    "a backend that left",
-    "a new plan",
-    "a changed catalogue",
-    "an unreadable catalogue",
-    "a step of an application",
-    "a trace",
-    "what follows from events",
-    "draining"};
 
 }  // namespace
 
@@ -71,7 +51,7 @@ class FrontendDaemon::Impl {
         drain_deadline_(io),
         buffers_(buffer_options(setup_.config)),
         backend_buffers_(buffer_options(setup_.config)),
-        host_(io, core_, snapshots_, background_, asked_of_daemon()),
+        host_(io, core_, status_.snapshots(), status_.background(), asked_of_daemon()),
         administration_(io, setup_.config, setup_.security, setup_.audit, ports()) {}
 
   Impl(const Impl&) = delete;
@@ -93,15 +73,14 @@ class FrontendDaemon::Impl {
         });
     if (!backends.ok()) return backends.status();
     Endpoints::Daemon daemon;
-    daemon.metrics = [this](MetricsHandler::OnPage done) {
-      metrics_.get([done = std::move(done)](const auto& made) { done(*made.document); });
-    };
+    daemon.metrics = [this](MetricsHandler::OnPage done) { status_.metrics(std::move(done)); };
     setup_.security.gate->set_device_time(
         [this](std::string_view model) { return host_.device_time(model); });
     daemon.trace = {[this](Duration length) { return trace(length); },
                     [this](std::uint64_t mark) { return traces_.since(mark); }, wall_clock};
     daemon.dashboard = {
-        [this](StatusSnapshots::OnSnapshot done) { snapshots_.get(std::move(done)); }, wall_clock};
+        [this](StatusSnapshots::OnSnapshot done) { status_.snapshots().get(std::move(done)); },
+        wall_clock};
     auto endpoints =
         Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(daemon));
     if (!endpoints.ok()) return endpoints.status();
@@ -109,7 +88,7 @@ class FrontendDaemon::Impl {
     backend_listener_ = std::move(backends).value();
     endpoints_ = std::move(endpoints).value();
     arm_wake();
-    watch_.start();
+    status_.watch().start();
     catalogue_.start();
     administration_.start();
     return {};
@@ -163,7 +142,7 @@ class FrontendDaemon::Impl {
   }
 
   void run_core(serve::FrontendEvent event) {
-    const LoopWatch::Scope scope(watch_, kEventNames[event.index()]);
+    const LoopWatch::Scope scope(status_.watch(), name_of(event));
     const Time now = net::now();
     effects_.clear();
     if (observer_) {
@@ -201,15 +180,8 @@ class FrontendDaemon::Impl {
     LoadedCatalogue& loaded = read.value();
     deliver(serve::CatalogueChanged{std::move(loaded.catalogue),
                                     by_hand ? loaded.meant : std::vector<std::string>()});
-    // Files of versions that still serve stay at hand while they are not overwritten.
-    ModelFiles files = std::move(loaded.model_files);
-    for (const auto& [sha256, file] : setup_.model_files) {
-      const bool overwritten =
-          std::any_of(files.begin(), files.end(),
-                      [&file = file](const auto& entry) { return entry.second.path == file.path; });
-      if (!overwritten && core_.knows_file(sha256)) files.emplace(sha256, file);
-    }
-    setup_.model_files = std::move(files);
+    files_.replace(std::move(loaded.model_files),
+                   [this](const std::string& sha256) { return core_.knows_file(sha256); });
   }
 
   void change_models(serve::ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {
@@ -245,19 +217,15 @@ class FrontendDaemon::Impl {
     return daemon;
   }
 
-  StatusSnapshots::Source status_source() {
+  StatusService::Daemon told_of_status() {
     return {
-        [this](serve::StatusInSteps& taken, std::size_t parts) { return core_.take(taken, parts); },
-        wall_clock, [this](const observe::WallClock& wall) { return moment(wall); }};
-  }
-
-  StatusMoment moment(const observe::WallClock& wall) const {
-    return {.started = started_,
-            .now = wall.engine,
-            .unix_seconds = to_seconds(wall.since_epoch),
-            .clients = client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0),
-            .pauses = watch_.pauses(),
-            .by_token = setup_.security.gate->counters()};
+        wall_clock,
+        [this] { return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0); },
+        [this]() -> const net::CountersByClient& { return setup_.security.gate->counters(); },
+        [this](ClientId id, const net::OutgoingFrame& frame) {
+          const auto session = client_sessions_.find(id);
+          if (session != client_sessions_.end()) session->second->send(frame);
+        }};
   }
 
   // Everything that comes within `length`, or what was sampled where it is zero.
@@ -284,33 +252,13 @@ class FrontendDaemon::Impl {
 
   void carry_out(serve::SendModelFile& effect) {
     if (!backend_sessions_.contains(effect.backend)) return;
-    const auto file = setup_.model_files.find(effect.sha256);
-    if (file == setup_.model_files.end()) {
-      backend_sessions_.send(effect.backend, serve::ModelPiece{effect.sha256, 0, 0, {}});
-      return;
-    }
-    if (effect.offset == 0)
-      spdlog::info("sending {} to a backend", file->second.path.filename().string());
-    const bool taken = pieces_.read(
-        effect.backend, effect.sha256, file->second, effect.offset,
-        [this, id = effect.backend](serve::ModelPiece piece) { send_piece(id, std::move(piece)); });
-    if (taken) return;
+    if (files_.send(effect.backend, effect.sha256, effect.offset)) return;
     const Status why(StatusCode::overloaded,
                      "it asked for more pieces of model files than the frontend keeps");
     // Not now: effects are being carried out.
     asio::post(io_, [this, id = effect.backend, why] {
       deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, why}});
     });
-  }
-
-  void send_piece(BackendId backend, serve::ModelPiece piece) {
-    if (piece.changed) {
-      const auto file = setup_.model_files.find(piece.sha256);
-      spdlog::warn("{} changed after it was hashed: it is read again",
-                   file == setup_.model_files.end() ? piece.sha256 : file->second.path.string());
-      catalogue_.look_again();
-    }
-    backend_sessions_.send(backend, std::move(piece));
   }
 
   void carry_out(serve::DropBackend& effect) {
@@ -333,7 +281,7 @@ class FrontendDaemon::Impl {
     stopped_ = true;
     drain_deadline_.cancel();
     wake_.cancel();
-    watch_.stop();
+    status_.watch().stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     backend_sessions_.close_all({StatusCode::cancelled, "the frontend stops"});
     // The replies that are queued leave before the process does.
@@ -383,7 +331,7 @@ class FrontendDaemon::Impl {
           spdlog::debug("a client is gone: {}", reason.to_string());
           if (!client_sessions_.contains(id)) return;
           forget_client(id);
-          status_answers_.forget(id);
+          status_.answers().forget(id);
           deliver(serve::ClientGone{id});
         });
   }
@@ -404,11 +352,7 @@ class FrontendDaemon::Impl {
     });
   }
   static void client_said(ClientId, const serve::Authenticate&) {}  // its session's own
-  void send_to_client(ClientId id, const net::OutgoingFrame& frame) {
-    const auto session = client_sessions_.find(id);
-    if (session != client_sessions_.end()) session->second->send(frame);
-  }
-  void client_said(ClientId id, const serve::StatusRequest&) { status_answers_.ask(id); }
+  void client_said(ClientId id, const serve::StatusRequest&) { status_.answers().ask(id); }
 
   BackendSessions::Owner owner_of_backends() {
     BackendSessions::Owner owner;
@@ -425,7 +369,6 @@ class FrontendDaemon::Impl {
   }
 
   asio::io_context& io_;
-  LoopWatch watch_{io_};
   Setup setup_;
   CoreObserver observer_;
   Time started_;
@@ -452,15 +395,7 @@ class FrontendDaemon::Impl {
       backend_buffers_, owner_of_backends()};
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
-  Background background_{io_};
-  StatusSnapshots snapshots_{io_, status_source(), background_, watch_};
-  StatusDocument<Bytes> metrics_{
-      io_, snapshots_, background_, [](const TimedStatus& timed) {
-        return net::http::bytes_of(metrics_text(timed.status, timed.moment));
-      }};
-  StatusAnswers status_answers_{
-      io_, snapshots_, background_,
-      [this](ClientId client, const net::OutgoingFrame& frame) { send_to_client(client, frame); }};
+  StatusService status_{io_, core_, started_, told_of_status()};
   TraceLog traces_;
   CoreHost host_;
   std::string cause_;  // the address of the backend whose event is being handled; empty: none
@@ -469,7 +404,12 @@ class FrontendDaemon::Impl {
   // Last: they end before anything they use goes.
   SideThreads side_threads_{io_, setup_.policy,
                             [this](serve::FrontendEvent event) { deliver(std::move(event)); }};
-  ModelPieces pieces_{io_};
+  ServedFiles files_{io_,
+                     std::move(setup_.model_files),
+                     {[this](BackendId backend, serve::ModelPiece piece) {
+                        backend_sessions_.send(backend, std::move(piece));
+                      },
+                      [this] { catalogue_.look_again(); }}};
 };
 
 FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
