@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -155,6 +156,8 @@ class FrontendDaemon::Impl {
     for (serve::FrontendEffect& effect : effects_) {
       std::visit([this](auto& one) { carry_out(one); }, effect);
     }
+    if (when_taken_in_.empty() || core_.takes_in_catalogue()) return;
+    for (const auto& tell : std::exchange(when_taken_in_, {})) tell();
   }
 
   void arm_wake() {
@@ -187,21 +190,17 @@ class FrontendDaemon::Impl {
   void change_models(serve::ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {
     catalogue_.change(std::move(change),
                       [this, done = std::move(done)](Result<LoadedCatalogue> read) {
-                        done(changed_by_hand(std::move(read)));
+                        change_by_hand(std::move(read), done);
                       });
   }
 
-  serve::ModelsChanged changed_by_hand(Result<LoadedCatalogue> read) {
-    const std::vector<std::string> meant =
-        read.ok() ? read.value().meant : std::vector<std::string>();
-    serve::ModelsChanged changed;
-    changed.status = read.status();
+  void change_by_hand(Result<LoadedCatalogue> read,
+                      const net::kserve::ProtocolHost::OnChanged& done) {
+    std::vector<std::string> meant = read.ok() ? read.value().meant : std::vector<std::string>();
+    when_taken_in_.emplace_back([this, done, status = read.status(), meant = std::move(meant)] {
+      done({status, core_.models(meant)});
+    });
     take_in(std::move(read), true);
-    for (serve::ModelInfo& model : core_.models().models) {
-      if (std::find(meant.begin(), meant.end(), model.name) != meant.end())
-        changed.models.push_back(std::move(model));
-    }
-    return changed;
   }
 
   // ---- the endpoints of standard protocols
@@ -374,6 +373,7 @@ class FrontendDaemon::Impl {
   Time started_;
   serve::FrontendCore core_;
   serve::FrontendEffects effects_;
+  std::vector<std::function<void()>> when_taken_in_;  // the catalogue, as a whole
   bool settle_posted_ = false;
 
   CatalogueService catalogue_;

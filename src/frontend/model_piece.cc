@@ -20,16 +20,16 @@ namespace {
 constexpr net::BufferPoolOptions kBuffers{
     .max_idle_bytes = 16U << 20U, .max_used_bytes = std::numeric_limits<std::size_t>::max()};
 
-class OpenFile {
+class FileToSend {
  public:
   // Opening a pipe or a device does not wait.
-  explicit OpenFile(const std::filesystem::path& path)
+  explicit FileToSend(const std::filesystem::path& path)
       : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
+  ~FileToSend() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  FileToSend(const FileToSend&) = delete;
+  FileToSend& operator=(const FileToSend&) = delete;
 
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
   [[nodiscard]] bool looks_like(const FileLook& look) const {
@@ -58,7 +58,7 @@ serve::ModelPiece read_piece(const std::string& sha256, const ModelFile& file, s
                              net::BufferPool& buffers) {
   serve::ModelPiece piece;
   piece.sha256 = sha256;
-  const OpenFile open(file.path);
+  const FileToSend open(file.path);
   if (!open.is_open()) return piece;
   const auto total = static_cast<std::uint64_t>(std::max<std::int64_t>(0, file.look.size));
   piece.changed = !open.looks_like(file.look);

@@ -17,7 +17,7 @@ namespace http = net::http;
 using net::asio::steady_timer;
 
 constexpr double kLongestTraceSeconds = 600;
-constexpr unsigned kTooManyRequests = 429;
+constexpr unsigned kOneTraceAtATime = 429;
 constexpr unsigned kUnavailable = 503;
 
 // The parameter's value in the target's query; empty where it has none.
@@ -145,7 +145,7 @@ http::HttpResponse TraceHandler::busy() {
   const double left_s =
       std::max(0.0, to_seconds(run_->timer.expiry() - steady_timer::clock_type::now()));
   const auto seconds = static_cast<long long>(run_->exchange ? std::ceil(left_s) + 1 : 1);
-  http::HttpResponse refusal = error(kTooManyRequests, "another trace is under way; try again in " +
+  http::HttpResponse refusal = error(kOneTraceAtATime, "another trace is under way; try again in " +
                                                            std::to_string(seconds) + " s");
   refusal.headers.push_back({"Retry-After", std::to_string(seconds)});
   return refusal;

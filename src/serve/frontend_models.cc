@@ -1,12 +1,14 @@
 // FrontendCore: models that come, change and go while others are served.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "gpulet/serve/frontend_core.h"
 
 namespace gpulet::serve {
 namespace {
+
+// A catalogue of thousands of models is taken in over as many turns as that takes.
+constexpr std::size_t kModelsInAStep = 64;
 
 bool same_settings(const ServedModel& a, const ServedModel& b) {
   return a.slo_ms == b.slo_ms && a.configured_rate == b.configured_rate &&
@@ -17,44 +19,75 @@ bool same_settings(const ServedModel& a, const ServedModel& b) {
 
 void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& effects) {
   Catalogue& catalogue = event.catalogue;
-  bool changed = catalogue.profiles != profiles_;
-  if (changed && catalogue.profiles != nullptr) {
-    profiles_ = std::move(catalogue.profiles);
-    interference_ = std::move(catalogue.interference);
+  CatalogueUnderWay next;
+  next.asked_for.insert(event.asked_for.begin(), event.asked_for.end());
+  if (catalogue_) {  // replaced before it was taken in as a whole
+    next.asked_for.merge(catalogue_->asked_for);
+    next.changed = true;
   }
-  std::set<std::string> present;
-  for (ServedModel& model : catalogue.models) {
-    present.insert(model.name);
-    const bool asked_for = std::find(event.asked_for.begin(), event.asked_for.end(), model.name) !=
-                           event.asked_for.end();
-    if (NamedModel* const known = versions_.find(model.name)) {
-      changed = change_model(*known, model, asked_for, now, effects) || changed;
-    } else {
-      note(false,
-           "model " + model.name + " is registered, version " + short_version(version_of(model)),
-           now, effects);
-      add_model(model, now);
-      changed = true;
+  if (catalogue.profiles != profiles_) {
+    next.changed = true;
+    if (catalogue.profiles != nullptr) {
+      profiles_ = std::move(catalogue.profiles);
+      interference_ = std::move(catalogue.interference);
     }
-    if (!asked_for) continue;
-    demands_.wake(versions_.find(model.name)->demand);
-    changed = quarantine_.release(model.name) || changed;
-    changed = held_back_.erase(model.name) > 0 || !has_ready_lane(model.name) || changed;
-    versions_.find(model.name)->failure.reset();
-    versions_.find(model.name)->stuck = false;
   }
-  std::vector<std::string> gone;
-  for (const auto& [name, known] : versions_.named()) {
-    if (!present.contains(name)) gone.push_back(name);
-  }
-  for (const std::string& name : gone) remove_model(name, now, effects);
-  changed = replace_applications(catalogue.applications, catalogue.models, now) || changed;
-  if (!changed && gone.empty()) return;
+  for (const ServedModel& model : catalogue.models) next.present.insert(model.name);
+  next.models = std::move(catalogue.models);
+  next.applications = std::move(catalogue.applications);
+  catalogue_.emplace(std::move(next));
+  take_in_catalogue(now, effects);
+}
 
+void FrontendCore::take_in_catalogue(Time now, FrontendEffects& effects) {
+  CatalogueUnderWay& taken = *catalogue_;
+  std::size_t left = kModelsInAStep;
+  for (; taken.next < taken.models.size() && left > 0; ++taken.next, --left) {
+    const ServedModel& model = taken.models[taken.next];
+    const bool asked_for = taken.asked_for.contains(model.name);
+    taken.changed = take_in_model(model, asked_for, now, effects) || taken.changed;
+  }
+  if (taken.next == taken.models.size() && !taken.gone) {
+    taken.gone.emplace();
+    for (const auto& [name, known] : versions_.named()) {
+      if (!taken.present.contains(name)) taken.gone->push_back(name);
+    }
+  }
+  for (; taken.gone && !taken.gone->empty() && left > 0; --left) {
+    remove_model(taken.gone->front(), now, effects);
+    taken.gone->pop_front();
+    taken.changed = true;
+  }
+  const bool whole = taken.gone && taken.gone->empty();
+  if (whole && replace_applications(taken.applications, taken.models, now)) taken.changed = true;
+  const bool changed = taken.changed;
+  if (whole) catalogue_.reset();
+  if (!changed) return;
   // What is being planned is out of date: its answer will not be looked at.
   plan_pending_ = false;
   ++plan_number_;
   want_plan("the models changed");
+}
+
+bool FrontendCore::take_in_model(const ServedModel& model, bool asked_for, Time now,
+                                 FrontendEffects& effects) {
+  bool changed = true;
+  if (NamedModel* const known = versions_.find(model.name)) {
+    changed = change_model(*known, model, asked_for, now, effects);
+  } else {
+    note(false,
+         "model " + model.name + " is registered, version " + short_version(version_of(model)), now,
+         effects);
+    add_model(model, now);
+  }
+  if (!asked_for) return changed;
+  NamedModel& known = *versions_.find(model.name);
+  demands_.wake(known.demand);
+  changed = quarantine_.release(model.name) || changed;
+  changed = held_back_.erase(model.name) > 0 || !has_ready_lane(model.name) || changed;
+  known.failure.reset();
+  known.stuck = false;
+  return changed;
 }
 
 void FrontendCore::on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects) {
@@ -184,18 +217,19 @@ void FrontendCore::remove_model(const std::string& name, Time now, FrontendEffec
 
 std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route>& routes, Time now,
                                                          DispatchOutput& output) {
-  const auto routed = [&](ModelIndex model, bool only_ready) {
-    return std::any_of(routes.begin(), routes.end(), [&](const Route& route) {
-      const FleetGpulet* const gpulet = fleet_.find(route.gpulet);
-      const bool counts = !only_ready || (gpulet != nullptr && gpulet->state == GpuletState::ready);
-      return counts && std::any_of(route.lanes.begin(), route.lanes.end(),
-                                   [model](const LaneSpec& lane) { return lane.model == model; });
-    });
-  };
+  std::vector<bool> routed(dispatcher_.models().size());
+  std::vector<bool> ready(dispatcher_.models().size());  // by a gpulet that takes batches
+  for (const Route& route : routes) {
+    const FleetGpulet* const gpulet = fleet_.find(route.gpulet);
+    const bool takes_batches = gpulet != nullptr && gpulet->state == GpuletState::ready;
+    for (const LaneSpec& lane : route.lanes) {
+      routed[lane.model] = true;
+      if (takes_batches) ready[lane.model] = true;
+    }
+  }
   std::vector<std::string> successions;
   for (const auto& [name, known] : versions_.named()) {
-    if (!known.next || !routed(known.next->index, false) || routed(known.current.index, true))
-      continue;
+    if (!known.next || !routed[known.next->index] || ready[known.current.index]) continue;
     successions.push_back(name);
     const ServedModel& old = dispatcher_.models()[known.current.index];
     const ServedModel& next = dispatcher_.models()[known.next->index];
@@ -203,7 +237,7 @@ std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route
     if (!can_follow) dispatcher_.flush(known.current.index, now, output);
   }
   for (const LeavingVersion& leaving : versions_.leaving()) {
-    if (!leaving.closed && !routed(leaving.version.index, false))
+    if (!leaving.closed && !routed[leaving.version.index])
       dispatcher_.flush(leaving.version.index, now, output);
   }
   return successions;

@@ -33,7 +33,7 @@ void FrontendCore::want_plan(std::string why) {
 }
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
-  if (!plan_wanted() || plan_pending_ || rollout_ || draining_) return;
+  if (!plan_wanted() || plan_pending_ || rollout_ || draining_ || catalogue_) return;
   if (!stages_.empty() && !plan_urgent_) return;  // they end soon
   if (options_.keep_plan && epoch_.value > 0) return;
   if (now < gather_until_) return;

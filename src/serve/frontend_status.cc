@@ -1,4 +1,5 @@
 // What FrontendCore tells about itself.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -64,6 +65,24 @@ ModelsReply FrontendCore::models() const {
   }
   describe_applications(reply);
   return reply;
+}
+
+std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) const {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::vector<ModelInfo> infos;
+  for (const std::string& name : names) {
+    if (const NamedModel* const known = versions_.find(name)) {
+      infos.push_back(describe(name, *known));
+      continue;
+    }
+    for (const LeavingVersion& leaving : versions_.leaving()) {
+      if (!leaving.removed || leaving.name != name) continue;
+      infos.push_back(info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving));
+      infos.back().version = leaving.version.id;
+    }
+  }
+  return infos;
 }
 
 FrontendStatus StatusInSteps::finish() && {

@@ -57,6 +57,31 @@ std::size_t late(const World& world) {
 
 profile::Profile profile_of_three() { return card_profile({{"a", 4}, {"b", 4}, {"c", 4}}); }
 
+// Whoever asks meanwhile does not wait for all of them.
+TEST(ModelsWhileServing, HundredsThatChangeAtOnceAreTakenInOverSeveralTurns) {
+  const auto models = [](int first, int last, const std::string& hash) {
+    std::vector<ServedModel> made;
+    for (int i = first; i < last; ++i) made.push_back(version("m" + std::to_string(i), hash));
+    return made;
+  };
+  FrontendCore core({}, {models(0, 200, "one"), nullptr, nullptr}, at_s(0));
+  FrontendEffects effects;
+  core.on(CatalogueChanged{{models(50, 250, "two"), nullptr, nullptr}, {}}, at_s(1), effects);
+  ASSERT_TRUE(core.takes_in_catalogue());
+  EXPECT_LE(core.next_wake(), at_s(1));
+  int turns = 1;
+  for (; core.takes_in_catalogue() && turns < 20; ++turns) core.on(Settle{}, at_s(1), effects);
+  EXPECT_GE(turns, 4);
+  EXPECT_LT(turns, 20);
+  const ModelsReply told = core.models();
+  ASSERT_EQ(told.models.size(), 200U);
+  for (const ModelInfo& model : told.models) {
+    const bool is_new = model.name.size() > 3 && model.name >= "m200" && model.name < "m250";
+    EXPECT_EQ(model.next.empty(), is_new) << model.name;
+  }
+  EXPECT_EQ(core.models({"m60", "m10", "m60"}).size(), 1U) << "m10 has gone";
+}
+
 TEST(ModelsWhileServing, AnAddedModelIsServedAndOthersNoticeNothing) {
   World world({}, {version("a", "a1")}, profile_of_three());
   world.add_backend("n0", 2);

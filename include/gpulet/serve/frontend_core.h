@@ -127,6 +127,8 @@ class FrontendCore {
   // Of one model or application; nothing where the name is not served.
   [[nodiscard]] std::optional<ModelStatus> model_status(std::string_view name, Time now) const;
   [[nodiscard]] ModelsReply models() const;
+  // Those of these names that are served or leaving, by name.
+  [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
   // One of them, or an application; nothing where the name is not served. Good until the next
   // event.
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
@@ -138,6 +140,8 @@ class FrontendCore {
   [[nodiscard]] std::size_t model_slots() const { return dispatcher_.models().size(); }
   // Some version that serves, or is to serve, is of that file.
   [[nodiscard]] bool knows_file(std::string_view sha256) const;
+  // A changed catalogue is taken in over several turns, and there is more of it to come.
+  [[nodiscard]] bool takes_in_catalogue() const { return catalogue_.has_value(); }
   // As peer_rules.h, for a result whose payload is still to come.
   [[nodiscard]] std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch) const {
     return serve::breach_of_result(from, batch, fleet_, dispatcher_);
@@ -174,6 +178,10 @@ class FrontendCore {
   void retire_unwanted(Time now, FrontendEffects& effects);
 
   // Models that come, change and go (frontend_models.cc).
+  // The next models of the catalogue that is being taken in.
+  void take_in_catalogue(Time now, FrontendEffects& effects);
+  // Returns whether it is news.
+  bool take_in_model(const ServedModel& model, bool asked_for, Time now, FrontendEffects& effects);
   void add_model(ServedModel model, Time now);
   // Takes in what the catalogue says of a model that is known. Returns whether that is news.
   bool change_model(NamedModel& known, const ServedModel& model, bool asked_for, Time now,
@@ -347,6 +355,16 @@ class FrontendCore {
   std::shared_ptr<const profile::ProfileSet> profiles_;           // never null
   std::shared_ptr<const profile::InterferenceSet> interference_;  // may be null
   UnderWay under_way_;
+  struct CatalogueUnderWay {
+    std::vector<ServedModel> models;
+    std::size_t next = 0;  // of them
+    ApplicationList applications;
+    std::set<std::string, std::less<>> present;  // names of all models
+    std::set<std::string, std::less<>> asked_for;
+    std::optional<std::deque<std::string>> gone;  // known once all models are taken in
+    bool changed = false;                         // something is other than it was before
+  };
+  std::optional<CatalogueUnderWay> catalogue_;
   ModelVersions versions_;
   Dispatcher dispatcher_;
   Fleet fleet_;
