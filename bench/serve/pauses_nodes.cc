@@ -107,8 +107,8 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
     say(found->second);
     gpulets_.erase(found);
   }
-  void obey(const serve::Batch& command) {
-    serve::BatchResult result;
+  void obey(const Batch& command) {
+    BatchResult result;
     result.id = command.id;
     result.status = {StatusCode::internal, "nothing computes here"};
     say(std::move(result));
