@@ -127,7 +127,9 @@ TEST(LimitsTest, OfConnectionsTurnNewOnesAway) {
   StreamClient first(cluster->client_port());
   occupy(*cluster, first);
   StreamClient second(cluster->client_port());
-  EXPECT_TRUE(second.run_until([&] { return second.closed(); }, seconds(20)));
+  const auto refused = second.ask(byte_request("a", 2, kBytes), seconds(20));
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->status.code(), StatusCode::overloaded);
   EXPECT_FALSE(first.closed());
 
   net::asio::io_context io;

@@ -146,7 +146,7 @@ TEST_F(ReservationsTest, BackendsSendNoPayloadBeforeTheySayWhoTheyAre) {
   const std::vector<std::byte> begun =
       beginning_of(net::encode(serve::BackendMessage(std::move(result))));
   net::asio::write(stranger, net::asio::buffer(begun));
-  EXPECT_EQ(rest_of(stranger), "") << "closed, without waiting for the rest";
+  EXPECT_LT(rest_of(stranger).size(), 1000U) << "a word of why and the end, not the rest's turn";
 }
 
 }  // namespace
