@@ -79,7 +79,7 @@ class HttpCrowd::Impl {
 
     void send() {
       busy_ = true;
-      asked_for_ = due_;
+      asked_for_ = std::max(due_, free_since_);
       asio::async_write(socket_, asio::buffer(crowd_.target_.request),
                         [this](const error_code& error, std::size_t) {
                           if (error) return lose();
@@ -114,6 +114,7 @@ class HttpCrowd::Impl {
 
     void go_on() {
       busy_ = false;
+      free_since_ = crowd_.elapsed();
       if (crowd_.closed_) {
         due_ = crowd_.elapsed();
       } else if (due_ <= asked_for_) {
@@ -148,7 +149,8 @@ class HttpCrowd::Impl {
     asio::steady_timer timer_;
     bool busy_ = false;  // a request is under way, or there is no connection
     Duration due_ = Duration::max();
-    Duration asked_for_{};  // when what is under way was due
+    Duration free_since_{};  // nothing was under way from then on
+    Duration asked_for_{};   // when what is under way could be sent
     std::string text_;
   };
 

@@ -1,7 +1,7 @@
 // HttpCrowd: many HTTP connections that send one inference after another at a rate that is theirs
 // together, with books for each connection. Arrivals are Poisson; a connection has one request
-// under way, and one that is due meanwhile goes as soon as that is answered, counted from when it
-// was due. All on one io_context and one thread; it lives as long as that runs.
+// under way, and one that is due meanwhile goes as soon as that is answered, counted from then. All
+// on one io_context and one thread; it lives as long as that runs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace gpulet::bench {
 
 struct CrowdAnswer {
-  Duration due{};  // since the crowd's start
+  Duration due{};  // since the crowd's start; later where its connection was not free
   Duration took{};
   std::uint32_t connection = 0;
   std::uint32_t status = 0;  // of HTTP; 0: the connection was lost
