@@ -259,18 +259,18 @@ void check_invariants(const FrontendStatus& status) {
 
 // Runs strangers with devices of that type beside n0, and returns what became of the requests.
 Outcome run_beside_strangers(const std::string& type) {
-  World world({}, {byte_model("a", 3000, 40)}, card_profile({{"a", 4}}));
+  World world({}, {byte_model("a", 3000, 20)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   Strangers strangers(world, type);
-  const std::uint64_t end = load(world, "a", 40, 2, 12, 1, 7);
+  const std::uint64_t end = load(world, "a", 20, 2, 6, 1, 7);
   double now_s = 0.1;
-  while (now_s < 12) {
+  while (now_s < 6) {
     world.run_until(at_s(now_s));
     strangers.act();
     check_invariants(world.status());
     now_s += *rc::gen::inRange(1, 400) / 1000.0;
   }
-  world.run_until(at_s(25));
+  world.run_until(at_s(18));
   RC_ASSERT(strangers.faults().empty());
   const FrontendStatus status = world.status();
   check_invariants(status);
