@@ -109,7 +109,7 @@ OutOfMemory MemoryCgroups::out_of_memory(GpuletId gpulet) const {
   const auto directory = directory_of(gpulet);
   if (place_.version == CgroupVersion::v2)
     return out_of_memory_v2(read_cgroup_file(directory / "memory.events"));
-  const bool counts_swap = exists(directory / "memory.memsw.limit_in_bytes");
+  const bool counts_swap = is_there(directory / "memory.memsw.limit_in_bytes");
   const std::string counter = counts_swap ? "memory.memsw." : "memory.";
   return out_of_memory_v1(read_cgroup_file(directory / "memory.oom_control"),
                           read_cgroup_file(directory / (counter + "max_usage_in_bytes")),
