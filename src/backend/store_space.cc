@@ -22,11 +22,10 @@ std::uint64_t excess(std::uint64_t wanted, std::uint64_t available) {
 std::string in_bytes(std::uint64_t bytes) { return std::to_string(bytes) + " bytes"; }
 
 Status no_space(const StoreSpace& space, std::uint64_t needed, std::uint64_t evictable) {
-  auto message = in_bytes(needed) + " are needed and " +
+  auto message = "No space left on the disk: " + in_bytes(needed) + " are needed and " +
                  in_bytes(excess(space.free_bytes, space.promised_bytes)) + " are free, " +
-                 in_bytes(evictable) +
-                 " of unused model files included would not suffice; free some " +
-                 "of the disk, or serve fewer models on this node";
+                 in_bytes(evictable) + " more once unused model files are deleted; free some of " +
+                 "the disk, or serve fewer models on this node";
   return {StatusCode::unavailable, std::move(message)};
 }
 
