@@ -206,7 +206,7 @@ GpuletProcesses::End GpuletProcesses::end_of(GpuletId gpulet, std::uint32_t devi
       return {
           reason.within("it took more memory than \"proxy_memory\" of the backend's file allows "
                         "and was ended by the kernel"),
-          FailureCause::unknown};
+          FailureCause::model_crash};
     case partition::OutOfMemory::with_the_node:
       return {reason.within("the node had no memory left for it, and the kernel ended it"),
               FailureCause::node_memory};

@@ -7,9 +7,11 @@
 namespace gpulet::serve {
 namespace {
 
-// By somebody outside, or for want of memory: nothing that the process did. (SIGHUP, SIGINT,
-// SIGKILL, SIGTERM)
-bool is_from_outside(const ProcessEnd& end) {
+// By somebody outside, or for the node's want of memory: nothing that the process did. (SIGHUP,
+// SIGINT, SIGKILL, SIGTERM)
+bool is_from_outside(const ProxyEnded& event) {
+  const auto& end = event.end;
+  if (event.cause == FailureCause::model_crash) return false;
   return end.signal == 1 || end.signal == 2 || end.signal == 9 || end.signal == 15;
 }
 
@@ -21,8 +23,7 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
   if (event.device == partition::DeviceHealth::not_ready) gpulet->blameless = true;
   const bool killed = !gpulet->doomed.ok();
   if (!killed) {
-    const bool was_started =
-        gpulet->phase() != GpuletPhase::starting && !is_from_outside(event.end);
+    const bool was_started = gpulet->phase() != GpuletPhase::starting && !is_from_outside(event);
     gpulet->cause = gpulet->blameless                      ? FailureCause::device
                     : event.cause != FailureCause::unknown ? event.cause
                     : was_started                          ? FailureCause::model_crash
@@ -31,8 +32,7 @@ void BackendCore::on_event(ProxyEnded& event, Now now) {
   }
   const auto why = gpulet->doomed.ok() ? event.reason : std::exchange(gpulet->doomed, Status());
   remember_fellows(*gpulet);
-  answer_all_unavailable(*gpulet, why, cause_for_batches(*gpulet, killed, event.end), event.end,
-                         now);
+  answer_all_unavailable(*gpulet, why, cause_for_batches(*gpulet, killed, event), event.end, now);
   gpulet->held_at_end = 0;
   if (gpulet->phase() == GpuletPhase::retiring) {
     let_go(*gpulet, now);
@@ -56,9 +56,10 @@ void BackendCore::remember_fellows(const HostedGpulet& gpulet) {
 }
 
 FailureCause BackendCore::cause_for_batches(const HostedGpulet& gpulet, bool killed,
-                                            const ProcessEnd& end) const {
+                                            const ProxyEnded& event) const {
   if (killed) return gpulet.cause;
-  if (is_from_outside(end) || gpulet.phase() == GpuletPhase::retiring) return FailureCause::unknown;
+  if (is_from_outside(event) || gpulet.phase() == GpuletPhase::retiring)
+    return FailureCause::unknown;
   // Of several whose batches were in the process, anyone may be to blame.
   if (gpulet.held_at_end > 0)
     return gpulet.held_at_end == 1 ? FailureCause::model_crash : FailureCause::unknown;

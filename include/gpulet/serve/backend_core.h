@@ -135,7 +135,7 @@ class BackendCore {
   void end_at_once(HostedGpulet& gpulet, FailureCause cause, const Status& why, Now now);
   // What the end of its process counts against, for the batches that it held.
   [[nodiscard]] FailureCause cause_for_batches(const HostedGpulet& gpulet, bool killed,
-                                               const ProcessEnd& end) const;
+                                               const ProxyEnded& event) const;
   // The process that serves all gpulets of its device has ended: which of them had batches there.
   void remember_fellows(const HostedGpulet& gpulet);
   [[nodiscard]] Time hung_at(const HostedGpulet& gpulet) const;

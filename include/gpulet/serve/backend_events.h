@@ -91,8 +91,10 @@ struct ProxyEnded {
   Status reason;  // how the process ended, or why it could not be made
   // not_ready: it could not be made for the device's sake.
   partition::DeviceHealth device = partition::DeviceHealth::works;
-  FailureCause cause = FailureCause::unknown;  // where it could not be made
-  ProcessEnd end{};                            // where it was made
+  // Where it could not be made, or more is known of its end than how: model_crash, it took more
+  // memory than it may; node_memory, the node had none left.
+  FailureCause cause = FailureCause::unknown;
+  ProcessEnd end{};  // where it was made
 };
 
 // How a device is, as its machine sees it: ok, or why it cannot be used. Heard again and again.
