@@ -60,7 +60,8 @@ class ControlledCoresTest : public ::testing::Test {
     device.proxy_program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-proxy";
     std::vector<HostedDevice> devices;
     devices.push_back(std::move(device));
-    auto store = ModelStore::open(folder_.path() / "store");
+    // Run as root, the proxies have another user.
+    auto store = ModelStore::open(folder_.path() / "store", {.read_by_others = true});
     auto user = choose_proxy_user("");
     ASSERT_TRUE(store.ok() && user.ok());
     daemon_ = BackendDaemon::start(io_, {config, std::move(devices), std::move(store).value(),
