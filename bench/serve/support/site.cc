@@ -222,6 +222,8 @@ void Site::write_backend(const config::NodeConfig& node) const {
   Json config{{"node", node.name},
               {"frontend", "127.0.0.1:" + std::to_string(backend_port_)},
               {"model_store", "store-" + node.name},
+              // By which inventory.h finds proxies.
+              {"proxy_environment", {"GPULET_BENCH"}},
               {"profiles", "profiles"},
               {"proxy", proxy.string()},
               {"devices", Json::array({described})}};
