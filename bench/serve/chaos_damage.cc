@@ -196,7 +196,7 @@ bool ChaosDamage::cut_model_file(TimePoint until) {
   return true;
 }
 
-// In its place, not beside it: whoever reads it sees some of either.
+// Writes into the existing file, so that a concurrent reader sees a mix of both versions.
 bool ChaosDamage::rewrite_model_file(TimePoint /*until*/) {
   const std::string model = site_.models()[random_.below(site_.models().size())].name;
   if (damaged("file of " + model)) return false;
