@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "serve/wording.h"
+
 namespace gpulet::serve {
 namespace {
 
 // Nodes that came and went; beyond that the one that joined first is forgotten.
 constexpr std::size_t kMostStays = 4096;
-
-std::string excluded_name(const Exclusion& exclusion) {
-  if (!exclusion.device) return "node " + exclusion.node;
-  return "device " + exclusion.node + "/" + std::to_string(*exclusion.device);
-}
 
 }  // namespace
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "serve/wording.h"
+
 namespace gpulet::serve {
 namespace {
 
@@ -86,9 +88,8 @@ void FrontendCore::heard(BackendId backend, const Hello& message, Time now,
   for (const DeviceOffer& offer : message.devices) {
     if (profiles_->contains(offer.device.type)) continue;
     note(true,
-         "device " + message.node + "/" + std::to_string(offer.device.key.device) +
-             " is left out: no profile named " + offer.device.type +
-             "; measure one with gpulet profile run",
+         "device " + device_name(offer.device.key) + " is left out: no profile named " +
+             offer.device.type + "; measure one with gpulet profile run",
          now, effects);
   }
   exclusions_.joined(message.node, message.gpulets.empty(), now);
@@ -120,7 +121,7 @@ void FrontendCore::heard(BackendId backend, const GpuletReport& message, Time no
   const GpuletState before = known->state;
   const FleetGpulet gpulet = *known;
   const schedule::DeviceKey& device = gpulet.device;
-  const std::string where = device.node + "/" + std::to_string(device.device);
+  const std::string where = device_name(device);
   fleet_.report(backend, message);
 
   switch (message.state) {
@@ -193,7 +194,7 @@ void FrontendCore::heard(BackendId backend, const DeviceReport& message, Time no
   const auto device = fleet_.device_seen(backend, message);
   if (!device) return;
   settle_absence();
-  const std::string name = "device " + device->node + "/" + std::to_string(device->device);
+  const std::string name = "device " + device_name(*device);
   const std::string text =
       name + (message.fault.ok() ? " is back" : " is lost: " + message.fault.message());
   note(!message.fault.ok(), text, now, effects);

@@ -6,24 +6,14 @@
 #include "serve/wording.h"
 
 namespace gpulet::serve {
-namespace {
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-}  // namespace
 
 void FrontendCore::process_lost(const LostProcess& lost, Time now, FrontendEffects& effects) {
   const FleetGpulet* const gpulet = fleet_.find(lost.gpulet);
-  const std::string place = gpulet == nullptr ? std::string()
-                                              : " on " + gpulet->device.node + "/" +
-                                                    std::to_string(gpulet->device.device);
+  const std::string place =
+      gpulet == nullptr ? std::string() : " on " + device_name(gpulet->device);
   const std::string how = how_it_ended(lost.cause, lost.end);
   note(true,
-       "the process serving " + listed(lost.models) + place + " " + how + " while running " +
+       "the process serving " + joined(lost.models, ", ") + place + " " + how + " while running " +
            counted(lost.requests, "request"),
        now, effects);
   if (lost.cause != FailureCause::model_crash) return;

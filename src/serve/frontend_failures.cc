@@ -7,15 +7,12 @@
 #include <utility>
 
 #include "gpulet/serve/frontend_core.h"
+#include "serve/wording.h"
 
 namespace gpulet::serve {
 namespace {
 
 constexpr std::size_t kNodesThatConvict = 2;
-
-std::string device_name(const schedule::DeviceKey& device) {
-  return device.node + "/" + std::to_string(device.device);
-}
 
 }  // namespace
 
@@ -66,8 +63,7 @@ void FrontendCore::exclude(const schedule::DeviceKey& device, GpuletId gpulet, F
   if (!was_open) return;
   const Exclusion& excluded = *exclusions_.of(device);
   note(true,
-       (excluded.device ? "device " + device_name(device) : "node " + device.node) +
-           " takes no new gpulets for " +
+       excluded_name(excluded) + " takes no new gpulets for " +
            std::to_string(std::llround(to_seconds(excluded.until - now))) + " s (" +
            std::string(to_string(cause)) + "): " + why.message(),
        now, effects);

@@ -12,12 +12,6 @@ namespace {
 
 constexpr std::size_t kMostReasons = 4;  // that are told of one plan
 
-std::string joined(const std::vector<std::string>& reasons) {
-  std::string text;
-  for (const std::string& reason : reasons) text += (text.empty() ? "" : "; ") + reason;
-  return text;
-}
-
 std::vector<std::string> models_of(const std::vector<schedule::Unserved>& unserved) {
   std::vector<std::string> names;
   for (const schedule::Unserved& one : unserved) names.push_back(one.model);
@@ -131,7 +125,7 @@ void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Ste
     reorganisation_counters_.devices_given_back += before - after;
   }
   text += " (" + std::to_string(steps.create.size()) + " new, " +
-          std::to_string(steps.retire.size()) + " to go): " + joined(reasons_of_pending_);
+          std::to_string(steps.retire.size()) + " to go): " + joined(reasons_of_pending_, "; ");
   decision_ = text;
   note(false, std::move(text), now, effects);
   if (models_of(plan.unserved) == models_of(plan_.unserved)) return;  // told before

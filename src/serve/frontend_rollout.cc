@@ -11,10 +11,6 @@
 namespace gpulet::serve {
 namespace {
 
-std::string where(const schedule::DeviceKey& device) {
-  return device.node + "/" + std::to_string(device.device);
-}
-
 // Whose latency says what a gpulet of that size can serve.
 Share measured_size(Share size, schedule::Service service) {
   return service == schedule::Service::controlled ? kWholeDevice : size;
@@ -34,7 +30,7 @@ void FrontendCore::begin_rollout(schedule::Plan plan, schedule::Steps steps, Tim
   std::set<schedule::DeviceKey> in_place =
       schedule::devices_without_shadow_room(there, plan, steps, fleet_.cluster(), *profiles_);
   for (const schedule::DeviceKey& device : in_place) {
-    const std::string text = "device " + where(device) +
+    const std::string text = "device " + device_name(device) +
                              " has no room for new gpulets beside the old ones: they are "
                              "replaced in place";
     plan.notes.push_back(text);

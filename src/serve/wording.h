@@ -1,13 +1,17 @@
-// How the engine words figures in its notes.
+// How the engine words figures and names in its notes.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "gpulet/core/failure.h"
 #include "gpulet/core/process_end.h"
+#include "gpulet/schedule/cluster.h"
+#include "gpulet/serve/exclusions.h"
 
 namespace gpulet::serve {
 
@@ -19,6 +23,27 @@ namespace gpulet::serve {
 
 [[nodiscard]] inline std::string counted(std::uint64_t count, const std::string& one) {
   return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
+// "n0/1"
+[[nodiscard]] inline std::string device_name(const schedule::DeviceKey& device) {
+  return device.node + "/" + std::to_string(device.device);
+}
+
+// "node n0", "device n0/1"
+[[nodiscard]] inline std::string excluded_name(const Exclusion& exclusion) {
+  if (!exclusion.device) return "node " + exclusion.node;
+  return "device " + device_name({exclusion.node, *exclusion.device});
+}
+
+[[nodiscard]] inline std::string joined(const std::vector<std::string>& parts,
+                                        std::string_view separator) {
+  std::string text;
+  for (const std::string& part : parts) {
+    if (!text.empty()) text += separator;
+    text += part;
+  }
+  return text;
 }
 
 // Of a process that was lost: "the process serving x <this>".
