@@ -8,52 +8,28 @@
 #include <vector>
 
 #include "gpulet/serve/dispatcher.h"
+#include "tests/support/serve/dispatched.h"
+#include "tests/support/serve/world.h"
 
 namespace gpulet::serve {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr Time at(int ms) { return Time(milliseconds(ms)); }
-
-ServedModel model(const std::string& name) {
-  ServedModel made;
-  made.name = name;
-  made.inputs = {{"x", DataType::uint8, {1}}};
-  made.outputs = {{"y", DataType::uint8, {1}}};
-  made.slo_ms = 100;
-  return with_sizes(made).value();
-}
-
-// Batches of up to 4, of which every one is expected to take 10 ms.
-Route route(std::uint64_t gpulet, std::vector<ModelIndex> models) {
-  Route made{GpuletId{gpulet}, BackendId{1}, milliseconds(1), {}};
-  for (const ModelIndex index : models)
-    made.lanes.push_back({index, std::vector<Duration>(4, milliseconds(10))});
-  return made;
-}
+using testing::at;
+using testing::byte_model;
+using testing::byte_request;
+using testing::echo;
+using testing::even_route;
 
 Request request(std::uint64_t tag, int arrived_ms, int slo_ms, Duration grace) {
-  Request made;
-  made.client = ClientId{1};
-  made.tag = tag;
-  made.deadline = at(arrived_ms + slo_ms);
+  Request made = byte_request(tag, at(arrived_ms), at(arrived_ms + slo_ms));
   made.grace = grace;
-  made.trace.arrived = at(arrived_ms);
-  made.input = Bytes::own({static_cast<std::byte>(tag & 0xffU)});
   return made;
-}
-
-BatchResult echo(const Batch& batch) {
-  std::vector<std::byte> bytes;
-  for (const Bytes& slice : batch.inputs)
-    bytes.insert(bytes.end(), slice.view().begin(), slice.view().end());
-  return {batch.id, {}, Bytes::own(std::move(bytes)), {}, batch.expected_duration};
 }
 
 class InFlightDeadlinesTest : public ::testing::Test {
  protected:
-  InFlightDeadlinesTest() { dispatcher_.set_routes({route(1, {0})}, at(0)); }
+  InFlightDeadlinesTest() { dispatcher_.set_routes({even_route(1, {0})}, at(0)); }
 
   // Sends one batch of these at 50 ms.
   Batch send(std::vector<Request> requests) {
@@ -74,7 +50,7 @@ class InFlightDeadlinesTest : public ::testing::Test {
     return std::move(out.answers);
   }
 
-  Dispatcher dispatcher_{{model("a")}, 100, BatchId{1}};
+  Dispatcher dispatcher_{{byte_model("a", 100, 0)}, 100, BatchId{1}};
 };
 
 TEST_F(InFlightDeadlinesTest, AreKeptAndTheLateResultIsThrownAway) {
@@ -156,7 +132,7 @@ TEST_F(InFlightDeadlinesTest, KeepTheirPlaceAmongThoseUnderWayUntilTheGpuletAnsw
 // Whatever happens to batches and gpulets, every request is answered exactly once, and at its
 // deadline at the latest: within the nanosecond in which the dispatcher asks to be woken.
 RC_GTEST_PROP(InFlightDeadlinesProperty, EveryRequestIsAnsweredOnceAndByItsDeadline, ()) {
-  Dispatcher dispatcher{{model("a"), model("b")}, 1000, BatchId{1}};
+  Dispatcher dispatcher{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 1000, BatchId{1}};
   std::map<std::uint64_t, Time> due;
   std::vector<Batch> running;
   std::uint64_t next_tag = 1;
@@ -184,12 +160,12 @@ RC_GTEST_PROP(InFlightDeadlinesProperty, EveryRequestIsAnsweredOnceAndByItsDeadl
   const auto set_routes = [&](int ms) {
     std::vector<Route> routes;
     for (std::uint64_t id = 1; id <= 2; ++id) {
-      if (*rc::gen::inRange(0, 4) > 0) routes.push_back(route(id, {0, 1}));
+      if (*rc::gen::inRange(0, 4) > 0) routes.push_back(even_route(id, {0, 1}));
     }
     dispatcher.set_routes(routes, at(ms));
   };
   int now = 0;
-  dispatcher.set_routes({route(1, {0, 1}), route(2, {0})}, at(0));
+  dispatcher.set_routes({even_route(1, {0, 1}), even_route(2, {0})}, at(0));
   const int steps = *rc::gen::inRange(1, 100);
   for (int step = 0; step < steps; ++step) {
     now += *rc::gen::inRange(0, 30);

@@ -7,21 +7,17 @@
 #include <set>
 #include <vector>
 
+#include "tests/support/serve/dispatched.h"
+#include "tests/support/serve/world.h"
+
 namespace gpulet::serve {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr Time at(int ms) { return Time(milliseconds(ms)); }
-
-ServedModel model(const std::string& name) {
-  ServedModel made;
-  made.name = name;
-  made.inputs = {{"x", DataType::uint8, {1}}};
-  made.outputs = {{"y", DataType::uint8, {1}}};
-  made.slo_ms = 100;
-  return with_sizes(made).value();
-}
+using testing::at;
+using testing::byte_model;
+using testing::byte_request;
+using testing::echo;
 
 // A gpulet whose batch of n takes 4 + 2 n ms.
 Route route(std::uint64_t gpulet, std::vector<ModelIndex> models, std::size_t batch = 4,
@@ -38,21 +34,7 @@ Route route(std::uint64_t gpulet, std::vector<ModelIndex> models, std::size_t ba
 }
 
 Request request(std::uint64_t tag, Time arrived, int slo_ms = 100) {
-  Request made;
-  made.client = ClientId{1};
-  made.tag = tag;
-  made.deadline = arrived + milliseconds(slo_ms);
-  made.trace.arrived = arrived;
-  made.input = Bytes::own({static_cast<std::byte>(tag & 0xffU)});
-  return made;
-}
-
-// What a proxy that echoes its inputs answers.
-BatchResult echo(const Batch& batch) {
-  std::vector<std::byte> bytes;
-  for (const Bytes& slice : batch.inputs)
-    bytes.insert(bytes.end(), slice.view().begin(), slice.view().end());
-  return {batch.id, {}, Bytes::own(std::move(bytes)), {}, batch.expected_duration};
+  return byte_request(tag, arrived, arrived + milliseconds(slo_ms));
 }
 
 class DispatcherTest : public ::testing::Test {
@@ -68,7 +50,7 @@ class DispatcherTest : public ::testing::Test {
     return out;
   }
 
-  Dispatcher dispatcher_{{model("a"), model("b")}, 8, BatchId{1}};
+  Dispatcher dispatcher_{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 8, BatchId{1}};
 };
 
 TEST_F(DispatcherTest, IdleGpuletServesTheFirstRequestAtOnce) {
@@ -263,7 +245,7 @@ TEST_F(DispatcherTest, RestartingGpuletTakesNothingUntilItIsReady) {
 // Twice what the gpulet can do (4 requests in 12 ms) for two seconds: the goodput must hold, with
 // full batches, and what is answered is answered in time.
 TEST_F(DispatcherTest, OverloadKeepsTheGoodput) {
-  Dispatcher dispatcher{{model("a")}, 1000, BatchId{1}};
+  Dispatcher dispatcher{{byte_model("a", 100, 0)}, 1000, BatchId{1}};
   dispatcher.set_routes({route(1, {0}, 4, 12)}, at(0));
   std::map<Time, Batch> running;  // by end
   Time free = at(0);
@@ -293,7 +275,7 @@ TEST_F(DispatcherTest, OverloadKeepsTheGoodput) {
 
 // Whatever happens to gpulets and in whatever order, every request gets exactly one answer.
 RC_GTEST_PROP(DispatcherProperty, EveryRequestIsAnsweredOnce, ()) {
-  Dispatcher dispatcher{{model("a"), model("b")}, 16, BatchId{1}};
+  Dispatcher dispatcher{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 16, BatchId{1}};
   std::set<std::uint64_t> asked;
   std::multiset<std::uint64_t> answered;
   std::vector<Batch> running;

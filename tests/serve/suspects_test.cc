@@ -9,45 +9,21 @@
 #include <vector>
 
 #include "gpulet/serve/dispatcher.h"
+#include "tests/support/serve/dispatched.h"
+#include "tests/support/serve/world.h"
 
 namespace gpulet::serve {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr Time at(int ms) { return Time(milliseconds(ms)); }
-
-ServedModel model(const std::string& name) {
-  ServedModel made;
-  made.name = name;
-  made.inputs = {{"x", DataType::uint8, {1}}};
-  made.outputs = {{"y", DataType::uint8, {1}}};
-  made.slo_ms = 100;
-  return with_sizes(made).value();
-}
-
-Route route(std::uint64_t gpulet, const std::vector<ModelIndex>& models) {
-  Route made{GpuletId{gpulet}, BackendId{1}, milliseconds(1), {}};
-  for (const ModelIndex index : models)
-    made.lanes.push_back({index, std::vector<Duration>(4, milliseconds(10))});
-  return made;
-}
+using testing::at;
+using testing::byte_model;
+using testing::byte_request;
+using testing::echo;
+using testing::even_route;
 
 Request request(std::uint64_t tag, int deadline_ms = 10000) {
-  Request made;
-  made.client = ClientId{1};
-  made.tag = tag;
-  made.deadline = at(deadline_ms);
-  made.trace.arrived = at(0);
-  made.input = Bytes::own({static_cast<std::byte>(tag & 0xffU)});
-  return made;
-}
-
-BatchResult echo(const Batch& batch) {
-  std::vector<std::byte> bytes;
-  for (const Bytes& slice : batch.inputs)
-    bytes.insert(bytes.end(), slice.view().begin(), slice.view().end());
-  return {batch.id, {}, Bytes::own(std::move(bytes)), {}, batch.expected_duration};
+  return byte_request(tag, at(0), at(deadline_ms));
 }
 
 BatchResult crash(const Batch& batch, FailureCause cause = FailureCause::model_crash) {
@@ -89,11 +65,11 @@ class SuspectsTest : public ::testing::Test {
     return out;
   }
 
-  Dispatcher dispatcher_{{model("a"), model("b")}, 100, BatchId{1}};
+  Dispatcher dispatcher_{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 100, BatchId{1}};
 };
 
 TEST_F(SuspectsTest, RunOneByOneSoThatOnlyTheCulpritFails) {
-  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
   for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
   const Batch first = pump_one(0);
   ASSERT_EQ(first.count, 3U);
@@ -127,10 +103,10 @@ TEST_F(SuspectsTest, RunOneByOneSoThatOnlyTheCulpritFails) {
 }
 
 TEST_F(SuspectsTest, RunOnAnotherGpuletWhileTheirsRestarts) {
-  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);
   const Batch first = pump_one(0);
-  dispatcher_.set_routes({route(1, {0}), route(2, {0, 1}), route(3, {0})}, at(5));
+  dispatcher_.set_routes({even_route(1, {0}), even_route(2, {0, 1}), even_route(3, {0})}, at(5));
   complete(crash(first), 10);
   const Batch again = pump_one(10);
   EXPECT_EQ(again.gpulet, GpuletId{3}) << "where no other model loses its process";
@@ -138,10 +114,10 @@ TEST_F(SuspectsTest, RunOnAnotherGpuletWhileTheirsRestarts) {
 }
 
 TEST_F(SuspectsTest, WaitUntilAGpuletHoldsNothingElse) {
-  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);
   const Batch first = pump_one(0);
-  dispatcher_.set_routes({route(1, {0}), route(2, {1, 0})}, at(1));
+  dispatcher_.set_routes({even_route(1, {0}), even_route(2, {1, 0})}, at(1));
   ask(1, 10);
   const Batch other = pump_one(1);
   ASSERT_EQ(other.gpulet, GpuletId{2});
@@ -158,7 +134,7 @@ TEST_F(SuspectsTest, WaitUntilAGpuletHoldsNothingElse) {
 }
 
 TEST_F(SuspectsTest, AreAllThatTheProcessHeld) {
-  dispatcher_.set_routes({route(1, {0, 1})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0, 1})}, at(0));
   ask(0, 1);
   ask(1, 2);
   const Batch first = pump_one(0);
@@ -171,7 +147,7 @@ TEST_F(SuspectsTest, AreAllThatTheProcessHeld) {
 }
 
 TEST_F(SuspectsTest, ThatCannotRunInTimeAreToldWhatHappened) {
-  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1, 100);
   complete(crash(pump_one(0)), 10);
   EXPECT_TRUE(pump(100).answers.empty());
@@ -183,7 +159,7 @@ TEST_F(SuspectsTest, ThatCannotRunInTimeAreToldWhatHappened) {
 }
 
 TEST_F(SuspectsTest, OfAHungProcessAreTreatedAlike) {
-  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);
   ask(0, 2);
   complete(crash(pump_one(0), FailureCause::hung), 3000);
@@ -196,7 +172,7 @@ TEST_F(SuspectsTest, OfAHungProcessAreTreatedAlike) {
 }
 
 TEST_F(SuspectsTest, GoWithTheirClientAndWithTheirModel) {
-  dispatcher_.set_routes({route(1, {0})}, at(0));
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
   for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
   complete(crash(pump_one(0)), 10);
   EXPECT_EQ(dispatcher_.queued(0), 3U);
@@ -211,8 +187,8 @@ TEST_F(SuspectsTest, GoWithTheirClientAndWithTheirModel) {
 // Some inputs end their process. With time enough every one of them fails, nobody else does, each
 // has one answer, and whoever was in a process that ended runs alone from then on.
 RC_GTEST_PROP(SuspectsProperty, OnlyCulpritsFail, ()) {
-  Dispatcher dispatcher{{model("a"), model("b")}, 1000, BatchId{1}};
-  dispatcher.set_routes({route(1, {0, 1}), route(2, {0})}, at(0));
+  Dispatcher dispatcher{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 1000, BatchId{1}};
+  dispatcher.set_routes({even_route(1, {0, 1}), even_route(2, {0})}, at(0));
   std::set<std::uint64_t> culprits;
   std::set<std::uint64_t> suspects;
   std::map<std::uint64_t, StatusCode> answered;
