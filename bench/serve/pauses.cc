@@ -18,6 +18,7 @@
 
 #include "bench/serve/pauses_loop.h"
 #include "bench/serve/pauses_nodes.h"
+#include "bench/serve/support/daemon_process.h"
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/verdicts.h"
 #include "gpulet/frontend/daemon.h"
@@ -41,7 +42,7 @@ struct Arguments {
   double aim_ms = 5;
   bool untimed = false;
   bool verbose = false;
-  std::string programs;  // not needed: the frontend is in this process
+  std::string programs;  // the frontend is in this process; clients that come in crowds are not
 };
 
 constexpr auto kPatience = std::chrono::minutes(5);
@@ -52,9 +53,52 @@ void must(const Status& status) {
 
 std::string name_of(std::uint32_t model) { return "model-" + std::to_string(10'000 + model); }
 
+// A shell command that runs on demand in a process of its own, which starts while this one is
+// small: a fork of thousands of models would hold up the loop by itself, and so would clients on
+// threads of this process.
+class CommandOnDemand {
+ public:
+  // In `command`, $1 is the address that it is run with.
+  CommandOnDemand(const std::filesystem::path& directory, const std::string& name,
+                  const std::string& command)
+      : address_(directory / (name + ".address")),
+        shell_("/bin/sh",
+               {"-c", "until [ -e " + address_.string() + " ]; do sleep 0.02; done; set -- $(cat " +
+                          address_.string() + "); " + command},
+               directory / (name + ".log"), {}) {}
+
+  void run(const std::string& address) {
+    const std::string unfinished = address_.string() + ".new";
+    std::ofstream(unfinished) << address;
+    std::filesystem::rename(unfinished, address_);
+    if (!shell_.wait_for_end(kPatience) || shell_.end() != 0)
+      throw std::runtime_error("a command failed: " + shell_.log());
+  }
+
+ private:
+  const std::filesystem::path address_;
+  DaemonProcess shell_;
+};
+
+std::string fifty_statuses(const std::string& programs) {
+  return "for i in $(seq 50); do " + programs +
+         "/gpulet status --json --target $1 >/dev/null & jobs=\"$jobs $!\"; done; "
+         "for job in $jobs; do wait $job || exit 1; done";
+}
+
+std::string post_index() {
+  return "/usr/bin/python3 -c 'import sys, urllib.request as http; "
+         "http.urlopen(http.Request(sys.argv[1], method=\"POST\")).read()' "
+         "http://$1/v2/repository/index";
+}
+
 class Scene {
  public:
-  explicit Scene(const Arguments& arguments) : arguments_(arguments), directory_(made_directory()) {
+  explicit Scene(const Arguments& arguments)
+      : arguments_(arguments),
+        directory_(made_directory()),
+        statuses_(directory_, "status", fifty_statuses(arguments.programs)),
+        index_(directory_, "index", post_index()) {
     write_models(1);
     must(profile::write_profile(made_profile(), directory_ / "profiles"));
     config::FrontendConfig config;
@@ -98,14 +142,13 @@ class Scene {
     });
     measure("requests", [this] { send_requests(20'000); });
     measure("status", [this] { must(load::fetch_status(client_, kPatience).status()); });
-    measure("status, 50 times at once", [this] {
-      at_once(50, [this] { must(load::fetch_status(client_, kPatience).status()); });
-    });
+    measure("status, 50 times at once", [this] { statuses_.run(config::to_string(client_)); });
     measure("metrics", [this] { page(metrics_, "/metrics"); });
     measure("dashboard's past", [this] { page(metrics_, "/gpulet/history"); });
     measure("statistics of all models", [this] { page(http_, "/v2/models/stats"); });
     measure("statistics of one model",
             [this] { page(http_, "/v2/models/" + name_of(7) + "/stats"); });
+    measure("repository index", [this] { index_.run(config::to_string(http_)); });
     measure("models list", [this] { (void)load::fetch_models(client_, kPatience); });
     measure("trace of what was sampled", [this] { page(http_, "/gpulet/trace"); });
     measure("log of what was sampled", [this] { page(http_, "/gpulet/trace?format=log"); });
@@ -227,6 +270,8 @@ class Scene {
 
   const Arguments arguments_;
   const std::filesystem::path directory_;
+  CommandOnDemand statuses_;
+  CommandOnDemand index_;
   net::asio::io_context io_{1};
   std::unique_ptr<frontend::FrontendDaemon> daemon_;
   config::Endpoint client_;

@@ -32,6 +32,8 @@ namespace {
 
 namespace asio = net::asio;
 
+constexpr std::size_t kModelsOfPage = 128;  // of the list of models
+
 observe::WallClock wall_clock() {
   return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
@@ -338,8 +340,8 @@ class FrontendDaemon::Impl {
   void client_said(ClientId id, serve::InferRequest request) {
     deliver(serve::ClientSaid{id, std::move(request)});
   }
-  void client_said(ClientId id, const serve::ModelsRequest&) {
-    client_sessions_.at(id)->send(core_.models());
+  void client_said(ClientId id, const serve::ModelsRequest& request) {
+    client_sessions_.at(id)->send(core_.models_after(request.after, kModelsOfPage));
   }
   void client_said(ClientId id, serve::ModelsChange change) {
     const net::CallNeeds needs = needs_of(change);

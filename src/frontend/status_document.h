@@ -46,8 +46,6 @@ class StatusDocument {
   }
 
  private:
-  static constexpr std::size_t kHandedOutAtOnce = 16;
-
   void make(std::uint64_t newer_than) {
     making_ = true;
     snapshots_.get(
@@ -75,17 +73,15 @@ class StatusDocument {
     if (!handing_out_) hand_out();
   }
 
-  // A few in a turn: thousands may have asked.
+  // One in a turn: thousands may have asked, and each has megabytes written.
   void hand_out() {
     handing_out_ = !served_.empty();
     if (!handing_out_) return;
     net::asio::post(io_, [this] {
       const Made made = made_;
-      for (std::size_t i = 0; i < kHandedOutAtOnce && !served_.empty(); ++i) {
-        const OnMade done = std::move(served_.front());
-        served_.pop_front();
-        done(made);
-      }
+      const OnMade done = std::move(served_.front());
+      served_.pop_front();
+      done(made);
       hand_out();
     });
   }

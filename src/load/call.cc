@@ -1,5 +1,6 @@
 #include "gpulet/load/call.h"
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -16,16 +17,16 @@ namespace asio = net::asio;
 
 class Call : public net::ConnectionHandler {
  public:
-  Call(const Target& target, const serve::ClientMessage& question)
+  explicit Call(const Target& target)
       : target_(config::to_string(target.endpoint)),
-        question_(question),
         token_(target.token),
         secure_(target.tls != nullptr),
         timer_(context_),
         connector_(context_.get_executor(), target.endpoint.host, target.endpoint.port,
                    options_for(target)) {}
 
-  Result<serve::FrontendReply> run(Duration timeout) {
+  // Connects where it has not yet. After a failure it cannot be asked again.
+  Result<serve::FrontendReply> ask(const serve::ClientMessage& question, Duration timeout) {
     timer_.expires_after(timeout);
     timer_.async_wait([this, timeout](boost::system::error_code error) {
       if (error) return;
@@ -33,16 +34,15 @@ class Call : public net::ConnectionHandler {
       finish(
           Status(StatusCode::timeout, "no answer within " + std::to_string(milliseconds) + " ms"));
     });
-    connector_.connect([this](Result<net::Stream> stream) {
-      if (!stream.ok()) return finish(stream.status());
-      connection_ = net::Connection::start(std::move(stream).value(), connection_options(), *this);
-      if (!token_.empty())
-        connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token_})));
-      connection_->send(net::encode(question_));
-    });
+    if (connection_) {
+      connection_->send(net::encode(question));
+    } else {
+      connect(question);
+    }
     while (!answer_) context_.run_one();
-    return answer_->ok() ? std::move(*answer_)
-                         : Result<serve::FrontendReply>(answer_->status().within(target_));
+    Result<serve::FrontendReply> answer = *std::exchange(answer_, std::nullopt);
+    return answer.ok() ? std::move(answer)
+                       : Result<serve::FrontendReply>(answer.status().within(target_));
   }
 
   Result<MutableBytes> payload_memory(const net::FrameHeader& header,
@@ -65,6 +65,16 @@ class Call : public net::ConnectionHandler {
   }
 
  private:
+  void connect(const serve::ClientMessage& question) {
+    connector_.connect([this, &question](Result<net::Stream> stream) {
+      if (!stream.ok()) return finish(stream.status());
+      connection_ = net::Connection::start(std::move(stream).value(), connection_options(), *this);
+      if (!token_.empty())
+        connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token_})));
+      connection_->send(net::encode(question));
+    });
+  }
+
   static net::ConnectorOptions options_for(const Target& target) {
     net::ConnectorOptions options;
     options.tls = target.tls;
@@ -83,7 +93,6 @@ class Call : public net::ConnectionHandler {
   }
 
   std::string target_;
-  const serve::ClientMessage& question_;
   const std::string token_;
   const bool secure_;
   asio::io_context context_{1};
@@ -98,19 +107,31 @@ Status unexpected(const Target& target) {
           config::to_string(target.endpoint) + ": answered something else than what was asked"};
 }
 
+// A list without end must not keep its reader.
+bool goes_on_after(const serve::ModelsRequest& request, const serve::ModelsReply& page) {
+  return !page.more || (!page.models.empty() && page.models.back().name > request.after);
+}
+
 }  // namespace
 
 Result<serve::FrontendReply> call(const Target& target, const serve::ClientMessage& question,
                                   Duration timeout) {
-  return Call(target, question).run(timeout);
+  return Call(target).ask(question, timeout);
 }
 
 Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target, Duration timeout) {
-  Result<serve::FrontendReply> reply = call(target, serve::ModelsRequest{}, timeout);
-  if (!reply.ok()) return reply.status();
-  auto* const models = std::get_if<serve::ModelsReply>(&reply.value());
-  if (models == nullptr) return unexpected(target);
-  return std::move(models->models);
+  Call call(target);
+  std::vector<serve::ModelInfo> models;
+  for (bool more = true; more;) {
+    const serve::ModelsRequest request{models.empty() ? std::string() : models.back().name};
+    Result<serve::FrontendReply> reply = call.ask(request, timeout);
+    if (!reply.ok()) return reply.status();
+    auto* const page = std::get_if<serve::ModelsReply>(&reply.value());
+    if (page == nullptr || !goes_on_after(request, *page)) return unexpected(target);
+    more = page->more;
+    std::move(page->models.begin(), page->models.end(), std::back_inserter(models));
+  }
+  return models;
 }
 
 Result<std::vector<serve::ModelInfo>> change_models(const Target& target,

@@ -85,21 +85,25 @@ Result<std::shared_ptr<const Application>> make_application(config::ApplicationC
   return std::shared_ptr<const Application>(std::move(application));
 }
 
-std::vector<ServedModel> planned_models(std::vector<ServedModel> models,
-                                        const ApplicationList& applications) {
+std::map<std::string, CallsOfModel> calls_of_models(const ApplicationList& applications) {
+  std::map<std::string, CallsOfModel> called;
   for (const auto& application : applications) {
-    if (!application->split.unmet.empty()) continue;
     for (std::size_t i = 0; i < application->graph.nodes.size(); ++i) {
       const auto* call = std::get_if<config::ModelCall>(&application->graph.nodes[i].work);
       if (call == nullptr) continue;
-      for (ServedModel& model : models) {
-        if (model.name != call->model) continue;
-        model.slo_ms = std::min(model.slo_ms, to_ms(application->split.stages[i].budget));
-        model.configured_rate += application->graph.rate;
-      }
+      CallsOfModel& calls = called[call->model];
+      if (!application->split.unmet.empty()) continue;
+      calls.slo_ms = std::min(calls.slo_ms, to_ms(application->split.stages[i].budget));
+      calls.rate += application->graph.rate;
     }
   }
-  return models;
+  return called;
+}
+
+ServedModel planned_model(ServedModel model, const CallsOfModel& calls) {
+  model.slo_ms = std::min(model.slo_ms, calls.slo_ms);
+  model.configured_rate += calls.rate;
+  return model;
 }
 
 }  // namespace gpulet::serve

@@ -56,9 +56,12 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
   next.statistics = std::exchange(old.statistics, {});
   next.latency = std::exchange(old.latency, observe::RecentHistogram(kLatencyWindow));
   next.responses = std::exchange(old.responses, std::nullopt);
-  for (ModelIndex index = 0; index < queues_.size(); ++index) {
+  std::vector<ModelIndex> versions = std::exchange(old.before, {});
+  versions.push_back(model);
+  next.before.insert(next.before.end(), versions.begin(), versions.end());
+  for (const ModelIndex index : versions) {
     ModelQueue& queue = queues_[index];
-    if (queue.counted_as == model) queue.counted_as = heir;
+    queue.counted_as = heir;
     if (index != model && queue.heir != model) continue;
     queue.heir = same_tensors(index, heir) ? std::optional(heir) : std::nullopt;
     if (!queue.heir) {
@@ -77,13 +80,16 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
     for (Request& request : waiting->take_due_before(kNever))
       next.requests.push(std::move(request));
   }
+  list_waiting(heir);
   touch(heir);
 }
 
 void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOutput& out) {
-  for (ModelIndex index = 0; index < queues_.size(); ++index) {
+  queues_[model].heir.reset();
+  queues_[model].closed = why;
+  for (const ModelIndex index : queues_[model].before) {
     ModelQueue& queue = queues_[index];
-    if (index != model && queue.heir != model) continue;
+    if (queue.heir != model) continue;
     queue.heir.reset();
     queue.closed = why;
   }
@@ -97,16 +103,22 @@ bool Dispatcher::unused(ModelIndex model) const {
 }
 
 void Dispatcher::forget(ModelIndex model) {
-  for (ModelIndex index = 0; index < queues_.size(); ++index) {
-    if (queues_[index].counted_as == model) queues_[index].counted_as = index;
-  }
+  for (const ModelIndex index : queues_[model].before) queues_[index].counted_as = index;
+  std::erase(queues_[queues_[model].counted_as].before, model);
   const bool touched = queues_[model].touched;
+  const bool listed = queues_[model].listed;
   models_[model] = ServedModel();
   queues_[model] = ModelQueue();
   queues_[model].counted_as = model;
   queues_[model].touched = touched;
+  queues_[model].listed = listed;
   scheduled_wake_[model] = kNever;
   free_.push_back(model);
+}
+
+void Dispatcher::list_waiting(ModelIndex model) {
+  if (std::exchange(queues_[model].listed, true)) return;
+  waiting_.push_back(model);
 }
 
 // ---- gpulets
@@ -230,6 +242,7 @@ void Dispatcher::enqueue(ModelIndex model, Request request, Time now, DispatchOu
     return;
   }
   state.requests.push(std::move(request));
+  list_waiting(model);
   touch(model);
 }
 
@@ -240,13 +253,16 @@ void Dispatcher::refuse(ModelIndex model, Request request, Status status, Dispat
 }
 
 void Dispatcher::client_gone(ClientId client) {
-  for (ModelQueue& state : queues_) {
+  std::erase_if(waiting_, [this, client](ModelIndex model) {
+    ModelQueue& state = queues_[model];
     const std::size_t gone =
         state.requests.remove_client(client) + state.suspects.remove_client(client);
     ModelQueue& counted = queues_[state.counted_as];
     counted.counters.failed += gone;
     counted.statistics.add_cancelled(gone);
-  }
+    state.listed = !state.requests.empty() || !state.suspects.empty();
+    return !state.listed;
+  });
 }
 
 void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) {
@@ -374,7 +390,9 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
       queues_[*queue].requests.push(std::move(request));
     }
   }
-  if (queue) touch(*queue);
+  if (!queue) return;
+  list_waiting(*queue);
+  touch(*queue);
 }
 
 observe::Histogram Dispatcher::latencies(ModelIndex model, Time now) const {

@@ -63,6 +63,7 @@ void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, Disp
   }
   if (!queue) return;
   queues_[*queue].lost = what + " while running this batch";
+  list_waiting(*queue);
   touch(*queue);
 }
 

@@ -20,18 +20,24 @@ std::map<std::string, std::size_t> calls_of(const Application& application) {
 
 }  // namespace
 
-bool FrontendCore::replace_applications(const ApplicationList& applications,
-                                        const std::vector<ServedModel>& models, Time now) {
-  bool changed = false;
+bool FrontendCore::replace_applications(const ApplicationList& applications, Time now) {
+  // Those that were called go back to what their own clients ask of them.
+  std::map<std::string, CallsOfModel> called = calls_of_models(applications);
+  const std::vector<Applications::Row> before = applications_.rows(now);
+  for (const Applications::Row& row : before) {
+    for (const auto& [name, calls] : calls_of(*row.application)) called.try_emplace(name);
+  }
+  bool changed = applications.size() != before.size();
   for (const auto& application : applications) {
     const auto known = applications_.find(application->front.name);
     changed = changed || known == nullptr || !(known->graph == application->graph);
   }
-  changed = changed || applications.size() != applications_.rows(now).size();
   applications_.replace(applications, now);
-  for (const ServedModel& model : planned_models(models, applications)) {
-    if (const NamedModel* known = versions_.find(model.name))
-      demands_.change(known->demand, model, now);
+  for (const auto& [name, calls] : called) {
+    const NamedModel* const known = versions_.find(name);
+    if (known == nullptr) continue;
+    const ServedModel& own = dispatcher_.models()[known->current.index];
+    demands_.change(known->demand, planned_model(own, calls), now);
   }
   return changed;
 }
@@ -170,11 +176,6 @@ ModelState FrontendCore::state_of(const Application& application) const {
   }
   if (all_ready) return ModelState::ready;
   return any_loading ? ModelState::loading : ModelState::idle;
-}
-
-void FrontendCore::describe_applications(ModelsReply& reply) const {
-  for (const auto& row : applications_.rows(settled_at_))
-    reply.models.push_back(describe(*row.application));
 }
 
 ModelStatus FrontendCore::status_of(const Applications::Row& row) const {

@@ -40,7 +40,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
       next_gpulet_((options_.run << kRunShift) + 1),
       next_tick_(now + options_.tick) {
   for (const ServedModel& model : catalogue.models) add_model(model, now);
-  replace_applications(catalogue.applications, catalogue.models, now);
+  replace_applications(catalogue.applications, now);
   demands_.tick(now);
   settle_absence();
 }
@@ -53,7 +53,7 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 Time FrontendCore::next_wake() const {
   Time wake = std::min(
       {next_tick_, dispatcher_.next_wake(), applications_.next_wake(), control_.next_step()});
-  if (catalogue_) wake = std::min(wake, settled_at_);
+  if (has_more_to_do()) wake = std::min(wake, settled_at_);
   if (rollout_) wake = std::min(wake, rollout_->deadline());
   if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
@@ -248,6 +248,7 @@ void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects&
 void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   settled_at_ = now;
   if (catalogue_) take_in_catalogue(now, effects);
+  if (!successions_.empty() || sweep_goes_on_) continue_successions(now, effects);
   if (now >= next_tick_) tick(now, effects);
   if (now >= control_.next_step()) control_cores(now, effects);
   advance_rollout(now, effects);

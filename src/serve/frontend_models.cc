@@ -9,6 +9,7 @@ namespace {
 
 // A catalogue of thousands of models is taken in over as many turns as that takes.
 constexpr std::size_t kModelsInAStep = 64;
+constexpr std::size_t kVersionsInAStep = 256;  // that take over, or are forgotten
 
 bool same_settings(const ServedModel& a, const ServedModel& b) {
   return a.slo_ms == b.slo_ms && a.configured_rate == b.configured_rate &&
@@ -59,7 +60,7 @@ void FrontendCore::take_in_catalogue(Time now, FrontendEffects& effects) {
     taken.changed = true;
   }
   const bool whole = taken.gone && taken.gone->empty();
-  if (whole && replace_applications(taken.applications, taken.models, now)) taken.changed = true;
+  if (whole && replace_applications(taken.applications, now)) taken.changed = true;
   const bool changed = taken.changed;
   if (whole) catalogue_.reset();
   if (!changed) return;
@@ -215,8 +216,8 @@ void FrontendCore::remove_model(const std::string& name, Time now, FrontendEffec
   emit(std::move(output), effects);
 }
 
-std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route>& routes, Time now,
-                                                         DispatchOutput& output) {
+std::deque<std::string> FrontendCore::begin_successions(const std::vector<Route>& routes, Time now,
+                                                        DispatchOutput& output) {
   std::vector<bool> routed(dispatcher_.models().size());
   std::vector<bool> ready(dispatcher_.models().size());  // by a gpulet that takes batches
   for (const Route& route : routes) {
@@ -227,7 +228,7 @@ std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route
       if (takes_batches) ready[lane.model] = true;
     }
   }
-  std::vector<std::string> successions;
+  std::deque<std::string> successions;
   for (const auto& [name, known] : versions_.named()) {
     if (!known.next || !routed[known.next->index] || ready[known.current.index]) continue;
     successions.push_back(name);
@@ -243,6 +244,18 @@ std::vector<std::string> FrontendCore::begin_successions(const std::vector<Route
   return successions;
 }
 
+void FrontendCore::continue_successions(Time now, FrontendEffects& effects) {
+  DispatchOutput output;
+  for (std::size_t left = kVersionsInAStep; left > 0 && !successions_.empty(); --left) {
+    NamedModel* const known = versions_.find(successions_.front());
+    successions_.pop_front();
+    if (known != nullptr && known->next && dispatcher_.has_lane(known->next->index))
+      take_over(*known, output, now, effects);
+  }
+  sweep_versions(now, output);
+  emit(std::move(output), effects);
+}
+
 void FrontendCore::sweep_versions(Time now, DispatchOutput& output) {
   for (LeavingVersion& leaving : versions_.leaving()) {
     if (leaving.closed || dispatcher_.has_lane(leaving.version.index)) continue;
@@ -251,10 +264,17 @@ void FrontendCore::sweep_versions(Time now, DispatchOutput& output) {
                       output);
     leaving.closed = true;
   }
-  std::erase_if(versions_.leaving(), [this](const LeavingVersion& leaving) {
-    const bool gone = leaving.closed && dispatcher_.unused(leaving.version.index);
-    if (gone) dispatcher_.forget(leaving.version.index);
-    return gone;
+  std::size_t left = kVersionsInAStep;
+  sweep_goes_on_ = false;
+  std::erase_if(versions_.leaving(), [&](const LeavingVersion& leaving) {
+    if (!leaving.closed || !dispatcher_.unused(leaving.version.index)) return false;
+    if (left == 0) {
+      sweep_goes_on_ = true;
+      return false;
+    }
+    --left;
+    dispatcher_.forget(leaving.version.index);
+    return true;
   });
 }
 

@@ -27,7 +27,7 @@ void FrontendCore::want_plan(std::string why) {
 }
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
-  if (!plan_wanted() || plan_pending_ || rollout_ || draining_ || catalogue_) return;
+  if (!plan_wanted() || plan_pending_ || rollout_ || draining_ || has_more_to_do()) return;
   if (!stages_.empty() && !plan_urgent_) return;  // they end soon
   if (options_.keep_plan && epoch_.value > 0) return;
   if (now < gather_until_) return;
@@ -108,7 +108,6 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
   if (epoch_.value > 0 && steps.empty() && event.plan == plan_) return;  // it stands as it is
   tell_decision(event.plan, steps, now, effects);
   stages_ = stages_to(std::move(event.plan), now, effects);
-  follow_stages(now, effects);
 }
 
 void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Steps& steps, Time now,

@@ -11,6 +11,8 @@
 namespace gpulet::serve {
 namespace {
 
+constexpr std::size_t kModelsCreatedAtOnce = 512;  // of the gpulets that are created in one turn
+
 // Whose latency says what a gpulet of that size can serve.
 Share measured_size(Share size, schedule::Service service) {
   return service == schedule::Service::controlled ? kWholeDevice : size;
@@ -44,7 +46,16 @@ void FrontendCore::begin_rollout(schedule::Plan plan, schedule::Steps steps, Tim
     if (kept != nullptr && !rollout_->is_new(id) && kept->state == GpuletState::preparing)
       rollout_->await(id);
   }
-  for (const GpuletId id : rollout_->shadows()) create_gpulet(id, now, effects);
+  create_shadows(now, effects);
+}
+
+void FrontendCore::create_shadows(Time now, FrontendEffects& effects) {
+  std::size_t models = 0;
+  while (models < kModelsCreatedAtOnce && rollout_->has_shadows()) {
+    const GpuletId id = rollout_->take_shadow();
+    models += rollout_->part_of(id).assignments.size();
+    create_gpulet(id, now, effects);
+  }
 }
 
 // Nothing to make where its node, or all of its models, went since the plan was made.
@@ -105,6 +116,7 @@ void FrontendCore::release_leaving(FrontendEffects& effects) {
 void FrontendCore::advance_rollout(Time now, FrontendEffects& effects) {
   if (!rollout_) follow_stages(now, effects);
   if (!rollout_) return;
+  if (rollout_->has_shadows()) return create_shadows(now, effects);
   if (rollout_->must_clear(now)) clear_devices(now, effects);
   const bool changed = std::exchange(gpulets_changed_, false);
   if (changed && rollout_->clearing()) make_postponed(now, effects);
@@ -317,15 +329,13 @@ void FrontendCore::put_routes_in_force(Time now, FrontendEffects& effects) {
   std::vector<Route> routes;
   for (const auto& [id, planned] : serving_) routes.push_back(route_of(id, planned));
   DispatchOutput output;
-  const std::vector<std::string> successions = begin_successions(routes, now, output);
+  successions_ = begin_successions(routes, now, output);
   dispatcher_.set_routes(routes, now);
   for (const auto& [id, planned] : serving_) {
     dispatcher_.set_ready(id, fleet_.find(id)->state == GpuletState::ready, now);
   }
-  for (const std::string& name : successions)
-    take_over(*versions_.find(name), output, now, effects);
-  sweep_versions(now, output);
   emit(std::move(output), effects);
+  continue_successions(now, effects);
   set_controlled(now, effects);
 }
 

@@ -54,17 +54,27 @@ std::optional<ModelView> FrontendCore::model(std::string_view name) const {
   return std::nullopt;
 }
 
-ModelsReply FrontendCore::models() const {
-  ModelsReply reply;
-  for (const auto& [name, known] : versions_.named()) reply.models.push_back(describe(name, known));
+ModelsReply FrontendCore::models_after(const std::string& name, std::size_t most) const {
+  std::vector<ModelInfo> found;
+  const auto& named = versions_.named();
+  for (auto one = named.upper_bound(name); one != named.end() && found.size() <= most; ++one)
+    found.push_back(describe(one->first, one->second));
   for (const LeavingVersion& leaving : versions_.leaving()) {
-    if (!leaving.removed || versions_.find(leaving.name) != nullptr) continue;
-    ModelInfo info = info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving);
-    info.version = leaving.version.id;
-    reply.models.push_back(std::move(info));
+    if (!leaving.removed || leaving.name <= name || versions_.find(leaving.name) != nullptr)
+      continue;
+    found.push_back(info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving));
+    found.back().version = leaving.version.id;
   }
-  describe_applications(reply);
-  return reply;
+  for (const auto& row : applications_.rows(settled_at_, name, most + 1))
+    found.push_back(describe(*row.application));
+  std::stable_sort(found.begin(), found.end(),
+                   [](const ModelInfo& a, const ModelInfo& b) { return a.name < b.name; });
+  // Several versions of one name may be leaving.
+  const auto same_name = [](const ModelInfo& a, const ModelInfo& b) { return a.name == b.name; };
+  found.erase(std::unique(found.begin(), found.end(), same_name), found.end());
+  const bool more = found.size() > most;
+  if (more) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
+  return {std::move(found), more};
 }
 
 std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) const {

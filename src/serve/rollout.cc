@@ -18,20 +18,20 @@ Rollout::Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::
     const GpuletId id = new_id();
     parts_[id] = planned;
     created_.insert(id);
-    const bool waits = in_place_.contains(plan_.gpulets[planned].device);
-    (waits ? postponed_ : awaited_).insert(id);
+    if (in_place_.contains(plan_.gpulets[planned].device)) {
+      postponed_.insert(id);
+    } else {
+      awaited_.insert(id);
+      shadows_.insert(id);
+    }
   }
 }
 
-std::vector<GpuletId> Rollout::shadows() const {
-  std::vector<GpuletId> shadows;
-  std::set_difference(created_.begin(), created_.end(), postponed_.begin(), postponed_.end(),
-                      std::back_inserter(shadows));
-  return shadows;
-}
+GpuletId Rollout::take_shadow() { return shadows_.extract(shadows_.begin()).value(); }
 
 void Rollout::lost(GpuletId id) {
   awaited_.erase(id);
+  shadows_.erase(id);
   postponed_.erase(id);
   parts_.erase(id);
 }

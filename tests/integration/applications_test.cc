@@ -65,8 +65,8 @@ TEST(ApplicationsTest, GameIsAnsweredOnceAndAsAWhole) {
   const auto models = load::fetch_models({"127.0.0.1", cluster.client_port()});
   ASSERT_TRUE(models.ok()) << models.status().to_string();
   ASSERT_EQ(models.value().size(), 3U);
-  EXPECT_EQ(models.value()[2].name, "game");
-  EXPECT_EQ(models.value()[2].outputs[0], (TensorSpec{"digits", DataType::int64, {3}}));
+  EXPECT_EQ(models.value()[0].name, "game");
+  EXPECT_EQ(models.value()[0].outputs[0], (TensorSpec{"digits", DataType::int64, {3}}));
 
   StreamClient client(cluster.client_port());
   constexpr std::uint64_t kRequests = 20;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -58,8 +59,8 @@ class FakeFrontend {
                   MutableBytes payload) override {
       auto asked = net::decode_client_message(header, message, payload.freeze());
       if (!asked.ok()) return connection_->close(asked.status());
-      if (std::holds_alternative<serve::ModelsRequest>(asked.value())) {
-        connection_->send(net::encode(serve::FrontendReply(serve::ModelsReply{{server_.model()}})));
+      if (const auto* const list = std::get_if<serve::ModelsRequest>(&asked.value())) {
+        connection_->send(net::encode(serve::FrontendReply(server_.page_after(list->after))));
       } else if (auto* const request = std::get_if<serve::InferRequest>(&asked.value())) {
         server_.on_infer_(*this, std::move(*request));
       }
@@ -109,8 +110,23 @@ class FakeFrontend {
     info.max_batch = 8;
     return info;
   }
+  // How often the model is listed, one to a page, each behind the last: digits, digits+, ..
+  // Without end: the list begins again.
+  void list(std::size_t times, bool without_end = false) {
+    listed_ = times;
+    without_end_ = without_end;
+  }
+  [[nodiscard]] serve::ModelsReply page_after(const std::string& name) const {
+    serve::ModelsReply page{{model()}};
+    if (!name.empty() && name.size() < model().name.size() + listed_ - 1)
+      page.models[0].name = name + "+";
+    page.more = without_end_ || page.models[0].name.size() < model().name.size() + listed_ - 1;
+    return page;
+  }
 
  private:
+  std::atomic<std::size_t> listed_ = 1;
+  std::atomic<bool> without_end_ = false;
   OnInfer on_infer_;
   net::asio::io_context context_{1};
   std::vector<std::unique_ptr<Peer>> peers_;
@@ -151,6 +167,22 @@ TEST(Call, FetchesTheModelsOfAFrontend) {
   ASSERT_TRUE(models.ok()) << models.status().to_string();
   ASSERT_EQ(models.value().size(), 1U);
   EXPECT_EQ(models.value()[0].name, "digits");
+}
+
+TEST(Call, FetchesEveryPageOfTheModels) {
+  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+  server.list(3);
+  const auto models = fetch_models(server.endpoint());
+  ASSERT_TRUE(models.ok()) << models.status().to_string();
+  std::vector<std::string> names;
+  for (const serve::ModelInfo& model : models.value()) names.push_back(model.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"digits", "digits+", "digits++"}));
+}
+
+TEST(Call, RefusesAListOfModelsWithoutEnd) {
+  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+  server.list(3, true);
+  EXPECT_EQ(fetch_models(server.endpoint()).status().code(), StatusCode::malformed);
 }
 
 TEST(Call, SaysThatNobodyListens) {

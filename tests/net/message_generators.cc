@@ -182,7 +182,10 @@ bool equal(const ModelsChange& a, const ModelsChange& b) {
 bool equal(const ModelsChanged& a, const ModelsChanged& b) {
   return a.status == b.status && all_same(a.models, b.models);
 }
-bool equal(const ModelsReply& a, const ModelsReply& b) { return all_same(a.models, b.models); }
+bool equal(const ModelsRequest& a, const ModelsRequest& b) { return a.after == b.after; }
+bool equal(const ModelsReply& a, const ModelsReply& b) {
+  return a.more == b.more && all_same(a.models, b.models);
+}
 bool equal(const StatusReply& a, const StatusReply& b) {
   return a.json == b.json && a.status == b.status;
 }
@@ -291,7 +294,7 @@ Status any_status() {
 ClientMessage any_client_message() {
   switch (*rc::gen::inRange(0, 5)) {
     case 0:
-      return ModelsRequest{};
+      return ModelsRequest{any_name()};
     case 3:
       return serve::Authenticate{any_name()};
     case 2:
@@ -317,7 +320,7 @@ std::vector<ModelInfo> any_models() {
 FrontendReply any_frontend_reply() {
   switch (*rc::gen::inRange(0, 4)) {
     case 0:
-      return ModelsReply{any_models()};
+      return ModelsReply{any_models(), *rc::gen::arbitrary<bool>()};
     case 2:
       return ModelsChanged{any_status(), any_models()};
     case 1:

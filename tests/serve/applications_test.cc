@@ -90,9 +90,9 @@ TEST(ApplicationObjective, DividesTheHeaviestPathInProportionAndGivesLightBranch
     EXPECT_NEAR(to_ms(split.stages[branch].start), 400, 0.01);
     EXPECT_NEAR(to_ms(split.stages[branch].budget), 600, 0.01);
   }
-  const std::vector<ServedModel> planned = planned_models(models(), {made(graph)});
-  EXPECT_NEAR(planned[0].slo_ms, 600, 0.01);
-  EXPECT_NEAR(planned[1].slo_ms, 400, 0.01);
+  const auto calls = calls_of_models({made(graph)});
+  EXPECT_NEAR(planned_model(models()[0], calls.at("light")).slo_ms, 600, 0.01);
+  EXPECT_NEAR(planned_model(models()[1], calls.at("middle")).slo_ms, 400, 0.01);
 }
 
 TEST(ApplicationObjective, StepsGetTheirAllowanceAndNoMore) {
@@ -118,12 +118,15 @@ TEST(ApplicationObjective, WhatNoDeviceCanHoldIsSaidAndLeavesTheModelsAlone) {
   EXPECT_EQ(
       tight.unmet,
       "node a (model heavy) gets 5 of the 5 ms and needs 6; give the application a larger slo_ms");
-  EXPECT_EQ(planned_models(models(), {made(graph)})[2].slo_ms, 10000);
+  const auto planned = [&graph] {
+    return planned_model(models()[2], calls_of_models({made(graph)}).at("heavy"));
+  };
+  EXPECT_EQ(planned().slo_ms, 10000);
   EXPECT_THAT(split_objective(graph, models(), {}).unmet,
               ::testing::HasSubstr("no profile has measured all of its models"));
   graph.slo_ms = 50;
-  EXPECT_EQ(planned_models(models(), {made(graph)})[2].slo_ms, 50);
-  EXPECT_EQ(planned_models(models(), {made(graph)})[2].configured_rate, 8);
+  EXPECT_EQ(planned().slo_ms, 50);
+  EXPECT_EQ(planned().configured_rate, 8);
 }
 
 TEST(ApplicationObjective, AModelThatIsNotThereOrHasOtherTensorsIsAReason) {

@@ -73,13 +73,35 @@ TEST(ModelsWhileServing, HundredsThatChangeAtOnceAreTakenInOverSeveralTurns) {
   for (; core.takes_in_catalogue() && turns < 20; ++turns) core.on(Settle{}, at_s(1), effects);
   EXPECT_GE(turns, 4);
   EXPECT_LT(turns, 20);
-  const ModelsReply told = core.models();
+  const ModelsReply told = core.models_after("", 200);
   ASSERT_EQ(told.models.size(), 200U);
+  EXPECT_FALSE(told.more);
   for (const ModelInfo& model : told.models) {
     const bool is_new = model.name.size() > 3 && model.name >= "m200" && model.name < "m250";
     EXPECT_EQ(model.next.empty(), is_new) << model.name;
   }
   EXPECT_EQ(core.models({"m60", "m10", "m60"}).size(), 1U) << "m10 has gone";
+}
+
+TEST(ModelsWhileServing, PagesOfTheListHoldEveryModelOnceByName) {
+  std::vector<ServedModel> models;
+  for (int i = 0; i < 25; ++i) models.push_back(version("m" + std::to_string(i), "one"));
+  const FrontendCore core({}, {models, nullptr, nullptr}, at_s(0));
+  std::vector<std::string> whole;
+  for (const ModelInfo& model : core.models_after("", 100).models) whole.push_back(model.name);
+  EXPECT_EQ(whole.size(), 25U);
+  EXPECT_TRUE(std::is_sorted(whole.begin(), whole.end()));
+  for (std::size_t most = 1; most <= 26; ++most) {
+    std::vector<std::string> paged;
+    for (bool more = true; more;) {
+      const ModelsReply page = core.models_after(paged.empty() ? "" : paged.back(), most);
+      ASSERT_FALSE(page.models.empty());
+      ASSERT_LE(page.models.size(), most);
+      for (const ModelInfo& model : page.models) paged.push_back(model.name);
+      more = page.more;
+    }
+    EXPECT_EQ(paged, whole) << "pages of " << most;
+  }
 }
 
 TEST(ModelsWhileServing, AnAddedModelIsServedAndOthersNoticeNothing) {
@@ -195,7 +217,7 @@ TEST(ModelsWhileServing, ARemovedModelAnswersWhatWaitsAndIsUnknownFromThenOn) {
   EXPECT_EQ(served(world, 1, b), b - 1);
   EXPECT_GE(served(world, b, end), 295U) << "all that came before";
   EXPECT_EQ(reply(world, end - 1).status.code(), StatusCode::not_found);
-  EXPECT_EQ(world.frontend().models().models.size(), 1U);
+  EXPECT_EQ(world.frontend().models_after("", 100'000).models.size(), 1U);
   for (const GpuletStatus& gpulet : world.status().gpulets) {
     for (const auto& loaded : gpulet.gpulet.models) EXPECT_EQ(loaded.name, "a");
   }

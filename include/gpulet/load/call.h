@@ -20,6 +20,7 @@ inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
                                                 const serve::ClientMessage& question,
                                                 Duration timeout = kCallTimeout);
 
+// All of them, page by page, each within `timeout`.
 [[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target,
                                                                  Duration timeout = kCallTimeout);
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gpulet/config/application_config.h"
@@ -33,10 +36,17 @@ struct Application {
 
 using ApplicationList = std::vector<std::shared_ptr<const Application>>;
 
-// The models as a plan is to see them: a model's objective is the tightest budget of any node that
-// calls it, if that is below its own, and its configured rate grows by those of the applications,
-// once for every node that calls it. Applications that cannot be met change nothing.
-[[nodiscard]] std::vector<ServedModel> planned_models(std::vector<ServedModel> models,
-                                                      const ApplicationList& applications);
+// What applications ask of a model that they call, beside what its own clients do.
+struct CallsOfModel {
+  double slo_ms = std::numeric_limits<double>::infinity();  // the tightest budget of the nodes
+  double rate = 0;  // of the applications, once for every node
+};
+
+// By model. Applications that cannot be met ask nothing of those that they call.
+[[nodiscard]] std::map<std::string, CallsOfModel> calls_of_models(
+    const ApplicationList& applications);
+
+// The model as a plan is to see it.
+[[nodiscard]] ServedModel planned_model(ServedModel model, const CallsOfModel& calls);
 
 }  // namespace gpulet::serve

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -232,6 +233,7 @@ class Dispatcher {
     std::size_t room = 0;             // largest batches of the ready ones together
     std::size_t in_flight = 0;        // batches
     ModelIndex counted_as = 0;        // itself, or the version that took its place
+    std::vector<ModelIndex> before;   // versions that are counted as this one
     std::optional<ModelIndex> heir;   // takes what comes back
     Status closed;                    // why nobody does; ok: its own gpulets may
     ModelCounters counters;
@@ -239,6 +241,7 @@ class Dispatcher {
     observe::RecentHistogram latency{kLatencyWindow};
     std::optional<Responses> responses;  // since it has had executables
     bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
+    bool listed = false;   // in waiting_
   };
   struct Lane {
     ModelIndex model = 0;
@@ -276,6 +279,8 @@ class Dispatcher {
   };
   using Wake = std::pair<Time, ModelIndex>;
 
+  // Something waits for the model.
+  void list_waiting(ModelIndex model);
   void touch(ModelIndex model);
   void touch(const Gpulet& gpulet);
   void change_ready(Gpulet& gpulet, bool ready);
@@ -332,8 +337,8 @@ class Dispatcher {
 
   std::vector<ServedModel> models_;
   std::uint32_t max_queue_;
-  std::vector<ModelQueue> queues_;  // beside models_
-  std::vector<ModelIndex> free_;    // forgotten
+  std::deque<ModelQueue> queues_;  // never moved: they are large  // beside models_
+  std::vector<ModelIndex> free_;   // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
   std::unordered_map<BatchId, InFlight> in_flight_;
   Deadlines<BatchId> deadlines_;  // of in_flight_
@@ -341,6 +346,7 @@ class Dispatcher {
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
   std::vector<ModelIndex> touched_;
+  std::vector<ModelIndex> waiting_;  // those for which something waits; some that nothing does
   BatchId first_batch_;
   BatchId next_batch_;
   control::Options control_;

@@ -126,7 +126,8 @@ class FrontendCore {
   [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;
   // Of one model or application; nothing where the name is not served.
   [[nodiscard]] std::optional<ModelStatus> model_status(std::string_view name, Time now) const;
-  [[nodiscard]] ModelsReply models() const;
+  // The next models behind that name, `most` at most.
+  [[nodiscard]] ModelsReply models_after(const std::string& name, std::size_t most) const;
   // Those of these names that are served or leaving, by name.
   [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
   // One of them, or an application; nothing where the name is not served. Good until the next
@@ -238,7 +239,7 @@ class FrontendCore {
       const std::vector<schedule::ModelDemand>& demands);
   [[nodiscard]] std::string failure_of(const NamedModel& known) const;
 
-  // Forgets the versions that nothing holds any more.
+  // Forgets versions that nothing holds any more, some of them in one turn.
   void sweep_versions(Time now, DispatchOutput& output);
   [[nodiscard]] ModelInfo describe(const std::string& name, const NamedModel& known) const;
   [[nodiscard]] ModelInfo describe(const Application& application) const;
@@ -268,8 +269,7 @@ class FrontendCore {
 
   // Applications (frontend_applications.cc). Their calls are requests of the engine's own client.
   // Returns whether they are others than before.
-  bool replace_applications(const ApplicationList& applications,
-                            const std::vector<ServedModel>& models, Time now);
+  bool replace_applications(const ApplicationList& applications, Time now);
   // Returns whether it was for an application.
   bool ask_application(ClientSaid& event, Time now, FrontendEffects& effects);
   [[nodiscard]] std::string why_unserved(const Application& application) const;
@@ -278,7 +278,6 @@ class FrontendCore {
   void call(ModelToCall call, Time now, FrontendEffects& effects);
   // Hands the applications what their calls were answered, and makes the calls that follow.
   void settle_calls(Time now, FrontendEffects& effects);
-  void describe_applications(ModelsReply& reply) const;
   // Its status in parts (frontend_status.cc). Those of StatusInSteps return whether their stage is
   // over.
   void take_whole(FrontendStatus& status) const;
@@ -312,9 +311,17 @@ class FrontendCore {
   void follow_stages(Time now, FrontendEffects& effects);
   [[nodiscard]] bool waits_for_instances(const schedule::Plan& plan,
                                          const schedule::Steps& steps) const;
-  [[nodiscard]] bool rolls_out() const { return rollout_.has_value() || !stages_.empty(); }
+  [[nodiscard]] bool rolls_out() const {
+    return rollout_.has_value() || !stages_.empty() || !successions_.empty();
+  }
+  // What thousands of models or gpulets need takes several turns, and the next one can come now.
+  [[nodiscard]] bool has_more_to_do() const {
+    return catalogue_ || !successions_.empty() || sweep_goes_on_ ||
+           (rollout_ && rollout_->has_shadows());
+  }
   void begin_rollout(schedule::Plan plan, schedule::Steps steps, Time now,
                      FrontendEffects& effects);
+  void create_shadows(Time now, FrontendEffects& effects);
   void create_gpulet(GpuletId id, Time now, FrontendEffects& effects);
   [[nodiscard]] double memory_needed_mb(const schedule::PlannedGpulet& planned) const;
   void retire_gpulet(GpuletId id, FrontendEffects& effects);
@@ -333,8 +340,10 @@ class FrontendCore {
   void put_routes_in_force(Time now, FrontendEffects& effects);
   // Which models' next versions take over with these routes. What those leave behind that cannot
   // follow is sent to its old gpulets while they still have routes.
-  [[nodiscard]] std::vector<std::string> begin_successions(const std::vector<Route>& routes,
-                                                           Time now, DispatchOutput& output);
+  [[nodiscard]] std::deque<std::string> begin_successions(const std::vector<Route>& routes,
+                                                          Time now, DispatchOutput& output);
+  // The next of them take over; those that waited for the version before follow.
+  void continue_successions(Time now, FrontendEffects& effects);
   // Empty where the profiles do not know.
   [[nodiscard]] std::vector<Duration> execution_of(const schedule::PlannedGpulet& planned,
                                                    const schedule::Assignment& assignment) const;
@@ -366,6 +375,8 @@ class FrontendCore {
   };
   std::optional<CatalogueUnderWay> catalogue_;
   ModelVersions versions_;
+  std::deque<std::string> successions_;  // models whose next version has routes and takes over
+  bool sweep_goes_on_ = false;           // there are more versions to forget
   Dispatcher dispatcher_;
   Fleet fleet_;
   Demands demands_;

@@ -50,7 +50,10 @@ struct InferReply {
   Duration retry_after{};  // of a limited request: when to ask again; zero: not known
 };
 
-struct ModelsRequest {};
+// Of one page of the list of models.
+struct ModelsRequest {
+  std::string after{};  // lists those whose names come behind it
+};
 enum class ModelState : std::uint8_t {
   loading = 1,      // a gpulet for it is on its way
   ready = 2,        // a gpulet serves it
@@ -76,7 +79,8 @@ struct ModelInfo {
   std::uint32_t number = 1;
 };
 struct ModelsReply {
-  std::vector<ModelInfo> models;
+  std::vector<ModelInfo> models;  // by name
+  bool more = false;              // behind the last of them
 };
 
 // Models of a running frontend come or go.

@@ -37,8 +37,10 @@ class Rollout {
   [[nodiscard]] bool is_new(GpuletId id) const { return created_.contains(id); }
   [[nodiscard]] bool awaits(GpuletId id) const { return awaited_.contains(id); }
 
-  // The new gpulets that are to be made at once, ascending.
-  [[nodiscard]] std::vector<GpuletId> shadows() const;
+  // The new gpulets that are to be made now, ascending: the next one, each told once. REQUIRES:
+  // has_shadows().
+  [[nodiscard]] GpuletId take_shadow();
+  [[nodiscard]] bool has_shadows() const { return !shadows_.empty(); }
   // The new gpulets that wait for room on their device, ascending.
   [[nodiscard]] const std::set<GpuletId>& postponed() const { return postponed_; }
 
@@ -73,6 +75,7 @@ class Rollout {
   std::set<schedule::DeviceKey> in_place_;
   std::map<GpuletId, std::size_t> parts_;
   std::set<GpuletId> created_;
+  std::set<GpuletId> shadows_;  // of these, those that nobody has been told to make yet
   std::set<GpuletId> awaited_;
   std::set<GpuletId> postponed_;
   bool clearing_ = false;

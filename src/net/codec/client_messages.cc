@@ -19,8 +19,10 @@ OutgoingFrame encode_one(const serve::InferRequest& request) {
   return make_frame(MessageType::infer_request, message, {request.payload});
 }
 
-OutgoingFrame encode_one(const serve::ModelsRequest&) {
-  return make_frame(MessageType::models_request, wire::ModelsRequest(), {});
+OutgoingFrame encode_one(const serve::ModelsRequest& request) {
+  wire::ModelsRequest message;
+  message.set_after(request.after);
+  return make_frame(MessageType::models_request, message, {});
 }
 
 OutgoingFrame encode_one(const serve::StatusRequest&) {
@@ -76,6 +78,7 @@ OutgoingFrame encode_one(const serve::ModelsChanged& changed) {
 OutgoingFrame encode_one(const serve::ModelsReply& reply) {
   wire::ModelsReply message;
   for (const serve::ModelInfo& model : reply.models) to_wire(model, message.add_models());
+  message.set_more(reply.more);
   return make_frame(MessageType::models_reply, message, {});
 }
 
@@ -192,9 +195,9 @@ Result<ClientMessage> decode_client_message(const FrameHeader& header,
     case MessageType::models_request:
       return decode_as<ClientMessage, wire::ModelsRequest>(
           header.type, message,
-          [&](const wire::ModelsRequest&, FieldReader& fields) -> ClientMessage {
+          [&](const wire::ModelsRequest& request, FieldReader& fields) -> ClientMessage {
             fields.no_payload(payload);
-            return serve::ModelsRequest{};
+            return serve::ModelsRequest{fields.name(request.after(), "after")};
           });
     case MessageType::models_change:
       return decode_as<ClientMessage, wire::ModelsChange>(
@@ -233,7 +236,7 @@ Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
           header.type, message,
           [&](const wire::ModelsReply& reply, FieldReader& fields) -> FrontendReply {
             fields.no_payload(payload);
-            return serve::ModelsReply{read_models(reply.models(), fields)};
+            return serve::ModelsReply{read_models(reply.models(), fields), reply.more()};
           });
     case MessageType::models_changed:
       return decode_as<FrontendReply, wire::ModelsChanged>(

@@ -68,7 +68,7 @@ void World::change_models_at(Time time, std::vector<ServedModel> models,
 }
 
 ModelInfo World::model(const std::string& name) const {
-  const std::vector<ModelInfo> models = frontend().models().models;
+  const std::vector<ModelInfo> models = frontend().models_after("", 100'000).models;
   return *std::find_if(models.begin(), models.end(),
                        [&name](const ModelInfo& model) { return model.name == name; });
 }
