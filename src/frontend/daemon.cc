@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <variant>
@@ -145,8 +146,11 @@ class FrontendDaemon::Impl {
   }
 
   void run_core(serve::FrontendEvent event) {
-    const LoopWatch::Scope scope(status_.watch(), name_of(event));
     const Time now = net::now();
+    // One request takes no longer than a look at the clock.
+    std::optional<LoopWatch::Scope> scope;
+    if (!std::holds_alternative<serve::ClientSaid>(event))
+      scope.emplace(status_.watch(), name_of(event), now);
     effects_.clear();
     if (observer_) {
       const serve::FrontendEvent seen = event;

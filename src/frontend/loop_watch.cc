@@ -85,9 +85,6 @@ void LoopWatch::warn(Duration pause, std::string_view ran, Time now) {
   spdlog::warn("the event loop was held up for {:.0f} ms{}", to_ms(pause), text);
 }
 
-LoopWatch::Scope::Scope(LoopWatch& watch, std::string_view what)
-    : watch_(watch), what_(what), began_(net::now()) {}
-
 LoopWatch::Scope::~Scope() {
   const Duration took = net::now() - began_;
   if (took <= watch_.longest_scope_) return;

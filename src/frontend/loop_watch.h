@@ -49,10 +49,11 @@ class LoopWatch {
   void stop();
   [[nodiscard]] LoopPauses pauses() const;
 
-  // Measures from its beginning to its end. `what` is a literal.
+  // Measures from `began` to its end. `what` is a literal.
   class Scope {
    public:
-    Scope(LoopWatch& watch, std::string_view what);
+    Scope(LoopWatch& watch, std::string_view what, Time began)
+        : watch_(watch), what_(what), began_(began) {}
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;

@@ -49,8 +49,9 @@ void StatusSnapshots::begin() {
 }
 
 void StatusSnapshots::step() {
-  const LoopWatch::Scope scope(watch_, "a status snapshot");
-  const Time until = net::now() + kLongestStep;
+  const Time began = net::now();
+  const LoopWatch::Scope scope(watch_, "a status snapshot", began);
+  const Time until = began + kLongestStep;
   const Duration before = computed();
   bool whole = false;
   while (!whole && net::now() < until) whole = source_.take(*taken_, kParts);

@@ -123,6 +123,10 @@ void Gate::count(const PeerIdentity& peer, QuotaLimit reached) {
   if (reached == QuotaLimit::under_way) ++counters.limited_under_way;
 }
 
+bool Gate::limits(const PeerIdentity& peer) const {
+  return per_address_.any() || (peer.token && peer.token->limits.any());
+}
+
 Gate::Quotas Gate::quotas_of(const PeerIdentity& peer, Time now) {
   Quotas quotas;
   if (peer.token && peer.token->limits.any())
@@ -155,6 +159,7 @@ Admission Gate::announce(PeerIdentity& peer, std::string_view model) {
     Status may = check({Right::inference, "infer", std::string(model)}, peer);
     if (!may.ok()) return {std::move(may)};
   }
+  if (!limits(peer)) return {};
   const Time now = net::now();
   const Quotas quotas = quotas_of(peer, now);
   if (!quotas.token && !quotas.address) return {};
@@ -169,10 +174,10 @@ Admission Gate::enter(PeerIdentity& peer, std::string_view model, std::size_t ro
   const std::uint32_t unpaid = entering - std::min(entering, peer.paid_requests);
   peer.paid_requests = 0;
   const Duration each = device_time(model);
-  const Time now = net::now();
-  const Quotas quotas = quotas_of(peer, now);
   Admission admission;
-  if (quotas.token || quotas.address) {
+  if (limits(peer)) {
+    const Time now = net::now();
+    const Quotas quotas = quotas_of(peer, now);
     admission = admit(peer, quotas, {unpaid, each * unpaid}, entering, now);
     if (!admission.status.ok()) return admission;
     admission.permit = std::make_shared<const Stay>(quotas.token, quotas.address, entering);

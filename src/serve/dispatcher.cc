@@ -11,13 +11,13 @@ Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_
                        BatchId first_batch, const control::Options& control)
     : models_(std::move(models)),
       max_queue_(max_queue_per_model),
-      queues_(models_.size()),
       scheduled_wake_(models_.size(), kNever),
       first_batch_(first_batch),
       next_batch_(first_batch),
       control_(control),
       chance_(control.seed) {
-  for (ModelIndex model = 0; model < models_.size(); ++model) queues_[model].counted_as = model;
+  for (ModelIndex model = 0; model < models_.size(); ++model)
+    queues_.emplace_back(std::make_unique<ModelQueue>())->counted_as = model;
 }
 
 // ---- models
@@ -26,13 +26,13 @@ ModelIndex Dispatcher::add(ServedModel model) {
   if (free_.empty()) {
     free_.push_back(models_.size());
     models_.emplace_back();
-    queues_.emplace_back();
+    queues_.push_back(std::make_unique<ModelQueue>());
     scheduled_wake_.push_back(kNever);
   }
   const ModelIndex index = free_.back();
   free_.pop_back();
   models_[index] = std::move(model);
-  queues_[index].counted_as = index;
+  queue_of(index).counted_as = index;
   return index;
 }
 
@@ -45,13 +45,13 @@ bool Dispatcher::same_tensors(ModelIndex a, ModelIndex b) const {
 }
 
 std::optional<ModelIndex> Dispatcher::queue_for(ModelIndex model) const {
-  if (queues_[model].heir) return queues_[model].heir;
-  return queues_[model].closed.ok() ? std::optional(model) : std::nullopt;
+  if (queue_of(model).heir) return queue_of(model).heir;
+  return queue_of(model).closed.ok() ? std::optional(model) : std::nullopt;
 }
 
 void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOutput& out) {
-  ModelQueue& old = queues_[model];
-  ModelQueue& next = queues_[heir];
+  ModelQueue& old = queue_of(model);
+  ModelQueue& next = queue_of(heir);
   next.counters = std::exchange(old.counters, {});
   next.statistics = std::exchange(old.statistics, {});
   next.latency = std::exchange(old.latency, observe::RecentHistogram(kLatencyWindow));
@@ -60,7 +60,7 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
   versions.push_back(model);
   next.before.insert(next.before.end(), versions.begin(), versions.end());
   for (const ModelIndex index : versions) {
-    ModelQueue& queue = queues_[index];
+    ModelQueue& queue = queue_of(index);
     queue.counted_as = heir;
     if (index != model && queue.heir != model) continue;
     queue.heir = same_tensors(index, heir) ? std::optional(heir) : std::nullopt;
@@ -85,10 +85,10 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
 }
 
 void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOutput& out) {
-  queues_[model].heir.reset();
-  queues_[model].closed = why;
-  for (const ModelIndex index : queues_[model].before) {
-    ModelQueue& queue = queues_[index];
+  queue_of(model).heir.reset();
+  queue_of(model).closed = why;
+  for (const ModelIndex index : queue_of(model).before) {
+    ModelQueue& queue = queue_of(index);
     if (queue.heir != model) continue;
     queue.heir.reset();
     queue.closed = why;
@@ -97,27 +97,27 @@ void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOu
 }
 
 bool Dispatcher::unused(ModelIndex model) const {
-  const ModelQueue& queue = queues_[model];
+  const ModelQueue& queue = queue_of(model);
   return queue.places.empty() && queue.requests.empty() && queue.suspects.empty() &&
          queue.in_flight == 0;
 }
 
 void Dispatcher::forget(ModelIndex model) {
-  for (const ModelIndex index : queues_[model].before) queues_[index].counted_as = index;
-  std::erase(queues_[queues_[model].counted_as].before, model);
-  const bool touched = queues_[model].touched;
-  const bool listed = queues_[model].listed;
+  for (const ModelIndex index : queue_of(model).before) queue_of(index).counted_as = index;
+  std::erase(queue_of(queue_of(model).counted_as).before, model);
+  const bool touched = queue_of(model).touched;
+  const bool listed = queue_of(model).listed;
   models_[model] = ServedModel();
-  queues_[model] = ModelQueue();
-  queues_[model].counted_as = model;
-  queues_[model].touched = touched;
-  queues_[model].listed = listed;
+  queue_of(model) = ModelQueue();
+  queue_of(model).counted_as = model;
+  queue_of(model).touched = touched;
+  queue_of(model).listed = listed;
   scheduled_wake_[model] = kNever;
   free_.push_back(model);
 }
 
 void Dispatcher::list_waiting(ModelIndex model) {
-  if (std::exchange(queues_[model].listed, true)) return;
+  if (std::exchange(queue_of(model).listed, true)) return;
   waiting_.push_back(model);
 }
 
@@ -125,8 +125,8 @@ void Dispatcher::list_waiting(ModelIndex model) {
 
 void Dispatcher::touch(ModelIndex model) {
   executables_due_ = true;
-  if (queues_[model].touched) return;
-  queues_[model].touched = true;
+  if (queue_of(model).touched) return;
+  queue_of(model).touched = true;
   touched_.push_back(model);
 }
 
@@ -139,16 +139,16 @@ void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
   gpulet.ready = ready;
   if (gpulet.service != schedule::Service::rounds) return;
   for (const Lane& lane : gpulet.lanes) {
-    std::size_t& room = queues_[lane.model].room;
+    std::size_t& room = queue_of(lane.model).room;
     room = ready ? room + lane.execution.size() : room - lane.execution.size();
   }
 }
 
 void Dispatcher::set_routes(const std::vector<Route>& routes, Time now) {
   for (auto& [id, gpulet] : gpulets_) gpulet.lanes.clear();
-  for (ModelQueue& state : queues_) {
-    state.places.clear();
-    state.room = 0;
+  for (const auto& state : queues_) {
+    state->places.clear();
+    state->room = 0;
   }
   by_need_.clear();
   controlled_.clear();
@@ -162,17 +162,17 @@ void Dispatcher::set_routes(const std::vector<Route>& routes, Time now) {
     for (const LaneSpec& spec : route.lanes) {
       gpulet.lanes.push_back({spec.model, spec.execution, now});
       if (gpulet.ready && route.service == schedule::Service::rounds)
-        queues_[spec.model].room += spec.execution.size();
-      if (route.service != schedule::Service::rounds && !queues_[spec.model].responses)
-        queues_[spec.model].responses.emplace(control_.period);
+        queue_of(spec.model).room += spec.execution.size();
+      if (route.service != schedule::Service::rounds && !queue_of(spec.model).responses)
+        queue_of(spec.model).responses.emplace(control_.period);
     }
     for (Lane& lane : gpulet.lanes) {
-      queues_[lane.model].places.push_back({route.gpulet, &gpulet, &lane});
+      queue_of(lane.model).places.push_back({route.gpulet, &gpulet, &lane});
     }
     touch(gpulet);
   }
-  for (ModelQueue& state : queues_) {
-    std::sort(state.places.begin(), state.places.end(),
+  for (const auto& state : queues_) {
+    std::sort(state->places.begin(), state->places.end(),
               [](const Place& a, const Place& b) { return a.id < b.id; });
   }
   std::erase_if(gpulets_, [](const auto& entry) {
@@ -194,7 +194,7 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   touch(found->second);
   change_ready(found->second, false);
   for (const Lane& lane : found->second.lanes) {
-    std::erase_if(queues_[lane.model].places, [id](const Place& place) { return place.id == id; });
+    std::erase_if(queue_of(lane.model).places, [id](const Place& place) { return place.id == id; });
   }
   gpulets_.erase(found);
   std::erase(by_need_, id);
@@ -210,7 +210,7 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
 }
 
 bool Dispatcher::has_ready_lane(ModelIndex model) const {
-  return std::any_of(queues_[model].places.begin(), queues_[model].places.end(),
+  return std::any_of(queue_of(model).places.begin(), queue_of(model).places.end(),
                      [](const Place& place) { return place.gpulet->ready; });
 }
 
@@ -231,7 +231,7 @@ std::vector<Duration> Dispatcher::execution(GpuletId id, ModelIndex model) const
 // ---- requests
 
 void Dispatcher::enqueue(ModelIndex model, Request request, Time now, DispatchOutput& out) {
-  ModelQueue& state = queues_[model];
+  ModelQueue& state = queue_of(model);
   ++state.counters.offered;
   if (state.requests.size() >= max_queue_) {
     answer(model, std::move(request),
@@ -247,17 +247,17 @@ void Dispatcher::enqueue(ModelIndex model, Request request, Time now, DispatchOu
 }
 
 void Dispatcher::refuse(ModelIndex model, Request request, Status status, DispatchOutput& out) {
-  ++queues_[model].counters.offered;
+  ++queue_of(model).counters.offered;
   const Time arrived = request.trace.arrived;
   answer(model, std::move(request), std::move(status), {}, arrived, out);
 }
 
 void Dispatcher::client_gone(ClientId client) {
   std::erase_if(waiting_, [this, client](ModelIndex model) {
-    ModelQueue& state = queues_[model];
+    ModelQueue& state = queue_of(model);
     const std::size_t gone =
         state.requests.remove_client(client) + state.suspects.remove_client(client);
-    ModelQueue& counted = queues_[state.counted_as];
+    ModelQueue& counted = queue_of(state.counted_as);
     counted.counters.failed += gone;
     counted.statistics.add_cancelled(gone);
     state.listed = !state.requests.empty() || !state.suspects.empty();
@@ -266,16 +266,16 @@ void Dispatcher::client_gone(ClientId client) {
 }
 
 void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) {
-  ModelQueue& state = queues_[model];
+  ModelQueue& state = queue_of(model);
   if (!state.requests.remove(client, tag) && !state.suspects.remove(client, tag)) return;
-  ModelQueue& counted = queues_[queues_[model].counted_as];
+  ModelQueue& counted = queue_of(queue_of(model).counted_as);
   ++counted.counters.failed;
   counted.statistics.add_cancelled(1);
 }
 
 void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now,
                                 DispatchOutput& out) {
-  ModelQueue& state = queues_[model];
+  ModelQueue& state = queue_of(model);
   for (batching::RequestQueue* const waiting : {&state.requests, &state.suspects}) {
     for (Request& request : waiting->take_due_before(kNever))
       answer(model, std::move(request), status, {}, now, out);
@@ -284,9 +284,9 @@ void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now
 
 void Dispatcher::answer(ModelIndex model, Request request, Status status,
                         std::vector<Bytes> outputs, Time now, DispatchOutput& out) {
-  ModelQueue& state = queues_[queues_[model].counted_as];
+  ModelQueue& state = queue_of(queue_of(model).counted_as);
   request.trace.answered = now;
-  record_response(queues_[model].counted_as, request, status, now);
+  record_response(queue_of(model).counted_as, request, status, now);
   const Duration latency = now - request.trace.arrived;
   if (status.ok()) {
     ++state.counters.served;
@@ -352,10 +352,10 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
   }
   const std::size_t count = batch.requests.size();
   const Duration under_way = now - batch.requests.front().trace.dispatched;
-  queues_[queues_[batch.model].counted_as].statistics.add_batch(
-      static_cast<std::uint32_t>(count), result.queued, result.executed,
-      under_way - result.queued - result.executed);
-  ModelCounters& counters = queues_[queues_[batch.model].counted_as].counters;
+  queue_of(queue_of(batch.model).counted_as)
+      .statistics.add_batch(static_cast<std::uint32_t>(count), result.queued, result.executed,
+                            under_way - result.queued - result.executed);
+  ModelCounters& counters = queue_of(queue_of(batch.model).counted_as).counters;
   for (std::size_t i = 0; i < count; ++i) {
     Request& request = batch.requests[i];
     if (!batch.is_answered(i) && request.answer_by() < now) answer_overdue(batch, i, now, out);
@@ -384,10 +384,10 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
       answer(batch.model, std::move(request), why.within("model " + models_[batch.model].name), {},
              now, out);
     } else if (!queue) {
-      answer(batch.model, std::move(request), queues_[batch.model].closed, {}, now, out);
+      answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
     } else {
       // Whoever cannot make it any more is dropped by the next pump.
-      queues_[*queue].requests.push(std::move(request));
+      queue_of(*queue).requests.push(std::move(request));
     }
   }
   if (!queue) return;
@@ -396,13 +396,12 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
 }
 
 observe::Histogram Dispatcher::latencies(ModelIndex model, Time now) const {
-  return queues_[model].latency.recent(now);
+  return queue_of(model).latency.recent(now);
 }
 
 bool Dispatcher::idle() const {
-  return in_flight_.empty() &&
-         std::all_of(queues_.begin(), queues_.end(), [](const ModelQueue& state) {
-           return state.requests.empty() && state.suspects.empty();
+  return in_flight_.empty() && std::all_of(queues_.begin(), queues_.end(), [](const auto& state) {
+           return state->requests.empty() && state->suspects.empty();
          });
 }
 

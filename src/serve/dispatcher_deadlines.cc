@@ -21,7 +21,7 @@ Dispatcher::InFlight Dispatcher::take_in_flight(BatchId id) {
   InFlight batch = std::move(found->second);
   in_flight_.erase(found);
   deadlines_.remove(batch.answer_by, id);
-  --queues_[batch.model].in_flight;
+  --queue_of(batch.model).in_flight;
   return batch;
 }
 
@@ -43,7 +43,7 @@ void Dispatcher::answer_overdue(InFlight& batch, std::size_t index, Time now, Di
   // The batch keeps the request's place among those under way: its gpulet still works for it.
   Request& request = batch.requests[index];
   request.input = Bytes();
-  ++queues_[queues_[batch.model].counted_as].counters.overdue;
+  ++queue_of(queue_of(batch.model).counted_as).counters.overdue;
   answer(batch.model, request,
          {StatusCode::too_late,
           "model " + models_[batch.model].name + ": its batch was still running at the deadline"},

@@ -9,7 +9,7 @@ namespace gpulet::serve {
 using schedule::Service;
 
 bool Dispatcher::by_executables(ModelIndex model) const {
-  const std::vector<Place>& places = queues_[model].places;
+  const std::vector<Place>& places = queue_of(model).places;
   return !places.empty() && std::all_of(places.begin(), places.end(), [](const Place& place) {
     return place.gpulet->service != Service::rounds;
   });
@@ -32,13 +32,13 @@ void Dispatcher::pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOut
   std::vector<batching::ModelNeed> models;
   models.reserve(gpulet.lanes.size());
   for (const Lane& lane : gpulet.lanes) {
-    const ModelQueue& state = queues_[lane.model];
+    const ModelQueue& state = queue_of(lane.model);
     batching::ModelNeed& model = models.emplace_back();
     model.queued = state.requests.count_due_from(now);
     if (model.queued == 0) continue;
     model.mean_waited = state.requests.mean_waited(now);
     model.device_time = lane.execution.front();
-    const std::optional<Responses>& responses = queues_[state.counted_as].responses;
+    const std::optional<Responses>& responses = queue_of(state.counted_as).responses;
     if (responses) model.response = responses->recent_mean(now);
     model.objective = from_ms(models_[lane.model].slo_ms);
   }
@@ -68,7 +68,7 @@ void Dispatcher::pump_controlled(Time now, DispatchOutput& out) {
     const std::size_t at = chance_.below(places.size());
     const Place place = places[at];
     const Taking taking = taking_of(place, now);
-    batching::RequestQueue& requests = queues_[model].requests;
+    batching::RequestQueue& requests = queue_of(model).requests;
     std::vector<Request> taken;
     if (taking.which == Taking::Which::first) {
       taken = requests.take_due_from(taking.from, 1);
@@ -86,7 +86,7 @@ void Dispatcher::pump_controlled(Time now, DispatchOutput& out) {
 
 Time Dispatcher::reachable_by_rounds(ModelIndex model, Time now) const {
   Time reachable = kNever;
-  for (const Place& place : queues_[model].places) {
+  for (const Place& place : queue_of(model).places) {
     if (!place.gpulet->ready || place.gpulet->service != Service::rounds) continue;
     reachable = std::min(reachable, reachable_deadline(*place.gpulet, *place.lane, now));
   }
@@ -97,7 +97,7 @@ Time Dispatcher::reachable_by_rounds(ModelIndex model, Time now) const {
 // the first that are too late for them, or the last of more than their next batches hold.
 Dispatcher::Taking Dispatcher::taking_of(const Place& executable, Time now) const {
   const ModelIndex model = executable.lane->model;
-  const batching::RequestQueue& requests = queues_[model].requests;
+  const batching::RequestQueue& requests = queue_of(model).requests;
   const bool alone = by_executables(model);
   const Time from = alone ? now : now + executable.lane->execution.front();
   if (requests.count_due_from(from) == 0) return {};
@@ -108,7 +108,7 @@ Dispatcher::Taking Dispatcher::taking_of(const Place& executable, Time now) cons
 
 void Dispatcher::record_response(ModelIndex model, const Request& request, const Status& status,
                                  Time now) {
-  std::optional<Responses>& responses = queues_[model].responses;
+  std::optional<Responses>& responses = queue_of(model).responses;
   if (!responses) return;
   if (status.ok()) {
     const auto served_by = gpulets_.find(request.trace.gpulet);
@@ -123,12 +123,12 @@ void Dispatcher::record_response(ModelIndex model, const Request& request, const
 }
 
 Responses::Period Dispatcher::take_period(ModelIndex model) {
-  std::optional<Responses>& responses = queues_[model].responses;
+  std::optional<Responses>& responses = queue_of(model).responses;
   return responses ? responses->take_period() : Responses::Period{};
 }
 
 Duration Dispatcher::mean_age(ModelIndex model, Time now) const {
-  const batching::RequestQueue& waiting = queues_[model].requests;
+  const batching::RequestQueue& waiting = queue_of(model).requests;
   std::int64_t count = static_cast<std::int64_t>(waiting.size());
   Duration sum = count == 0 ? Duration{} : waiting.mean_waited(now) * count;
   for (const auto& [id, batch] : in_flight_) {

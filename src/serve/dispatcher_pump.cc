@@ -8,7 +8,7 @@
 namespace gpulet::serve {
 
 bool Dispatcher::backlogged(ModelIndex model) const {
-  return queues_[model].requests.size() > queues_[model].room;
+  return queue_of(model).requests.size() > queue_of(model).room;
 }
 
 // With a backlog, whoever would make a batch smaller than full makes room for the many behind:
@@ -23,7 +23,7 @@ Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time
 }
 
 void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) {
-  ModelQueue& state = queues_[model];
+  ModelQueue& state = queue_of(model);
   if (state.requests.empty()) return;
   Time reachable = kNever;
   for (const Place& place : state.places) {
@@ -48,13 +48,13 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
 void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                           DispatchOutput& out) {
   send(id, gpulet, lane,
-       queues_[lane.model].requests.take_due_from(reachable_deadline(gpulet, lane, now), count),
+       queue_of(lane.model).requests.take_due_from(reachable_deadline(gpulet, lane, now), count),
        now, out);
 }
 
 void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests,
                       Time now, DispatchOutput& out) {
-  ModelQueue& state = queues_[lane.model];
+  ModelQueue& state = queue_of(lane.model);
   InFlight held;
   held.gpulet = id;
   held.model = lane.model;
@@ -99,7 +99,7 @@ bool Dispatcher::has_room(const Gpulet& gpulet) {
 }
 
 void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
-  for (const Place& place : queues_[model].places) {
+  for (const Place& place : queue_of(model).places) {
     Gpulet& gpulet = *place.gpulet;
     while (has_room(gpulet)) {
       const auto view = view_of(gpulet, *place.lane, now);
@@ -112,7 +112,7 @@ void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
 
 std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, const Lane& lane,
                                                       Time now) const {
-  const batching::RequestQueue& queue = queues_[lane.model].requests;
+  const batching::RequestQueue& queue = queue_of(lane.model).requests;
   if (queue.empty()) return std::nullopt;
   const Time reachable = reachable_deadline(gpulet, lane, now);
   batching::LaneView view;
@@ -185,7 +185,7 @@ Duration Dispatcher::time_ahead(const Lane& lane, std::uint32_t count) const {
 }
 
 void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
-  ModelQueue& state = queues_[model];
+  ModelQueue& state = queue_of(model);
   Time wake = kNever;
   pump_suspects(model, now, wake, out);
   for (const Place& place : state.places) {
@@ -212,7 +212,7 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
   while (!touched_.empty()) {
     const ModelIndex model = touched_.back();
     touched_.pop_back();
-    queues_[model].touched = false;
+    queue_of(model).touched = false;
     pump_model(model, now, out);
   }
   if (executables_due_) pump_executables(now, out);

@@ -56,13 +56,13 @@ void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, Disp
                      "batch; it is not tried again"},
              {}, now, out);
     } else if (!queue) {
-      answer(batch.model, std::move(request), queues_[batch.model].closed, {}, now, out);
+      answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
     } else {
-      queues_[*queue].suspects.push(std::move(request));
+      queue_of(*queue).suspects.push(std::move(request));
     }
   }
   if (!queue) return;
-  queues_[*queue].lost = what + " while running this batch";
+  queue_of(*queue).lost = what + " while running this batch";
   list_waiting(*queue);
   touch(*queue);
 }
@@ -70,7 +70,7 @@ void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, Disp
 // The one that has the fewest models beside it, which would lose their process with it.
 const Dispatcher::Place* Dispatcher::place_for_suspects(ModelIndex model) const {
   const Place* chosen = nullptr;
-  for (const Place& place : queues_[model].places) {
+  for (const Place& place : queue_of(model).places) {
     if (!place.gpulet->ready) continue;
     if (chosen == nullptr || place.gpulet->lanes.size() < chosen->gpulet->lanes.size())
       chosen = &place;
@@ -79,7 +79,7 @@ const Dispatcher::Place* Dispatcher::place_for_suspects(ModelIndex model) const 
 }
 
 void Dispatcher::pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out) {
-  ModelQueue& state = queues_[model];
+  ModelQueue& state = queue_of(model);
   if (state.suspects.empty()) return;
   for (Request& request : state.suspects.take_due_before(now)) {
     answer(

@@ -47,7 +47,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
 
 void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
   std::visit([&](auto& one) { on_event(std::move(one), now, effects); }, event);
-  settle_calls(now, effects);
+  if (!called_.empty()) settle_calls(now, effects);
 }
 
 Time FrontendCore::next_wake() const {

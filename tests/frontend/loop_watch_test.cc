@@ -57,7 +57,7 @@ TEST(LoopWatchTest, NamesWhatRanWhereItIsTold) {
   LoopWatch watch(loop.context());
   watch.start();
   net::asio::post(loop.executor(), [&] {
-    const LoopWatch::Scope scope(watch, "a long one");
+    const LoopWatch::Scope scope(watch, "a long one", net::now());
     spin_for(milliseconds(500));
   });
   EXPECT_TRUE(loop.run_until([&] { return watch.pauses().longest >= milliseconds(500); }));

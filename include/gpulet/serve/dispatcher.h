@@ -22,9 +22,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <queue>
 #include <string>
@@ -143,7 +143,7 @@ class Dispatcher {
   void set_expected(GpuletId executable, Duration expected);
 
   // Some gpulet has a lane for it; and one that takes batches now.
-  [[nodiscard]] bool has_lane(ModelIndex model) const { return !queues_[model].places.empty(); }
+  [[nodiscard]] bool has_lane(ModelIndex model) const { return !queue_of(model).places.empty(); }
   [[nodiscard]] bool has_ready_lane(ModelIndex model) const;
   // All gpulets that have lanes for it are executables, and there are some.
   [[nodiscard]] bool by_executables(ModelIndex model) const;
@@ -185,15 +185,15 @@ class Dispatcher {
 
   [[nodiscard]] const std::vector<ServedModel>& models() const { return models_; }
   [[nodiscard]] std::size_t queued(ModelIndex model) const {
-    return queues_[model].requests.size() + queues_[model].suspects.size();
+    return queue_of(model).requests.size() + queue_of(model).suspects.size();
   }
   // Those of the versions before included.
   [[nodiscard]] const ModelCounters& counters(ModelIndex model) const {
-    return queues_[model].counters;
+    return queue_of(model).counters;
   }
   // The same.
   [[nodiscard]] const ModelStatistics& statistics(ModelIndex model) const {
-    return queues_[model].statistics;
+    return queue_of(model).statistics;
   }
   [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
   // Response times since the last call, of a model that has executables. What was dropped counts
@@ -279,6 +279,8 @@ class Dispatcher {
   };
   using Wake = std::pair<Time, ModelIndex>;
 
+  [[nodiscard]] ModelQueue& queue_of(ModelIndex model) { return *queues_[model]; }
+  [[nodiscard]] const ModelQueue& queue_of(ModelIndex model) const { return *queues_[model]; }
   // Something waits for the model.
   void list_waiting(ModelIndex model);
   void touch(ModelIndex model);
@@ -337,8 +339,9 @@ class Dispatcher {
 
   std::vector<ServedModel> models_;
   std::uint32_t max_queue_;
-  std::deque<ModelQueue> queues_;  // never moved: they are large  // beside models_
-  std::vector<ModelIndex> free_;   // forgotten
+  // Beside models_. Growing moves no queue: they are large.
+  std::vector<std::unique_ptr<ModelQueue>> queues_;
+  std::vector<ModelIndex> free_;  // forgotten
   std::map<GpuletId, Gpulet> gpulets_;
   std::unordered_map<BatchId, InFlight> in_flight_;
   Deadlines<BatchId> deadlines_;  // of in_flight_
