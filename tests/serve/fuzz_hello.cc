@@ -86,7 +86,7 @@ class Scene {
     }
     // Everything that anybody may ask for at any time.
     static_cast<void>(world_.status());
-    static_cast<void>(world_.frontend().models());
+    static_cast<void>(world_.frontend().models_after("", 100));
   }
 
   void end() {
