@@ -57,6 +57,27 @@ TEST(Check, AcceptsRoundingAndNoMore) {
   EXPECT_NE(testing::violations(sound.plan, sound.worked.input), "");
 }
 
+TEST(Check, FindsAGpuletOfMoreModelsThanTheProtocolHas) {
+  Worked worked;
+  std::vector<testing::ModelLatency> models;
+  PlannedGpulet gpulet{{"n0", 0}, Share{100}, 100, {}};
+  for (std::size_t i = 0; i <= kMostModelsOfGpulet; ++i) {
+    const std::string name = "m" + std::to_string(i);
+    models.push_back({name, 0, 0.001});
+    worked.input.demands.push_back({name, 1, 1000, 1});
+    gpulet.assignments.push_back({name, 1, 1, 0.001, 1, 1000});
+  }
+  testing::add_profile(worked, "gpu", models);
+  testing::add_devices(worked, "n0", "gpu", 1);
+  Plan plan;
+  plan.gpulets = {gpulet};
+  EXPECT_NE(testing::violations(plan, worked.input).find("at most 1024 are possible"),
+            std::string::npos);
+  plan.gpulets[0].assignments.pop_back();
+  plan.unserved = {{models.back().name, 1, "too many"}};
+  EXPECT_EQ(testing::violations(plan, worked.input), "");
+}
+
 // As many requests as the batch holds on average are too many.
 TEST(Check, FindsRoundsWithoutHeadroomForPoissonArrivals) {
   Sound sound;

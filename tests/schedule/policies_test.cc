@@ -30,6 +30,21 @@ RC_GTEST_PROP(AnyPolicy, MakesPlansThatKeepTheRules, ()) {
   }
 }
 
+TEST(AnyPolicy, GivesNoGpuletMoreModelsThanTheProtocolHas) {
+  Worked worked;
+  std::vector<testing::ModelLatency> models;
+  for (std::size_t i = 0; i < kMostModelsOfGpulet + 100; ++i) {
+    models.push_back({"m" + std::to_string(i), 0, 0.001});
+    worked.input.demands.push_back({models.back().name, 0.01, 10'000, 1});
+  }
+  testing::add_profile(worked, "gpu", models);
+  testing::add_devices(worked, "n0", "gpu", 2);
+  for (const std::string_view name : testing::share_policies()) {
+    const Plan plan = policy(name)->plan(worked.input);
+    EXPECT_EQ(violations(plan, worked.input), "") << name;
+  }
+}
+
 // What crashes takes its process with it, so nobody may be in that process.
 RC_GTEST_PROP(AnyPolicy, GivesModelsThatAreToBeAloneGpuletsOfTheirOwn, ()) {
   Worked worked = any_input();
