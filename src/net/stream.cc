@@ -1,6 +1,7 @@
 #include "gpulet/net/stream.h"
 
 #include <cstring>
+#include <utility>
 
 #include "net/tls_channel.h"
 
@@ -28,7 +29,7 @@ void Stream::prepare() {
 void Stream::read_securely(const TwoBuffers& buffers, OnRead handler) {
   if (tls_->broken()) return socket_.async_read_some(buffers, std::move(handler));
   Error error;
-  const std::size_t bytes = tls_->read(buffers, error);
+  const std::size_t bytes = read_now(buffers, error);
   if (error == asio::error::would_block) return wait_and_read(buffers, std::move(handler));
   asio::post(socket_.get_executor(),
              [handler = std::move(handler), error, bytes] { handler(error, bytes); });
@@ -41,7 +42,7 @@ void Stream::wait_and_read(const TwoBuffers& buffers, OnRead handler) {
                        if (!socket_.is_open()) return handler(asio::error::operation_aborted, 0);
                        if (tls_->broken())
                          return socket_.async_read_some(buffers, std::move(handler));
-                       const std::size_t bytes = tls_->read(buffers, error);
+                       const std::size_t bytes = read_now(buffers, error);
                        if (error == asio::error::would_block)
                          return wait_and_read(buffers, std::move(handler));
                        handler(error, bytes);
@@ -57,7 +58,27 @@ std::size_t Stream::write_securely(std::span<const asio::const_buffer> pieces, E
   return tls_->write(pieces, error);
 }
 
-StreamSocket::wait_type Stream::write_waits_for() const { return tls_->write_waits_for(); }
+// A write that comes before the end of the handshake waits for bytes of the peer. Where a read
+// takes them all, the socket will not report them: the read has to wake the write.
+void Stream::wait_writable_securely(OnReady handler) {
+  const auto waiting = std::make_shared<OnReady>(std::move(handler));
+  waiting_to_write_ = waiting;
+  socket_.async_wait(tls_->write_waits_for(), [waiting](const Error& error) {
+    if (const OnReady waited = std::exchange(*waiting, nullptr)) waited(error);
+  });
+}
+
+std::size_t Stream::read_now(const TwoBuffers& buffers, Error& error) {
+  const bool was_shaking_hands = tls_->shaking_hands();
+  const std::size_t bytes = tls_->read(buffers, error);
+  if (!was_shaking_hands || tls_->shaking_hands()) return bytes;
+  if (const auto waiting = std::exchange(waiting_to_write_, {}).lock()) {
+    asio::post(socket_.get_executor(), [waiting] {
+      if (const OnReady waited = std::exchange(*waiting, nullptr)) waited({});
+    });
+  }
+  return bytes;
+}
 
 void Stream::cancel() {
   Error ignored;  // a socket that cannot be cancelled fails its read

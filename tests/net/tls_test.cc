@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <boost/asio/write.hpp>
 #include <numeric>
 #include <optional>
@@ -214,6 +215,35 @@ TEST_F(TlsTest, a_handshake_that_does_not_end_costs_the_connection) {
   silent.connect({asio::ip::address_v4::loopback(), listener_->port()});
   ASSERT_TRUE(loop_.run_until([this] { return served_.closed.has_value(); }));
   EXPECT_EQ(served_.closed->code(), StatusCode::timeout);
+}
+
+TEST_F(TlsTest, a_read_that_ends_the_handshake_lets_a_waiting_write_go_on) {
+  asio::local::stream_protocol::socket near(loop_.context());
+  Loop other_loop;
+  asio::local::stream_protocol::socket far(other_loop.context());
+  asio::local::connect_pair(near, far);
+  Stream client(StreamSocket(std::move(near)),
+                TlsContext::client(only_authority(frontend_)).value(), "localhost");
+  Stream server(StreamSocket(std::move(far)),
+                TlsContext::server(without_authority(frontend_)).value());
+  client.prepare();
+  server.prepare();
+  std::array<std::byte, 16> asked{};
+  std::array<std::byte, 16> served{};
+  const auto ignored = [](const boost::system::error_code&, std::size_t) {};
+  const std::array<asio::const_buffer, 1> question{asio::buffer("question", 8)};
+  boost::system::error_code error;
+  client.write_some(question, error);
+  ASSERT_EQ(error, asio::error::would_block);
+  bool writable = false;
+  client.async_wait_writable([&](const boost::system::error_code&) { writable = true; });
+  server.async_read_some(asio::buffer(served), ignored);
+  other_loop.run_ready();
+
+  client.async_read_some(asio::buffer(asked), ignored);
+  ASSERT_FALSE(client.shaking_hands());
+  EXPECT_TRUE(loop_.run_until([&] { return writable; }));
+  EXPECT_EQ(client.write_some(question, error), 8U);
 }
 
 TEST_F(TlsTest, a_connection_may_idle_once_the_handshake_is_over) {

@@ -65,8 +65,9 @@ class Stream {
   }
   template <typename Handler>
   void async_wait_writable(Handler&& handler) {
-    socket_.async_wait(tls_ == nullptr ? StreamSocket::wait_write : write_waits_for(),
-                       std::forward<Handler>(handler));
+    if (tls_ == nullptr)
+      return socket_.async_wait(StreamSocket::wait_write, std::forward<Handler>(handler));
+    wait_writable_securely(std::forward<Handler>(handler));
   }
 
   // Cancels what is in flight.
@@ -102,12 +103,15 @@ class Stream {
   void read_securely(const TwoBuffers& buffers, OnRead handler);
   void wait_and_read(const TwoBuffers& buffers, OnRead handler);
   void wait_readable_securely(OnReady handler);
+  void wait_writable_securely(OnReady handler);
+  // Reads, and lets a write go on that waits for the end of the handshake.
+  [[nodiscard]] std::size_t read_now(const TwoBuffers& buffers, Error& error);
   [[nodiscard]] std::size_t write_securely(std::span<const asio::const_buffer> pieces,
                                            Error& error);
-  [[nodiscard]] StreamSocket::wait_type write_waits_for() const;
 
   StreamSocket socket_;
   std::unique_ptr<TlsChannel> tls_;  // null: plain
+  std::weak_ptr<OnReady> waiting_to_write_;
 };
 
 }  // namespace gpulet::net
