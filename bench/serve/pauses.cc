@@ -54,8 +54,8 @@ void must(const Status& status) {
 std::string name_of(std::uint32_t model) { return "model-" + std::to_string(10'000 + model); }
 
 // A shell command that runs on demand in a process of its own, which starts while this one is
-// small: a fork of thousands of models would hold up the loop by itself, and so would clients on
-// threads of this process.
+// small: forking a process that holds thousands of models stalls the loop, and so do client threads
+// in this process.
 class CommandOnDemand {
  public:
   // In `command`, $1 is the address that it is run with.

@@ -147,7 +147,7 @@ class FrontendDaemon::Impl {
 
   void run_core(serve::FrontendEvent event) {
     const Time now = net::now();
-    // One request takes no longer than a look at the clock.
+    // Requests are short and many: reading the clock for each would cost more than it tells.
     std::optional<LoopWatch::Scope> scope;
     if (!std::holds_alternative<serve::ClientSaid>(event))
       scope.emplace(status_.watch(), name_of(event), now);

@@ -73,7 +73,7 @@ class StatusDocument {
     if (!handing_out_) hand_out();
   }
 
-  // One in a turn: thousands may have asked, and each has megabytes written.
+  // One in a turn: thousands may have asked, and each of them gets megabytes.
   void hand_out() {
     handing_out_ = !served_.empty();
     if (!handing_out_) return;

@@ -25,7 +25,7 @@ class Call : public net::ConnectionHandler {
         connector_(context_.get_executor(), target.endpoint.host, target.endpoint.port,
                    options_for(target)) {}
 
-  // Connects where it has not yet. After a failure it cannot be asked again.
+  // The first call connects. After a failure there must be no other.
   Result<serve::FrontendReply> ask(const serve::ClientMessage& question, Duration timeout) {
     timer_.expires_after(timeout);
     timer_.async_wait([this, timeout](boost::system::error_code error) {
@@ -107,7 +107,7 @@ Status unexpected(const Target& target) {
           config::to_string(target.endpoint) + ": answered something else than what was asked"};
 }
 
-// A list without end must not keep its reader.
+// False for a page that would make the reader begin again.
 bool goes_on_after(const serve::ModelsRequest& request, const serve::ModelsReply& page) {
   return !page.more || (!page.models.empty() && page.models.back().name > request.after);
 }

@@ -80,8 +80,7 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
     for (Request& request : waiting->take_due_before(kNever))
       next.requests.push(std::move(request));
   }
-  list_waiting(heir);
-  touch(heir);
+  arrived(heir);
 }
 
 void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOutput& out) {
@@ -116,7 +115,8 @@ void Dispatcher::forget(ModelIndex model) {
   free_.push_back(model);
 }
 
-void Dispatcher::list_waiting(ModelIndex model) {
+void Dispatcher::arrived(ModelIndex model) {
+  touch(model);
   if (std::exchange(queue_of(model).listed, true)) return;
   waiting_.push_back(model);
 }
@@ -242,8 +242,7 @@ void Dispatcher::enqueue(ModelIndex model, Request request, Time now, DispatchOu
     return;
   }
   state.requests.push(std::move(request));
-  list_waiting(model);
-  touch(model);
+  arrived(model);
 }
 
 void Dispatcher::refuse(ModelIndex model, Request request, Status status, DispatchOutput& out) {
@@ -390,9 +389,7 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
       queue_of(*queue).requests.push(std::move(request));
     }
   }
-  if (!queue) return;
-  list_waiting(*queue);
-  touch(*queue);
+  if (queue) arrived(*queue);
 }
 
 observe::Histogram Dispatcher::latencies(ModelIndex model, Time now) const {

@@ -63,8 +63,7 @@ void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, Disp
   }
   if (!queue) return;
   queue_of(*queue).lost = what + " while running this batch";
-  list_waiting(*queue);
-  touch(*queue);
+  arrived(*queue);
 }
 
 // The one that has the fewest models beside it, which would lose their process with it.

@@ -53,7 +53,7 @@ void FrontendCore::on(FrontendEvent event, Time now, FrontendEffects& effects) {
 Time FrontendCore::next_wake() const {
   Time wake = std::min(
       {next_tick_, dispatcher_.next_wake(), applications_.next_wake(), control_.next_step()});
-  if (has_more_to_do()) wake = std::min(wake, settled_at_);
+  if (has_more_to_do() || plan_next_turn_) wake = std::min(wake, settled_at_);
   if (rollout_) wake = std::min(wake, rollout_->deadline());
   if (plan_wanted() && !rollout_ && gather_until_ > settled_at_)
     wake = std::min(wake, gather_until_);
@@ -247,12 +247,13 @@ void FrontendCore::on_event(const BackendGone& event, Time now, FrontendEffects&
 
 void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   settled_at_ = now;
+  plan_next_turn_ = catalogue_.has_value();  // either of the two makes a long turn by itself
   if (catalogue_) take_in_catalogue(now, effects);
   if (!successions_.empty() || sweep_goes_on_) continue_successions(now, effects);
   if (now >= next_tick_) tick(now, effects);
   if (now >= control_.next_step()) control_cores(now, effects);
   advance_rollout(now, effects);
-  plan_if_wanted(now, effects);
+  if (!plan_next_turn_) plan_if_wanted(now, effects);
   ApplicationOutput overdue;
   applications_.answer_overdue(now, overdue);
   carry_out(std::move(overdue), now, effects);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "gpulet/serve/frontend_core.h"
@@ -37,6 +38,12 @@ ModelInfo FrontendCore::describe(const std::string& name, const NamedModel& know
   return info;
 }
 
+ModelInfo FrontendCore::describe(const LeavingVersion& leaving) const {
+  ModelInfo info = info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving);
+  info.version = leaving.version.id;
+  return info;
+}
+
 ModelInfo FrontendCore::describe(const Application& application) const {
   ModelInfo info = info_of(application.front, state_of(application));
   info.reason = why_unserved(application);
@@ -55,26 +62,33 @@ std::optional<ModelView> FrontendCore::model(std::string_view name) const {
 }
 
 ModelsReply FrontendCore::models_after(const std::string& name, std::size_t most) const {
-  std::vector<ModelInfo> found;
+  // The first version of a name that is leaving; null: something of that name is served. Thousands
+  // may be leaving, so only the models of the page are described.
+  std::map<std::string_view, const LeavingVersion*> found;
   const auto& named = versions_.named();
   for (auto one = named.upper_bound(name); one != named.end() && found.size() <= most; ++one)
-    found.push_back(describe(one->first, one->second));
+    found.emplace(one->first, nullptr);
   for (const LeavingVersion& leaving : versions_.leaving()) {
-    if (!leaving.removed || leaving.name <= name || versions_.find(leaving.name) != nullptr)
-      continue;
-    found.push_back(info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving));
-    found.back().version = leaving.version.id;
+    if (leaving.removed && leaving.name > name && versions_.find(leaving.name) == nullptr)
+      found.emplace(leaving.name, &leaving);
   }
-  for (const auto& row : applications_.rows(settled_at_, name, most + 1))
-    found.push_back(describe(*row.application));
-  std::stable_sort(found.begin(), found.end(),
-                   [](const ModelInfo& a, const ModelInfo& b) { return a.name < b.name; });
-  // Several versions of one name may be leaving.
-  const auto same_name = [](const ModelInfo& a, const ModelInfo& b) { return a.name == b.name; };
-  found.erase(std::unique(found.begin(), found.end(), same_name), found.end());
-  const bool more = found.size() > most;
-  if (more) found.erase(found.begin() + static_cast<std::ptrdiff_t>(most), found.end());
-  return {std::move(found), more};
+  const std::vector<Applications::Row> rows = applications_.rows(settled_at_, name, most + 1);
+  for (const Applications::Row& row : rows) found.emplace(row.application->front.name, nullptr);
+  ModelsReply page;
+  for (const auto& [listed, leaving] : found) {
+    if (page.models.size() == most) {
+      page.more = true;
+      break;
+    }
+    if (leaving != nullptr) {
+      page.models.push_back(describe(*leaving));
+    } else if (const NamedModel* const known = versions_.find(listed)) {
+      page.models.push_back(describe(std::string(listed), *known));
+    } else {
+      page.models.push_back(describe(*applications_.find(listed)));
+    }
+  }
+  return page;
 }
 
 std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) const {
@@ -88,8 +102,7 @@ std::vector<ModelInfo> FrontendCore::models(std::vector<std::string> names) cons
     }
     for (const LeavingVersion& leaving : versions_.leaving()) {
       if (!leaving.removed || leaving.name != name) continue;
-      infos.push_back(info_of(dispatcher_.models()[leaving.version.index], ModelState::leaving));
-      infos.back().version = leaving.version.id;
+      infos.push_back(describe(leaving));
     }
   }
   return infos;

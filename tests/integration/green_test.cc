@@ -49,12 +49,15 @@ class GreenTest : public ::testing::Test {
   }
   // As many blocks of eight of its 132 SMs as fit in its share. The next plan may be on its way.
   void expect_sms_of_the_shares() {
+    int ready = 0;
     for (const auto& gpulet : cluster_.status().gpulets) {
       if (gpulet.gpulet.state != serve::GpuletState::ready) continue;
+      ++ready;
       const auto percent = static_cast<std::uint32_t>(gpulet.gpulet.size.percent);
       const std::uint32_t sms = percent == 100 ? 132 : 132 * percent / 100 / 8 * 8;
       EXPECT_EQ(gpulet.gpulet.found, (partition::FoundShare{true, sms, 132})) << percent << " %";
     }
+    EXPECT_GT(ready, 0);
   }
 
   const support::FakeGpus gpus_{

@@ -20,7 +20,7 @@ inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
                                                 const serve::ClientMessage& question,
                                                 Duration timeout = kCallTimeout);
 
-// All of them, page by page, each within `timeout`.
+// All models, fetched page by page; `timeout` is for one page.
 [[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target,
                                                                  Duration timeout = kCallTimeout);
 

@@ -102,7 +102,7 @@ class Gate {
     std::shared_ptr<Quota> token;
     std::shared_ptr<Quota> address;
   };
-  // Some limit counts for it, of its token or its address.
+  // A limit applies to its token or its address.
   [[nodiscard]] bool limits(const PeerIdentity& peer) const;
   [[nodiscard]] Quotas quotas_of(const PeerIdentity& peer, Time now);
   [[nodiscard]] Admission admit(const PeerIdentity& peer, const Quotas& quotas,

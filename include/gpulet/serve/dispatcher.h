@@ -281,8 +281,8 @@ class Dispatcher {
 
   [[nodiscard]] ModelQueue& queue_of(ModelIndex model) { return *queues_[model]; }
   [[nodiscard]] const ModelQueue& queue_of(ModelIndex model) const { return *queues_[model]; }
-  // Something waits for the model.
-  void list_waiting(ModelIndex model);
+  // Requests were put into one of the model's queues.
+  void arrived(ModelIndex model);
   void touch(ModelIndex model);
   void touch(const Gpulet& gpulet);
   void change_ready(Gpulet& gpulet, bool ready);
@@ -349,7 +349,7 @@ class Dispatcher {
   std::priority_queue<Wake, std::vector<Wake>, std::greater<>> wakes_;
   std::vector<Time> scheduled_wake_;  // beside models_: the earliest entry of wakes_ for it
   std::vector<ModelIndex> touched_;
-  std::vector<ModelIndex> waiting_;  // those for which something waits; some that nothing does
+  std::vector<ModelIndex> waiting_;  // those with waiting requests; some may have none any more
   BatchId first_batch_;
   BatchId next_batch_;
   control::Options control_;

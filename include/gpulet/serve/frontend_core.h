@@ -126,7 +126,7 @@ class FrontendCore {
   [[nodiscard]] bool take(StatusInSteps& taken, std::size_t parts) const;
   // Of one model or application; nothing where the name is not served.
   [[nodiscard]] std::optional<ModelStatus> model_status(std::string_view name, Time now) const;
-  // The next models behind that name, `most` at most.
+  // The next models after that name, `most` at most.
   [[nodiscard]] ModelsReply models_after(const std::string& name, std::size_t most) const;
   // Those of these names that are served or leaving, by name.
   [[nodiscard]] std::vector<ModelInfo> models(std::vector<std::string> names) const;
@@ -242,6 +242,7 @@ class FrontendCore {
   // Forgets versions that nothing holds any more, some of them in one turn.
   void sweep_versions(Time now, DispatchOutput& output);
   [[nodiscard]] ModelInfo describe(const std::string& name, const NamedModel& known) const;
+  [[nodiscard]] ModelInfo describe(const LeavingVersion& leaving) const;
   [[nodiscard]] ModelInfo describe(const Application& application) const;
   [[nodiscard]] bool withheld(const std::string& name) const;
   [[nodiscard]] bool has_ready_lane(const std::string& name) const;
@@ -321,6 +322,7 @@ class FrontendCore {
   }
   void begin_rollout(schedule::Plan plan, schedule::Steps steps, Time now,
                      FrontendEffects& effects);
+  // Tells backends to create the next of the plan's new gpulets, some of them in one turn.
   void create_shadows(Time now, FrontendEffects& effects);
   void create_gpulet(GpuletId id, Time now, FrontendEffects& effects);
   [[nodiscard]] double memory_needed_mb(const schedule::PlannedGpulet& planned) const;
@@ -404,8 +406,9 @@ class FrontendCore {
 
   // Why and when to plan.
   std::vector<std::string>
-      plan_reasons_;          // what changed, in words: plan as soon as may be; empty: nothing
-  bool plan_urgent_ = false;  // a request waits for it: not even the pause between plans counts
+      plan_reasons_;             // what changed, in words: plan as soon as may be; empty: nothing
+  bool plan_urgent_ = false;     // a request waits for it: not even the pause between plans counts
+  bool plan_next_turn_ = false;  // and not in this one, which is long already
   bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
   Time last_plan_;
   Time gather_until_{};

@@ -50,9 +50,9 @@ struct InferReply {
   Duration retry_after{};  // of a limited request: when to ask again; zero: not known
 };
 
-// Of one page of the list of models.
+// Asks for one page of the list of models.
 struct ModelsRequest {
-  std::string after{};  // lists those whose names come behind it
+  std::string after{};  // the page begins after this name
 };
 enum class ModelState : std::uint8_t {
   loading = 1,      // a gpulet for it is on its way
@@ -80,7 +80,7 @@ struct ModelInfo {
 };
 struct ModelsReply {
   std::vector<ModelInfo> models;  // by name
-  bool more = false;              // behind the last of them
+  bool more = false;              // there are models after the last of these
 };
 
 // Models of a running frontend come or go.
