@@ -189,8 +189,11 @@ class FrontendDaemon::Impl {
     LoadedCatalogue& loaded = read.value();
     deliver(serve::CatalogueChanged{std::move(loaded.catalogue),
                                     by_hand ? loaded.meant : std::vector<std::string>()});
-    files_.replace(std::move(loaded.model_files),
-                   [this](const std::string& sha256) { return core_.knows_file(sha256); });
+    // In a turn of its own, as it looks at every model. No backend can ask for a file before.
+    asio::post(io_, [this, model_files = std::move(loaded.model_files)]() mutable {
+      files_.replace(std::move(model_files),
+                     [this](const std::string& sha256) { return core_.knows_file(sha256); });
+    });
   }
 
   void change_models(serve::ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {

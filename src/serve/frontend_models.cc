@@ -18,7 +18,7 @@ bool same_settings(const ServedModel& a, const ServedModel& b) {
 
 }  // namespace
 
-void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& effects) {
+void FrontendCore::on_event(CatalogueChanged event, Time, FrontendEffects&) {
   Catalogue& catalogue = event.catalogue;
   CatalogueUnderWay next;
   next.asked_for.insert(event.asked_for.begin(), event.asked_for.end());
@@ -37,14 +37,14 @@ void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& e
   next.models = std::move(catalogue.models);
   next.applications = std::move(catalogue.applications);
   catalogue_.emplace(std::move(next));
-  take_in_catalogue(now, effects);
 }
 
 void FrontendCore::take_in_catalogue(Time now, FrontendEffects& effects) {
   CatalogueUnderWay& taken = *catalogue_;
   std::size_t left = kModelsInAStep;
   for (; taken.next < taken.models.size() && left > 0; ++taken.next, --left) {
-    const ServedModel& model = taken.models[taken.next];
+    // Moved, so that no turn frees thousands of them.
+    const ServedModel model = std::move(taken.models[taken.next]);
     const bool asked_for = taken.asked_for.contains(model.name);
     taken.changed = take_in_model(model, asked_for, now, effects) || taken.changed;
   }

@@ -250,7 +250,7 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
     effects.emplace_back(TellBackend{gpulet->backend, AssignGpulet{id, told}});
     fleet_.assigned(id, std::move(told));
   }
-  set_plan(rollout_->plan());
+  set_plan(rollout_->take_plan());
   ++epoch_.value;
   put_routes_in_force(now, effects);
   for (const GpuletId id : rollout_->retire()) retire_gpulet(id, effects);
@@ -335,7 +335,7 @@ void FrontendCore::put_routes_in_force(Time now, FrontendEffects& effects) {
     dispatcher_.set_ready(id, fleet_.find(id)->state == GpuletState::ready, now);
   }
   emit(std::move(output), effects);
-  continue_successions(now, effects);
+  sweep_goes_on_ = true;  // in the next turn, with the successions
   set_controlled(now, effects);
 }
 

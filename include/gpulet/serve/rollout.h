@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "gpulet/core/ids.h"
@@ -24,7 +25,8 @@ class Rollout {
   Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
           const std::function<GpuletId()>& new_id, Time now, Duration timeout);
 
-  [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
+  // Leaves the parts without theirs: the roll-out is over.
+  [[nodiscard]] schedule::Plan take_plan() { return std::move(plan_); }
   [[nodiscard]] const std::set<schedule::DeviceKey>& in_place() const { return in_place_; }
   [[nodiscard]] Time began() const { return began_; }
   // Which gpulet serves which part of the plan; kept ones and new ones. Lost ones are absent.
