@@ -10,6 +10,7 @@
 
 #include "backend/gpulet_processes.h"
 #include "gpulet/backend/model_receiver.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/clock.h"
 #include "gpulet/net/codec/codec.h"
@@ -139,13 +140,11 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   std::deque<serve::BackendEvent> events_;
   bool handling_ = false;
   bool gpulet_went_ = false;  // files that it alone used are no longer in use
-  asio::steady_timer timer_;
+  net::Alarm timer_;
   Time timer_set_for_ = kNever;
   bool stopping_ = false;
   std::function<void()> on_stopped_;  // not empty: still to be called
-  std::shared_ptr<int> alive_ =
-      std::make_shared<int>(0);  // gone: a timer that fired has nobody to wake
-  GpuletProcesses processes_;    // its end makes no more events
+  GpuletProcesses processes_;         // its end makes no more events
   GpuWatch watch_;
 };
 
@@ -289,9 +288,7 @@ void BackendDaemon::Impl::wake_in_time() {
     timer_.cancel();
     return;
   }
-  timer_.expires_at(std::chrono::steady_clock::time_point(next.time_since_epoch()));
-  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (error || alive.expired()) return;
+  timer_.set(next, [this] {
     timer_set_for_ = kNever;
     happen(serve::TimePassed{});
   });

@@ -117,9 +117,7 @@ GpuWatch::~GpuWatch() {
 }
 
 void GpuWatch::set_timer() {
-  timer_.expires_after(options_.every);
-  timer_.async_wait([this, weak = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (error || weak.expired()) return;
+  timer_.set_after(options_.every, [this] {
     look();
     set_timer();
   });

@@ -121,10 +121,7 @@ void ProxyPool::wake_in_time() {
   for (const auto& [program, shelf] : shelves_) next = std::min(next, shelf.plan.next_look());
   timer_.cancel();
   if (next == kNever) return;
-  timer_.expires_at(std::chrono::steady_clock::time_point(next.time_since_epoch()));
-  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (!error && !alive.expired()) fill();
-  });
+  timer_.set(next, [this] { fill(); });
 }
 
 }  // namespace gpulet::backend

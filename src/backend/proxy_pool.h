@@ -16,6 +16,7 @@
 
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/core/status.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/serve/warm_pool.h"
 
@@ -65,9 +66,8 @@ class ProxyPool {
   const std::optional<ProxyUser> user_;
   const ProxyConfinement confinement_;
   std::map<std::filesystem::path, Shelf> shelves_;
-  net::asio::steady_timer timer_;
+  net::Alarm timer_;
   bool closed_ = false;
-  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // gone: nobody is left to wake
 };
 
 }  // namespace gpulet::backend

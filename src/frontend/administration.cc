@@ -58,9 +58,7 @@ void Administration::stop() {
 }
 
 void Administration::settle_later() {
-  settle_.expires_after(kBetweenSettles);
-  settle_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  settle_.set_after(kBetweenSettles, [this] {
     audit_->settle(net::now());
     settle_later();
   });

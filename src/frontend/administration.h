@@ -12,6 +12,7 @@
 #include "audit_log.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/frontend/security.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/serve/messages.h"
 #include "peer_log.h"
@@ -49,7 +50,7 @@ class Administration {
   std::shared_ptr<AuditLog> audit_;
   Ports ports_;
   PeerLog peers_;
-  net::asio::steady_timer settle_;
+  net::Alarm settle_;
   SecurityReload reload_;
 };
 

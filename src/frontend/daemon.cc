@@ -17,6 +17,7 @@
 #include "core_host.h"
 #include "endpoints.h"
 #include "event_names.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/clock.h"
 #include "gpulet/net/listener.h"
@@ -113,9 +114,7 @@ class FrontendDaemon::Impl {
     endpoints_->drain(setup_.config.drain_timeout);
     catalogue_.stop();
     administration_.stop();
-    drain_deadline_.expires_after(setup_.config.drain_timeout);
-    drain_deadline_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
+    drain_deadline_.set_after(setup_.config.drain_timeout, [this] {
       spdlog::warn("the drain timeout has passed with requests in flight");
       finish_stop();
     });
@@ -170,9 +169,7 @@ class FrontendDaemon::Impl {
     const Time wake = core_.next_wake();
     if (wake == armed_for_) return;
     armed_for_ = wake;
-    wake_.expires_at(std::chrono::steady_clock::time_point(wake.time_since_epoch()));
-    wake_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
+    wake_.set(wake, [this] {
       armed_for_ = kNever;
       run_core(serve::Settle{});
       arm_wake();
@@ -386,9 +383,9 @@ class FrontendDaemon::Impl {
   bool settle_posted_ = false;
 
   CatalogueService catalogue_;
-  asio::steady_timer wake_;
+  net::Alarm wake_;
   Time armed_for_ = kNever;
-  asio::steady_timer drain_deadline_;
+  net::Alarm drain_deadline_;
   bool stopping_ = false;
   bool stopped_ = false;
   std::function<void()> on_stopped_;

@@ -127,9 +127,7 @@ http::HttpResponse DashboardHandler::error(unsigned status, const std::string& m
 }
 
 void DashboardHandler::wait() {
-  timer_.expires_after(kBetweenSamples);
-  timer_.async_wait([this](const boost::system::error_code& failure) {
-    if (failure || stopped_) return;
+  timer_.set_after(kBetweenSamples, [this] {
     sample();
     wait();
   });

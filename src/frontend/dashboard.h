@@ -16,6 +16,7 @@
 
 #include "background.h"
 #include "dashboard_assets.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/http/server.h"
 #include "status_snapshots.h"
@@ -79,7 +80,7 @@ class DashboardHandler final : public net::http::RequestHandler {
   Pages pages_{};
   Pages new_pages_{};  // that have nothing yet
   bool writing_ = false;
-  net::asio::steady_timer timer_;
+  net::Alarm timer_;
   bool stopped_ = false;
   Background background_;  // last: joined before anything that it uses goes
 };

@@ -104,9 +104,7 @@ void FileWatch::settle() {
   const Time now = net::now();
   if (!std::exchange(settling_, true)) first_change_ = now;
   const Time due = std::min(now + kQuiet, first_change_ + kAtTheLatest);
-  settled_.expires_at(std::chrono::steady_clock::time_point(due.time_since_epoch()));
-  settled_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  settled_.set(due, [this] {
     settling_ = false;
     changed_();
   });

@@ -14,6 +14,7 @@
 
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::frontend {
@@ -39,7 +40,7 @@ class FileWatch {
 
   std::function<void()> changed_;
   net::asio::posix::stream_descriptor events_;
-  net::asio::steady_timer settled_;
+  net::Alarm settled_;
   bool settling_ = false;
   Time first_change_{};
   alignas(inotify_event) std::array<char, 16384> buffer_{};

@@ -46,17 +46,12 @@ void LoopWatch::start() {
   wait();
 }
 
-void LoopWatch::stop() {
-  stopped_ = true;
-  timer_.cancel();
-}
+void LoopWatch::stop() { timer_.cancel(); }
 
 LoopPauses LoopWatch::pauses() const { return book_.look(net::now()); }
 
 void LoopWatch::wait() {
-  timer_.expires_at(std::chrono::steady_clock::time_point(due_.time_since_epoch()));
-  timer_.async_wait([this](const boost::system::error_code& failure) {
-    if (failure || stopped_) return;
+  timer_.set(due_, [this] {
     on_time(net::now());
     wait();
   });

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "gpulet/core/time.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::frontend {
@@ -72,8 +73,7 @@ class LoopWatch {
   void on_time(Time now);
   void warn(Duration pause, std::string_view ran, Time now);
 
-  net::asio::steady_timer timer_;
-  bool stopped_ = false;
+  net::Alarm timer_;
   Time due_{};
   // Of the scopes since the timer came last.
   Duration longest_scope_{};

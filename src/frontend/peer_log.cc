@@ -43,9 +43,7 @@ void PeerLog::stop() {
 
 void PeerLog::settle_later() {
   if (stopped_ || std::exchange(waits_, true)) return;
-  timer_.expires_after(kBetweenCounts);
-  timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+  timer_.set_after(kBetweenCounts, [this] {
     waits_ = false;
     for (const auto& untold : limiter_.settle(net::now()))
       tell_count(untold.peer, untold.kind, untold.count);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/observe/warning_limiter.h"
 
@@ -25,7 +26,7 @@ class PeerLog {
   void settle_later();
 
   observe::WarningLimiter limiter_{{20, std::chrono::seconds(2), 4096}};
-  net::asio::steady_timer timer_;
+  net::Alarm timer_;
   bool waits_ = false;
   bool stopped_ = false;
 };

@@ -35,10 +35,9 @@ void StatusSnapshots::get(OnSnapshot done, std::uint64_t newer_than) {
   if (taken_ || waits_) return;
   if (!good) return begin();
   waits_ = true;
-  timer_.expires_at(std::chrono::steady_clock::time_point(good_until_.time_since_epoch()));
-  timer_.async_wait([this](const boost::system::error_code& failure) {
+  timer_.set(good_until_, [this] {
     waits_ = false;
-    if (!failure && !taken_) begin();
+    if (!taken_) begin();
   });
 }
 

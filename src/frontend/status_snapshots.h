@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "background.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/serve/status_in_steps.h"
@@ -58,7 +59,7 @@ class StatusSnapshots {
   Source source_;
   Background& background_;
   LoopWatch& watch_;
-  net::asio::steady_timer timer_;
+  net::Alarm timer_;
   bool waits_ = false;  // for the timer, then begins
   std::optional<serve::StatusInSteps> taken_;
   Duration cost_{};  // of what is being taken

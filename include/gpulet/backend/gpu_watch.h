@@ -17,6 +17,7 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/gpu/nvml.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::backend {
@@ -48,7 +49,7 @@ class GpuWatch {
 
   const GpuWatchOptions options_;
   const Tell tell_;
-  net::asio::steady_timer timer_;
+  net::Alarm timer_;
   std::shared_ptr<int> alive_ =
       std::make_shared<int>(0);  // gone: what was posted has nobody to tell
   std::shared_ptr<Worker> worker_;

@@ -78,11 +78,7 @@ void Acceptor::close() {
 
 void Acceptor::sweep_later() {
   sweeps_ = true;
-  sweep_timer_.expires_after(kSweepPeriod);
-  const std::weak_ptr<const bool> here = here_;
-  sweep_timer_.async_wait([this, here](const boost::system::error_code& error) {
-    if (!error && !here.expired()) sweep();
-  });
+  sweep_timer_.set_after(kSweepPeriod, [this] { sweep(); });
 }
 
 void Acceptor::sweep() {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gpulet/core/status.h"
+#include "gpulet/net/alarm.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/listener.h"
 
@@ -44,9 +45,8 @@ class Acceptor {
   HandOver hand_over_;
   std::unique_ptr<Listener> listener_;
   std::list<std::unique_ptr<Connection>> connections_;
-  asio::steady_timer sweep_timer_;
+  Alarm sweep_timer_;
   bool sweeps_ = false;
-  const std::shared_ptr<const bool> here_ = std::make_shared<const bool>(true);  // ends with this
 };
 
 }  // namespace gpulet::net::grpc_api
