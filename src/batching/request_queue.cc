@@ -6,7 +6,7 @@
 
 namespace gpulet::batching {
 
-void RequestQueue::push(Request request) {
+void RequestQueue::push(Request&& request) {
   if (requests_.empty() || requests_.back().deadline <= request.deadline) {
     requests_.push_back(std::move(request));
     return;

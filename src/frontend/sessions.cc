@@ -29,7 +29,7 @@ Result<MutableBytes> Session::pooled_memory(std::size_t bytes) {
   Result<net::IncomingBytes> taken = buffers_.take_incoming(bytes);
   if (!taken.ok()) return taken.status();
   payload_ = std::move(taken).value();
-  return payload_.memory();
+  return payload_.take_memory();
 }
 
 void Session::on_closed(const Status& reason) { on_closed_(reason); }
@@ -86,7 +86,7 @@ void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std
                              MutableBytes payload) {
   const std::optional<net::Admission> announced = std::exchange(admission_, std::nullopt);
   Result<serve::ClientMessage> decoded =
-      net::decode_client_message(header, message, payload.freeze());
+      net::decode_client_message(header, message, std::move(payload).freeze());
   if (!decoded.ok()) {
     // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
     // speak the protocol.
@@ -122,14 +122,18 @@ net::Admission ClientSession::announce(const serve::InferRequest& request) {
 
 net::Admission ClientSession::admit(const serve::InferRequest& request,
                                     const std::optional<net::Admission>& announced) {
-  net::Admission admission = announced ? *announced : announce(request);
-  if (!admission.status.ok()) return admission;
+  if (announced && !announced->status.ok()) return *announced;
+  const bool guarded = gate_->guards_inference();
+  if (guarded && !announced) {
+    net::Admission admission = gate_->announce(peer_, request.model);
+    if (!admission.status.ok()) return admission;
+  }
   if (reserved()) {
     return {{StatusCode::overloaded,
              "this server has as many connections as it may have (max_connections); try again "
              "later"}};
   }
-  return gate_->guards_inference() ? gate_->enter(peer_, request.model, 1) : net::Admission{};
+  return guarded ? gate_->enter(peer_, request.model, 1) : net::Admission{};
 }
 
 Status ClientSession::permission(const serve::ClientMessage& message) {
@@ -242,7 +246,7 @@ void BackendSession::on_frame(const net::FrameHeader& header, std::span<const st
     return;
   }
   Result<serve::BackendMessage> decoded =
-      net::decode_backend_message(header, message, payload.freeze());
+      net::decode_backend_message(header, message, std::move(payload).freeze());
   if (!decoded.ok()) {
     static_cast<void>(report({PeerViolation::malformed, decoded.status()}));
     return;

@@ -32,10 +32,10 @@ IncomingBytes small(std::size_t bytes) {
 
 Status IncomingBytes::filled(std::size_t bytes) {
   if (!account_ || bytes <= charged_) return {};
-  const std::size_t wanted = std::min(2 * bytes, memory_.size());
+  const std::size_t wanted = std::min(2 * bytes, size_);
   if (Status status = account_->charge(wanted); !status.ok()) return status;
   charged_ = wanted;
-  if (charged_ == memory_.size()) account_.reset();
+  if (charged_ == size_) account_.reset();
   return {};
 }
 
@@ -182,7 +182,7 @@ Result<MutableBytes> BufferPool::take(std::size_t bytes) {
   Result<IncomingBytes> taken =
       bytes >= kSmallestPooled ? shelf_->take(bytes, bytes) : small(bytes);
   if (!taken.ok()) return taken.status();
-  return taken.value().memory();
+  return taken.value().take_memory();
 }
 
 Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {

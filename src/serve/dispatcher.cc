@@ -230,7 +230,7 @@ std::vector<Duration> Dispatcher::execution(GpuletId id, ModelIndex model) const
 
 // ---- requests
 
-void Dispatcher::enqueue(ModelIndex model, Request request, Time now, DispatchOutput& out) {
+void Dispatcher::enqueue(ModelIndex model, Request&& request, Time now, DispatchOutput& out) {
   ModelQueue& state = queue_of(model);
   ++state.counters.offered;
   if (state.requests.size() >= max_queue_) {
@@ -245,7 +245,7 @@ void Dispatcher::enqueue(ModelIndex model, Request request, Time now, DispatchOu
   arrived(model);
 }
 
-void Dispatcher::refuse(ModelIndex model, Request request, Status status, DispatchOutput& out) {
+void Dispatcher::refuse(ModelIndex model, Request&& request, Status status, DispatchOutput& out) {
   ++queue_of(model).counters.offered;
   const Time arrived = request.trace.arrived;
   answer(model, std::move(request), std::move(status), {}, arrived, out);
@@ -281,7 +281,7 @@ void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now
   }
 }
 
-void Dispatcher::answer(ModelIndex model, Request request, Status status,
+void Dispatcher::answer(ModelIndex model, Request&& request, Status status,
                         std::vector<Bytes> outputs, Time now, DispatchOutput& out) {
   ModelQueue& state = queue_of(queue_of(model).counted_as);
   request.trace.answered = now;

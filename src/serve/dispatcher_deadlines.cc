@@ -44,7 +44,7 @@ void Dispatcher::answer_overdue(InFlight& batch, std::size_t index, Time now, Di
   Request& request = batch.requests[index];
   request.input = Bytes();
   ++queue_of(queue_of(batch.model).counted_as).counters.overdue;
-  answer(batch.model, request,
+  answer(batch.model, Request(request),
          {StatusCode::too_late,
           "model " + models_[batch.model].name + ": its batch was still running at the deadline"},
          {}, now, out);

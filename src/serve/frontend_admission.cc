@@ -90,7 +90,7 @@ void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects
   emit(std::move(output), effects);
 }
 
-void FrontendCore::admit(const std::string& name, NamedModel& known, Request request, Time now,
+void FrontendCore::admit(const std::string& name, NamedModel& known, Request&& request, Time now,
                          DispatchOutput& output) {
   const ModelIndex index = known.current.index;
   if (draining_) {
@@ -130,7 +130,7 @@ bool FrontendCore::expect(const std::string& name, NamedModel& known) {
   return slept;
 }
 
-void FrontendCore::place(const std::string& name, NamedModel& known, Request request, bool slept,
+void FrontendCore::place(const std::string& name, NamedModel& known, Request&& request, bool slept,
                          Time now, DispatchOutput& output) {
   const ModelIndex index = known.current.index;
   if (const std::string why = quarantine_.why(name, now); !why.empty()) {

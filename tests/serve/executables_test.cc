@@ -46,7 +46,7 @@ class ExecutablesTest : public ::testing::Test {
     made.late_after = after_ms(ms + 100);
     made.trace.arrived = after_ms(ms);
     DispatchOutput out;
-    dispatcher_.enqueue(model, made, after_ms(ms), out);
+    dispatcher_.enqueue(model, std::move(made), after_ms(ms), out);
   }
   std::vector<Batch> pump(int ms) {
     DispatchOutput out;
@@ -103,7 +103,7 @@ TEST_F(ExecutablesTest, RoundRobinGivesModelsTheGpuInTurn) {
     Request made;
     made.deadline = after_ms(60000);
     made.tag = i;
-    turns.enqueue(i < 7 ? 0 : i - 6, made, after_ms(0), out);
+    turns.enqueue(i < 7 ? 0 : i - 6, std::move(made), after_ms(0), out);
   }
   std::string order;
   for (int turn = 0; turn < 6; ++turn) {
@@ -140,7 +140,7 @@ TEST_F(ExecutablesTest, ASeedDrawsTheSameChoices) {
       for (const ModelIndex model : {0U, 1U}) {
         Request made;
         made.deadline = after_ms(60000);
-        some.enqueue(model, made, after_ms(round), out);
+        some.enqueue(model, std::move(made), after_ms(round), out);
       }
       some.pump(after_ms(round), out);
       for (const BatchToSend& one : out.batches) {

@@ -15,7 +15,7 @@ namespace gpulet::batching {
 
 class RequestQueue {
  public:
-  void push(Request request);
+  void push(Request&& request);
 
   [[nodiscard]] std::size_t size() const { return requests_.size(); }
   [[nodiscard]] bool empty() const { return requests_.empty(); }

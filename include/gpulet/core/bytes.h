@@ -52,7 +52,8 @@ class MutableBytes {
 
   [[nodiscard]] std::span<std::byte> view() const { return view_; }
   [[nodiscard]] std::size_t size() const { return view_.size(); }
-  [[nodiscard]] Bytes freeze() const { return {owner_, view_}; }
+  [[nodiscard]] Bytes freeze() const& { return {owner_, view_}; }
+  [[nodiscard]] Bytes freeze() && { return {std::move(owner_), view_}; }
 
  private:
   std::shared_ptr<void> owner_;

@@ -42,15 +42,21 @@ class IncomingBytes {
   // Counted in full already.
   explicit IncomingBytes(MutableBytes memory) : memory_(std::move(memory)) {}
   IncomingBytes(MutableBytes memory, std::shared_ptr<Account> account, std::size_t charged)
-      : memory_(std::move(memory)), account_(std::move(account)), charged_(charged) {}
+      : memory_(std::move(memory)),
+        size_(memory_.size()),
+        account_(std::move(account)),
+        charged_(charged) {}
 
   [[nodiscard]] const MutableBytes& memory() const { return memory_; }
+  // Hands the memory over; filled() is still to be told what is received into it.
+  [[nodiscard]] MutableBytes take_memory() { return std::exchange(memory_, {}); }
   // So many bytes at its front were received. Fails (overloaded) where the pool has no room for
   // them.
   [[nodiscard]] Status filled(std::size_t bytes);
 
  private:
   MutableBytes memory_;
+  std::size_t size_ = 0;
   std::shared_ptr<Account> account_;  // null once all of it counts
   std::size_t charged_ = 0;
 };

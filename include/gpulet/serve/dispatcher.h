@@ -154,9 +154,9 @@ class Dispatcher {
   // ---- requests
 
   // Queues it, or answers at once with overloaded.
-  void enqueue(ModelIndex model, Request request, Time now, DispatchOutput& out);
+  void enqueue(ModelIndex model, Request&& request, Time now, DispatchOutput& out);
   // Answers at once with that status, counted as the model's.
-  void refuse(ModelIndex model, Request request, Status status, DispatchOutput& out);
+  void refuse(ModelIndex model, Request&& request, Status status, DispatchOutput& out);
   void completed(const BatchResult& result, Time now, DispatchOutput& out);
   // Whether a batch of that number was sent in this run, now or before.
   [[nodiscard]] bool was_sent(BatchId batch) const {
@@ -331,7 +331,7 @@ class Dispatcher {
   [[nodiscard]] bool backlogged(ModelIndex model) const;
   void put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out);
   void release(const InFlight& batch, bool executed, Time now);
-  void answer(ModelIndex model, Request request, Status status, std::vector<Bytes> outputs,
+  void answer(ModelIndex model, Request&& request, Status status, std::vector<Bytes> outputs,
               Time now, DispatchOutput& out);
   [[nodiscard]] bool same_tensors(ModelIndex a, ModelIndex b) const;
   // Where a request of the model waits now; nothing where it is closed.

@@ -259,13 +259,13 @@ class FrontendCore {
   [[nodiscard]] std::string why_unserved(const std::string& name, const NamedModel& known) const;
   // What the plan in force leaves of the model without a place; null: nothing.
   [[nodiscard]] const schedule::Unserved* unserved_part(const std::string& name) const;
-  void admit(const std::string& name, NamedModel& known, Request request, Time now,
+  void admit(const std::string& name, NamedModel& known, Request&& request, Time now,
              DispatchOutput& output);
   // Counts a request that is here or will be, wakes the model, and has a plan made where none
   // expected it. Returns whether it slept and has no gpulet ready.
   bool expect(const std::string& name, NamedModel& known);
   // Queues it, or refuses it where the model has no place. `slept`: what expect() said of it.
-  void place(const std::string& name, NamedModel& known, Request request, bool slept, Time now,
+  void place(const std::string& name, NamedModel& known, Request&& request, bool slept, Time now,
              DispatchOutput& output);
 
   // Applications (frontend_applications.cc). Their calls are requests of the engine's own client.

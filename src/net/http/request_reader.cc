@@ -232,7 +232,7 @@ RequestReader::Step RequestReader::fail(unsigned status, std::string message, st
 
 HttpRequest RequestReader::take() {
   HttpRequest request = std::move(parser_->request());
-  request.body = stage_ == Stage::chunks ? parser_->chunks().take() : body_.memory().freeze();
+  request.body = stage_ == Stage::chunks ? parser_->chunks().take() : body_.take_memory().freeze();
   body_ = {};
   parser_.reset();
   stage_ = Stage::head;

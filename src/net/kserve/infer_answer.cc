@@ -81,8 +81,9 @@ class AnswerWriter {
     json_ += "]}";
     http::HttpResponse response;
     if (binary_) {
-      response.headers = {{"Content-Type", "application/octet-stream"},
-                          {"Inference-Header-Content-Length", std::to_string(json_.size())}};
+      response.headers.reserve(2);
+      response.headers.push_back({"Content-Type", "application/octet-stream"});
+      response.headers.push_back({"Inference-Header-Content-Length", std::to_string(json_.size())});
     } else {
       response.headers = {{"Content-Type", "application/json"}};
     }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gpulet/net/kserve/http_api.h"
 #include "wording.h"
@@ -78,10 +79,18 @@ std::string_view next_segment(std::string_view& path) {
   return segment;
 }
 
+// Of a target, which it points into where nothing is percent-encoded.
 struct Path {
-  std::array<std::string, kMostSegments> segments;
+  std::array<std::string_view, kMostSegments> segments;
   std::size_t count = 0;
+  std::vector<std::string> decoded;
 };
+
+bool is_plain(std::string_view segment) {
+  return std::all_of(segment.begin(), segment.end(), [](char letter) {
+    return letter != '%' && static_cast<unsigned char>(letter) >= 0x20;
+  });
+}
 
 std::optional<Path> path_of(std::string_view target) {
   constexpr std::string_view kAbsolute = "http://";
@@ -96,9 +105,14 @@ std::optional<Path> path_of(std::string_view target) {
   for (bool more = true; more;) {
     if (path.count == kMostSegments) return std::nullopt;
     more = target.find('/') != std::string_view::npos;
-    std::optional<std::string> segment = decoded(next_segment(target));
-    if (!segment) return std::nullopt;
-    path.segments[path.count++] = std::move(*segment);
+    std::string_view segment = next_segment(target);
+    if (!is_plain(segment)) {
+      std::optional<std::string> text = decoded(segment);
+      if (!text) return std::nullopt;
+      path.decoded.reserve(kMostSegments);  // so that none of them moves
+      segment = path.decoded.emplace_back(std::move(*text));
+    }
+    path.segments[path.count++] = segment;
   }
   return path;
 }
@@ -107,30 +121,29 @@ bool is_version(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-bool take_segment(std::string_view wanted, const std::string& given, Route& route) {
-  if (wanted == "{M}") {
-    route.model = given;
-    return !given.empty();
-  }
+struct Names {
+  std::string_view model;
+  std::string_view version;
+  std::string_view region;
+};
+
+bool take_segment(std::string_view wanted, std::string_view given, Names& names) {
+  if (!wanted.starts_with('{')) return wanted == given;
   if (wanted == "{V}") {
-    route.version = given;
+    names.version = given;
     return is_version(given);
   }
-  if (wanted == "{R}") {
-    route.region = given;
-    return !given.empty();
-  }
-  return wanted == given;
+  (wanted == "{M}" ? names.model : names.region) = given;
+  return !given.empty();
 }
 
-std::optional<Route> matched(const Pattern& pattern, const Path& path) {
-  Route route;
-  route.endpoint = pattern.endpoint;
+std::optional<Names> matched(const Pattern& pattern, const Path& path) {
+  Names names;
   std::string_view wanted = pattern.path;
   for (std::size_t i = 0; i < path.count; ++i) {
     const bool last = wanted.find('/') == std::string_view::npos;
-    if (!take_segment(next_segment(wanted), path.segments[i], route)) return std::nullopt;
-    if (last) return i + 1 == path.count ? std::optional(std::move(route)) : std::nullopt;
+    if (!take_segment(next_segment(wanted), path.segments[i], names)) return std::nullopt;
+    if (last) return i + 1 == path.count ? std::optional(names) : std::nullopt;
   }
   return std::nullopt;
 }
@@ -144,17 +157,20 @@ std::string_view without_zeros(std::string_view version) {
 }  // namespace
 
 Result<Route> find_route(std::string_view method, std::string_view target, std::string* allow) {
-  const Status unknown(StatusCode::not_found, "Not Found");
+  const auto unknown = [] { return Status(StatusCode::not_found, "Not Found"); };
   const std::optional<Path> path = path_of(target);
-  if (!path) return unknown;
+  if (!path) return unknown();
   for (const Pattern& pattern : kPatterns) {
-    std::optional<Route> route = matched(pattern, *path);
-    if (!route) continue;
-    if (pattern.method == method) return *std::move(route);
+    const std::optional<Names> names = matched(pattern, *path);
+    if (!names) continue;
+    if (pattern.method == method) {
+      return Route{pattern.endpoint, std::string(names->model), std::string(names->version),
+                   std::string(names->region)};
+    }
     if (allow != nullptr) *allow = pattern.method;
     return Status(StatusCode::invalid, "Method Not Allowed");
   }
-  return unknown;
+  return unknown();
 }
 
 Status check_model(const Model* model, const Route& route) {
