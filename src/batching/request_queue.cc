@@ -69,8 +69,11 @@ std::vector<Request> RequestQueue::take_due_before(Time time) {
 }
 
 std::size_t RequestQueue::remove_client(ClientId client) {
-  return std::erase_if(requests_,
-                       [client](const Request& request) { return request.client == client; });
+  const auto kept = std::remove_if(requests_.begin(), requests_.end(),
+                                   [client](const Request& one) { return one.client == client; });
+  const auto removed = static_cast<std::size_t>(requests_.end() - kept);
+  requests_.erase(kept, requests_.end());
+  return removed;
 }
 
 }  // namespace gpulet::batching

@@ -5,8 +5,8 @@
 // usual case, costs O(1). Pure value; one thread at a time.
 #pragma once
 
+#include <boost/container/deque.hpp>
 #include <cstddef>
-#include <deque>
 #include <vector>
 
 #include "gpulet/core/request.h"
@@ -44,11 +44,16 @@ class RequestQueue {
   bool remove(ClientId client, std::uint64_t tag);
 
  private:
-  using Iterator = std::deque<Request>::const_iterator;
+  static constexpr std::size_t kRequestsInABlock = 64;
+  // The standard deque's blocks have room for two requests: that is an allocation for every other.
+  using Requests = boost::container::deque<
+      Request, void,
+      boost::container::deque_options_t<boost::container::block_size<kRequestsInABlock>>>;
+  using Iterator = Requests::const_iterator;
   [[nodiscard]] Iterator due_from(Time time) const;
   [[nodiscard]] std::vector<Request> take(std::size_t first, std::size_t count);
 
-  std::deque<Request> requests_;  // by deadline
+  Requests requests_;  // by deadline
 };
 
 }  // namespace gpulet::batching
