@@ -2,7 +2,6 @@
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <exception>
 #include <iostream>
 #include <memory>
@@ -13,6 +12,7 @@
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/net/codec/codec.h"
+#include "gpulet/net/stop_signals.h"
 #include "gpulet/observe/sinks/log.h"
 
 namespace {
@@ -75,15 +75,11 @@ int run(const Arguments& arguments) {
 
   net::silence_protobuf();
   net::asio::io_context io(1);
+  net::StopSignals signals(io);
   const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
-  auto signals = std::make_unique<net::asio::signal_set>(io, SIGTERM, SIGINT);
-  signals->async_wait([&](const boost::system::error_code& error, int signal) {
-    if (error) return;
+  signals.wait([&](int signal) {
     spdlog::info("signal {}: stopping", signal);
-    daemon->stop([&] {
-      signals.reset();
-      io.stop();
-    });
+    daemon->stop([&io] { io.stop(); });
   });
   io.run();
   spdlog::info("stopped");

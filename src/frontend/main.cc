@@ -3,12 +3,12 @@
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <iostream>
 #include <random>
 
 #include "gpulet/frontend/daemon.h"
 #include "gpulet/net/codec/codec.h"
+#include "gpulet/net/stop_signals.h"
 #include "gpulet/observe/sinks/log.h"
 
 namespace {
@@ -70,6 +70,7 @@ int run_daemon(const Arguments& arguments) {
   allow_all_descriptors();
   net::silence_protobuf();
   net::asio::io_context io(1);
+  net::StopSignals signals(io);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());
   if (!daemon.ok()) return complain(daemon.status(), 1);
@@ -81,11 +82,9 @@ int run_daemon(const Arguments& arguments) {
 
   // The work guard ends with stop(): what is queued then is still sent, bounded by the write
   // timeouts.
-  auto signals = std::make_unique<net::asio::signal_set>(io, SIGTERM, SIGINT);
-  signals->async_wait([&](const boost::system::error_code& error, int signal) {
-    if (error) return;
+  signals.wait([&](int signal) {
     spdlog::info("signal {}: stopping", signal);
-    daemon.value()->stop([&signals] { signals.reset(); });
+    daemon.value()->stop([] {});
   });
   io.run();
   spdlog::info("stopped");

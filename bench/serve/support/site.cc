@@ -340,9 +340,9 @@ Stream Site::stream(const std::string& model, std::vector<RateFrom> rates) const
 bool Site::stop() {
   bool well = true;
   const auto end = [&well](DaemonProcess& daemon) {
-    daemon.signal(SIGTERM);
     well = daemon.wait_for_end(kTimeToEnd) && daemon.end() == 0 && well;
   };
+  frontend_->signal(SIGTERM);
   end(*frontend_);
   for (auto& backend : backends_) {
     if (backend != nullptr) backend->signal(SIGTERM);
