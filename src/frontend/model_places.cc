@@ -47,7 +47,8 @@ class NamedFile {
 };
 
 std::vector<std::filesystem::path> secrets_of(const config::FrontendConfig& config) {
-  std::vector<std::filesystem::path> secrets{config.tokens.admin, config.tokens.inference};
+  std::vector<std::filesystem::path> secrets{config.tokens.admin, config.tokens.inference,
+                                             config.tokens.observe};
   if (config.tls) secrets.push_back(config.tls->key);
   if (config.backend_tls) secrets.push_back(config.backend_tls->key);
   return secrets;

@@ -123,8 +123,13 @@ TEST_F(ModelPlacesTest, KeysAndTokensAreNeverModels) {
                                     folder_.path() / "models/hard.pt");
   EXPECT_EQ(admitted("models/hard.pt"), StatusCode::invalid);
   config_.backend_tls.reset();
-  config_.tokens.admin = folder_.path() / "config/frontend.key";
-  EXPECT_EQ(admitted("config/frontend.key"), StatusCode::invalid);
+  for (std::filesystem::path config::TokenFiles::*tokens :
+       {&config::TokenFiles::admin, &config::TokenFiles::inference, &config::TokenFiles::observe}) {
+    config_.tokens = {};
+    EXPECT_EQ(admitted("config/frontend.key"), StatusCode::ok);
+    config_.tokens.*tokens = folder_.path() / "config/frontend.key";
+    EXPECT_EQ(admitted("config/frontend.key"), StatusCode::invalid);
+  }
 }
 
 TEST_F(ModelPlacesTest, WhatIsNoArchiveIsNoModel) {
