@@ -45,7 +45,7 @@ class RequestQueue {
 
  private:
   static constexpr std::size_t kRequestsInABlock = 64;
-  // The standard deque's blocks have room for two requests: that is an allocation for every other.
+  // A block of std::deque holds two requests, so that every other push would allocate.
   using Requests = boost::container::deque<
       Request, void,
       boost::container::deque_options_t<boost::container::block_size<kRequestsInABlock>>>;

@@ -1,8 +1,7 @@
 // Alarm: a timer that is silent once it was cancelled, set anew or destroyed.
 //
-// A timer of Asio's is not: where it has expired already and its handler waits for its turn,
-// cancel() comes too late, and the handler is called without an error. What it does then touches an
-// owner that is gone, or goes on where its owner has stopped.
+// An Asio timer is not. If it has expired and its handler is queued, cancel() has no effect: the
+// handler runs without an error, although its owner may have stopped or been destroyed.
 //
 // One thread: the one that runs the io_context.
 #pragma once
@@ -46,7 +45,7 @@ class Alarm {
 
  private:
   asio::steady_timer timer_;
-  // Counts what was set; a handler calls only while its own is the last.
+  // Number of the last set(), shared with the handlers: a handler of an earlier one does nothing.
   std::shared_ptr<std::uint64_t> current_ = std::make_shared<std::uint64_t>(0);
 };
 

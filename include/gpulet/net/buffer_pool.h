@@ -48,7 +48,7 @@ class IncomingBytes {
         charged_(charged) {}
 
   [[nodiscard]] const MutableBytes& memory() const { return memory_; }
-  // Hands the memory over; filled() is still to be told what is received into it.
+  // Gives the memory away. filled() still counts what is received into it.
   [[nodiscard]] MutableBytes take_memory() { return std::exchange(memory_, {}); }
   // So many bytes at its front were received. Fails (overloaded) where the pool has no room for
   // them.

@@ -17,7 +17,7 @@ class StopSignals {
  public:
   explicit StopSignals(asio::io_context& io) : set_(std::in_place, io, SIGTERM, SIGINT) {}
   ~StopSignals() {
-    set_.reset();  // restores the default: the end of the process
+    set_.reset();  // restores the default action, which ends the process
     std::signal(SIGTERM, SIG_IGN);
     std::signal(SIGINT, SIG_IGN);
   }

@@ -405,8 +405,7 @@ class FrontendCore {
   bool gpulets_changed_ = false;  // since the roll-out was last looked at
 
   // Why and when to plan.
-  std::vector<std::string>
-      plan_reasons_;             // what changed, in words: plan as soon as may be; empty: nothing
+  std::vector<std::string> plan_reasons_;  // why a plan is wanted, in words; empty: none is
   bool plan_urgent_ = false;     // a request waits for it: not even the pause between plans counts
   bool plan_next_turn_ = false;  // and not in this one, which is long already
   bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
