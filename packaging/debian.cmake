@@ -2,7 +2,9 @@
 # finds in the programs.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gpulet)
-set(CPACK_PACKAGE_CONTACT "The gpulet authors <gpulet@localhost>")
+set(GPULET_PACKAGE_CONTACT "gpulet maintainers <maintainers@gpulet.invalid>" CACHE STRING
+    "Maintainer of the packages: whoever builds them for others names an address that is read")
+set(CPACK_PACKAGE_CONTACT ${GPULET_PACKAGE_CONTACT})
 set(CPACK_PACKAGE_HOMEPAGE_URL "")
 set(CPACK_STRIP_FILES ON)
 # Configuration is below /etc, outside of the prefix.
@@ -20,15 +22,17 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
 set(CPACK_DEBIAN_FRONTEND_PACKAGE_NAME gpulet)
 set(CPACK_DEBIAN_FRONTEND_DESCRIPTION
-    "The frontend admits requests, batches them, plans which gpulets (shares of a device) serve which models, and keeps each\n\
-model within its own latency objective. With it comes the gpulet command.")
+    "The frontend admits requests, batches them, plans which gpulets (shares of a\n\
+device) serve which models, and keeps each model within its own latency\n\
+objective. With it comes the gpulet command.")
 set(CPACK_DEBIAN_FRONTEND_PACKAGE_DEPENDS adduser)
 set(CPACK_DEBIAN_FRONTEND_PACKAGE_SUGGESTS gpulet-backend)
 
 set(CPACK_DEBIAN_BACKEND_PACKAGE_NAME gpulet-backend)
 set(CPACK_DEBIAN_BACKEND_DESCRIPTION
-    "The backend divides its machine's devices into gpulets as a frontend asks it to, and runs TorchScript models in them,\n\
-each in a process of its own whose compute is bounded from outside.")
+    "The backend divides its machine's devices into gpulets as a frontend asks it\n\
+to, and runs TorchScript models in them, each in a process of its own whose\n\
+compute is bounded from outside.")
 set(CPACK_DEBIAN_BACKEND_PACKAGE_DEPENDS adduser)
 # Without OpenBLAS LibTorch takes the reference BLAS and is seven times slower.
 set(CPACK_DEBIAN_BACKEND_PACKAGE_RECOMMENDS libopenblas0-pthread)

@@ -2,10 +2,12 @@
 """Holds an installation and the files to deploy it against the programs and their defaults.
 
   scripts/check_packaging.py --build DIR    install what is built there into an empty folder and look at it
+  scripts/check_packaging.py --packages --build DIR
+                                            make the Debian packages of it and hold them against lintian, where that is there
   scripts/check_packaging.py --self-test    show that the checks find what they are for
 
 An installation: every program is there and runs, units start what was installed, the configuration is one that the
-programs take, every command has its manual page, completions are there. The files: they are YAML that holds together,
+programs take, every program and command has its manual page, completions are there. The files: they are YAML that holds together,
 ports and probes are those of config/frontend.json, and, where kubectl is there, Kubernetes' own types have every field.
 """
 import argparse
@@ -17,10 +19,11 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy-simulated"]
+PROGRAMS = ["gpulet", "gpulet-frontend", "gpulet-backend", "gpulet-proxy", "gpulet-proxy-simulated", "gpulet-kernels"]
 COMPLETIONS = ["bash-completion/completions/gpulet", "zsh/vendor-completions/_gpulet",
                "fish/vendor_completions.d/gpulet.fish"]
 PORT_NAMES = {"listen": "clients", "backend_listen": "backends", "http": "http", "grpc": "grpc", "metrics": "metrics"}
@@ -59,14 +62,24 @@ def configuration_problems(root):
     program = root / "usr/bin/gpulet"
     for folder in ("models", "profiles", "store"):
         (root / "var/lib/gpulet" / folder).mkdir(parents=True, exist_ok=True)
-    for model in json.loads((root / "etc/gpulet/models.json").read_text(encoding="utf-8"))["models"]:
-        (root / model["file"][1:]).touch()
+    models = json.loads((root / "etc/gpulet/models.json").read_text(encoding="utf-8"))["models"]
+    for model in models:
+        with zipfile.ZipFile(root / model["file"][1:], "w") as archive:  # what makes a TorchScript file from outside
+            for member in ("data.pkl", "constants.pkl"):
+                archive.writestr(f"model/{member}", "")
+    latencies = root / "var/lib/gpulet/latency.csv"
+    latencies.write_text("model,batch,partition,latency_ms\n" + "".join(f"{model['name']},1,100,0.1\n" for model in models),
+                         encoding="utf-8")
+    imported = run([program, "profile", "import", "--name", "cpu-core", "--latency", latencies, "--out",
+                    root / "var/lib/gpulet/profiles"])
+    if imported.returncode != 0:
+        yield f"profile import: {imported.stdout.strip()}"
     for file in sorted((root / "etc/gpulet").glob("*.json")):
         moved = root / "etc" / file.name
         moved.write_text(file.read_text(encoding="utf-8").replace("/var/lib/gpulet", str(root / "var/lib/gpulet")),
                          encoding="utf-8")
     for name in ("models.json", "frontend.json", "backend.json"):
-        checked = run([program, "config", "check", root / "etc" / name])
+        checked = run([program, "config", "check", "--elsewhere", root / "etc" / name])
         if checked.returncode != 0:
             yield f"etc/gpulet/{name}: {checked.stdout.strip()}"
 
@@ -76,10 +89,12 @@ def installed_problems(build, root):
     if installed.returncode != 0:
         yield "cmake --install: " + installed.stdout[-2000:]
         return
-    programs = PROGRAMS + (["gpulet-proxy"] if (build / "bin/gpulet-proxy").exists() else [])
-    for name in programs:
+    for name in PROGRAMS:
         if not os.access(root / "usr/bin" / name, os.X_OK):
             yield f"usr/bin/{name}: not installed, or no program"
+    for program in sorted((root / "usr/bin").iterdir()):
+        if not any((root / f"usr/share/man/man{section}/{program.name}.{section}.gz").is_file() for section in (1, 8)):
+            yield f"{program.name}: has no manual page"
     for name in PROGRAMS[:3]:
         if run([root / "usr/bin" / name, "--help"]).returncode != 0:
             yield f"usr/bin/{name} --help fails"
@@ -90,20 +105,59 @@ def installed_problems(build, root):
             continue
         for problem in unit_problems(unit.read_text(encoding="utf-8"), root):
             yield f"{unit.name}: {problem}"
-        if not (root / f"usr/share/man/man8/{name}.8").is_file():
-            yield f"{name}: has no manual page"
     help_text = run([root / "usr/bin/gpulet", "--help"]).stdout
     for command in re.findall(r"^  ([a-z]+) {3,}", help_text.partition("Subcommands:")[2], re.M):
-        if not (root / f"usr/share/man/man1/gpulet-{command}.1").is_file():
+        if not (root / f"usr/share/man/man1/gpulet-{command}.1.gz").is_file():
             yield f"gpulet {command}: has no manual page"
     for name in COMPLETIONS:
         if not (root / "usr/share" / name).is_file():
             yield f"usr/share/{name}: not installed"
     yield from configuration_problems(root)
     for package in ("gpulet", "gpulet-backend"):
+        if not (root / f"usr/share/doc/{package}/changelog.gz").is_file():
+            yield f"{package}: has no changelog"
         for name in (ROOT / f"packaging/debian/{package}/conffiles").read_text(encoding="utf-8").split():
             if not (root / name[1:]).is_file():
                 yield f"{package}: the conffile {name} is not installed"
+
+
+def changelog_problems(text, version):
+    """Its newest entry must be of this version: CPack names the packages after the project's."""
+    newest = re.match(r"gpulet \(([^)]*)\) ", text)
+    if not newest or newest.group(1) != version:
+        yield f"packaging/debian/changelog: its newest version is {newest and newest.group(1)}, and the project's {version}"
+
+
+def script_problems(text):
+    """Of a maintainer script: units are handled by deb-systemd-helper and deb-systemd-invoke, which know the policies of a
+    machine, and by nothing else."""
+    for line in text.splitlines():
+        if re.match(r"\s*systemctl\b", line) and "daemon-reload" not in line:
+            yield f"calls systemctl by hand: {line.strip()}"
+
+
+def cached(build, name):
+    match = re.search(rf"^{name}:\w+=(.*)$", (build / "CMakeCache.txt").read_text(encoding="utf-8"), re.M)
+    return match.group(1) if match else ""
+
+
+def lintian_errors(text):
+    """Of what lintian prints, one line a finding: "E: package: tag ..."; warnings do not count."""
+    return [line for line in text.splitlines() if line.startswith("E: ")]
+
+
+def package_problems(build):
+    """Of the Debian packages, as built."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = run(["cpack", "--config", build / "CPackConfig.cmake", "-B", folder])
+        packages = sorted(Path(folder).glob("*.deb"))
+        if made.returncode != 0 or len(packages) != 2:
+            yield f"cpack made {len(packages)} packages: {made.stdout[-2000:]}"
+            return
+        told = run(["lintian", "--allow-root", *packages]).stdout
+        errors = lintian_errors(told)
+        print("\n".join(line for line in told.splitlines() if line not in errors))
+        yield from errors
 
 
 # ---- the files to deploy it
@@ -230,6 +284,18 @@ class SelfTest(unittest.TestCase):
             self.assertEqual(len(list(unit_problems("User=x\n", root))), 1)
             self.assertEqual(len(list(unit_problems("ExecStart=@bindir@/a\n", root))), 1)
 
+    def test_an_old_changelog_is_found(self):
+        self.assertEqual(list(changelog_problems("gpulet (1.2) unstable; urgency=low\n", "1.2")), [])
+        self.assertEqual(len(list(changelog_problems("gpulet (1.1) unstable; urgency=low\n", "1.2"))), 1)
+        self.assertEqual(len(list(changelog_problems("", "1.2"))), 1)
+
+    def test_units_handled_by_hand_are_found(self):
+        self.assertEqual(list(script_problems("  systemctl --system daemon-reload\n deb-systemd-invoke stop x\n")), [])
+        self.assertEqual(len(list(script_problems("if x; then\n  systemctl stop x\nfi\n"))), 1)
+
+    def test_errors_of_lintian_are_told_from_warnings(self):
+        self.assertEqual(lintian_errors("W: gpulet: odd\nE: gpulet: bad\nN: 0 hints overridden\n"), ["E: gpulet: bad"])
+
     def test_another_port_is_found(self):
         self.assertEqual(list(port_problems("x", {"http": 8000}, {"http": 8000})), [])
         self.assertEqual(len(list(port_problems("x", {"http": 80}, {"http": 8000, "grpc": 8001}))), 2)
@@ -247,10 +313,23 @@ class SelfTest(unittest.TestCase):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=Path)
+    parser.add_argument("--packages", action="store_true")
     parser.add_argument("--self-test", action="store_true")
     options = parser.parse_args()
     if options.self_test:
         return 0 if unittest.main(argv=[sys.argv[0]], exit=False).result.wasSuccessful() else 1
+    if options.packages:
+        if not options.build:
+            parser.error("--packages needs --build")
+        for tool in ("cpack", "lintian", "dpkg-deb"):
+            if not shutil.which(tool):
+                print(f"check_packaging: no {tool}; skipped")
+                return SKIPPED
+        problems = list(package_problems(options.build.resolve()))
+        for problem in problems:
+            print(problem)
+        print(f"check_packaging: {len(problems)} problems of the packages")
+        return 1 if problems else 0
     try:
         import yaml
     except ImportError:
@@ -258,6 +337,10 @@ def main():
         return SKIPPED
     problems = list(files_problems(yaml))
     if options.build:
+        problems += changelog_problems((ROOT / "packaging/debian/changelog").read_text(encoding="utf-8"),
+                                       cached(options.build, "CMAKE_PROJECT_VERSION"))
+        for script in sorted((ROOT / "packaging/debian").glob("*/p*")):
+            problems += [f"{script.relative_to(ROOT)}: {one}" for one in script_problems(script.read_text(encoding="utf-8"))]
         with tempfile.TemporaryDirectory() as folder:
             problems += installed_problems(options.build.resolve(), Path(folder))
     for problem in problems:

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Writes the example models as TorchScript: models/<name>.pt.
 
-Needs Debian's python3-torch and python3-torchvision, hence the interpreter's full path. LeNet is trained on the
-digits in models/; the other networks have random weights of a fixed seed, or torchvision's trained ones with
---pretrained. Exits 0 when every model asked for is there, 1 when one failed, 2 on bad arguments.
+Needs a Python with torch: Debian's python3-torch, hence the interpreter's full path, or any other by calling this with
+it. Without torchvision, networks that are defined in example_models/ alone are exported. LeNet is trained on the digits
+in models/; the other networks have random weights of a fixed seed, or torchvision's trained ones with --pretrained.
+Exits 0 when every model asked for is there, 1 when one failed, 2 on bad arguments.
 """
 
 import argparse
@@ -22,11 +23,14 @@ GENERATED = os.path.join(MODELS, "generated")
 
 try:
     import torch
-    import torchvision
 except ImportError as error:
-    sys.exit(f"{error}: run this with /usr/bin/python3, after apt-get install python3-torch python3-torchvision")
+    sys.exit(f"{error}: run this with a Python that has torch (Debian: /usr/bin/python3, package python3-torch)")
+try:
+    import torchvision
+except (ImportError, RuntimeError, OSError):  # it is not there, or made for another torch
+    torchvision = None
 
-from example_models import digits, networks
+from example_models import classifiers, digits, networks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +58,8 @@ EXAMPLES = (
     Example("lenet", ((10,),), image=(1, 28, 28)),
 )
 OWN_NETWORKS = {"ssd_mobilenet_v1": networks.SsdMobileNetV1, "bert": networks.Bert}
+# What there is without torchvision.
+OWN = {"lenet", *OWN_NETWORKS, *classifiers.MAKERS}
 TORCHVISION_NAMES = {"mnasnet": "mnasnet1_0"}
 
 
@@ -103,6 +109,8 @@ def build(example, pretrained):
         return net, f"trained, accuracy {accuracy:.3f} on {digits.HELD_OUT} held-out digits"
     if example.name in OWN_NETWORKS:
         net = OWN_NETWORKS[example.name]()
+    elif torchvision is None:
+        net = classifiers.MAKERS[example.name]()
     else:
         make = getattr(torchvision.models, TORCHVISION_NAMES.get(example.name, example.name))
         if pretrained:
@@ -163,8 +171,8 @@ def stamp_file(name):
 
 def make_stamp(pretrained):
     """Changes with whatever the exported files depend on."""
-    digest = hashlib.sha256(f"{torch.__version__} {torchvision.__version__} {pretrained}".encode())
-    sources = [os.path.abspath(__file__), digits.__file__, networks.__file__, os.path.join(MODELS, "digits.csv.gz")]
+    digest = hashlib.sha256(f"{torch.__version__} {torchvision and torchvision.__version__} {pretrained}".encode())
+    sources = [os.path.abspath(__file__), classifiers.__file__, digits.__file__, networks.__file__, os.path.join(MODELS, "digits.csv.gz")]
     for source in sources:
         with open(source, "rb") as file:
             digest.update(file.read())
@@ -182,7 +190,7 @@ def up_to_date(name, stamp):
 
 
 def parse_arguments():
-    names = [example.name for example in EXAMPLES]
+    names = [example.name for example in EXAMPLES if torchvision or example.name in OWN]
     parser = argparse.ArgumentParser(description="Writes the example models as TorchScript to models/.")
     parser.add_argument("--only", metavar="A,B", help="these models only; all are: " + ", ".join(sorted(names)))
     parser.add_argument("--pretrained", action="store_true", help="download torchvision's trained weights")
@@ -192,9 +200,12 @@ def parse_arguments():
     if arguments.jobs < 1:
         parser.error(f"--jobs must be at least 1; was {arguments.jobs}")
     chosen = arguments.only.split(",") if arguments.only else names
+    if arguments.pretrained and not torchvision:
+        parser.error("--pretrained: this Python has no torchvision, whose weights they are")
     for name in chosen:
         if name not in names:
-            parser.error(f"--only: no model '{name}'; there are {', '.join(sorted(names))}")
+            parser.error(f"--only: no model '{name}'; there are {', '.join(sorted(names))}"
+                         + ("" if torchvision else ", and others where torchvision is"))
     return arguments, [name for name in names if name in chosen]
 
 

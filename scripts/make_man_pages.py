@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Manual pages from what programs print for --help: one for each program and for each of its commands.
 
-  scripts/make_man_pages.py --out DIR --version V PROGRAM...
+  scripts/make_man_pages.py --out DIR --version V [--gzip] --programs PROGRAM... [--written PAGE...]
   scripts/make_man_pages.py --self-test
 
-Commands become PROGRAM-COMMAND.1; daemons, which have none, PROGRAM.8.
+Commands become PROGRAM-COMMAND.1; daemons, which have none, PROGRAM.8. Pages that are written by hand come along as they
+are. --gzip compresses all of them, always to the same bytes.
 """
 import argparse
+import gzip
 import re
 import subprocess
 import sys
@@ -68,14 +70,24 @@ def help_of(program, words):
     return subprocess.run([program, *words, "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def write_pages(program, words, out, version):
+def put_plain(file, text):
+    file.write_text(text, encoding="utf-8")
+
+
+def put_gzip(file, text):
+    """Neither the time nor the file's name are in it."""
+    with open(f"{file}.gz", "wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=0) as packed:
+        packed.write(text.encode())
+
+
+def write_pages(program, words, options, put):
     text = help_of(program, words)
     commands = [name for name, _ in parse(text)[2].get("Subcommands", [])]
     section = 1 if commands or words else 8
     all_words = [Path(program).name, *words]
-    (out / f"{'-'.join(all_words)}.{section}").write_text(page(all_words, section, text, version), encoding="utf-8")
+    put(options.out / f"{'-'.join(all_words)}.{section}", page(all_words, section, text, options.version))
     for command in commands:
-        write_pages(program, [*words, command], out, version)
+        write_pages(program, [*words, command], options, put)
 
 
 class SelfTest(unittest.TestCase):
@@ -105,15 +117,20 @@ def main():
     parser.add_argument("--out", type=Path)
     parser.add_argument("--version", default="")
     parser.add_argument("--self-test", action="store_true")
-    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--gzip", action="store_true")
+    parser.add_argument("--programs", nargs="*", default=[], metavar="PROGRAM")
+    parser.add_argument("--written", nargs="*", default=[], type=Path, metavar="PAGE")
     options = parser.parse_args()
     if options.self_test:
         return 0 if unittest.main(argv=[sys.argv[0]], exit=False).result.wasSuccessful() else 1
-    if not options.out or not options.programs:
-        parser.error("--out and programs are needed")
+    if not options.out or not (options.programs or options.written):
+        parser.error("--out and programs or written pages are needed")
     options.out.mkdir(parents=True, exist_ok=True)
+    put = put_gzip if options.gzip else put_plain
     for program in options.programs:
-        write_pages(program, [], options.out, options.version)
+        write_pages(program, [], options, put)
+    for file in options.written:
+        put(options.out / file.name, file.read_text(encoding="utf-8"))
     return 0
 
 

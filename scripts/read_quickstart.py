@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Reads what the gpulet command printed, for scripts/quickstart. Standard library only.
 
-  read_quickstart.py ready    < status.json   exit 0 when the frontend serves and every gpulet is ready; says what lacks
   read_quickstart.py verdict  < load.json     exit 0 when nothing failed and the digits were read; says what did not
   read_quickstart.py target   < frontend.json print the address that clients on this machine use
 """
@@ -9,25 +8,6 @@ import json
 import sys
 
 LEAST_ACCURACY = 0.95
-
-
-def ready(status):
-    """What is still missing, in words, or None."""
-    frontend = status["frontend"]
-    if frontend["state"] != "serving":
-        return f"the frontend is {frontend['state']}"
-    if frontend.get("reorganising"):
-        return "the frontend is bringing a plan into force"
-    gpulets = [gpulet for node in status["nodes"] for device in node["devices"] for gpulet in device["gpulets"]]
-    if not gpulets:
-        return f"no gpulets yet, {len(status['nodes'])} nodes"
-    waiting = [f"gpulet {gpulet['id']} is {gpulet['state']} {gpulet['status']}".strip()
-               for gpulet in gpulets if gpulet["state"] != "ready"]
-    if waiting:
-        return "; ".join(waiting)
-    served = {model["name"] for gpulet in gpulets for model in gpulet["models"]}
-    unserved = [model["name"] for model in status["models"] if model["name"] not in served]
-    return f"no gpulet serves {', '.join(unserved)}" if unserved else None
 
 
 def verdict(load):
@@ -52,17 +32,13 @@ def target(frontend):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] not in ("ready", "verdict", "target"):
+    if len(sys.argv) != 2 or sys.argv[1] not in ("verdict", "target"):
         print(__doc__, file=sys.stderr)
         return 2
     document = json.load(sys.stdin)
     if sys.argv[1] == "target":
         print(target(document))
         return 0
-    if sys.argv[1] == "ready":
-        missing = ready(document)
-        print(missing or "ready")
-        return 1 if missing else 0
     problems = verdict(document)
     print("\n".join(problems) or "no errors, and the digits are read")
     return 1 if problems else 0

@@ -9,6 +9,7 @@ import argparse
 import csv
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,8 @@ VISIT_SECONDS = 5.5  # long enough for a frontend to believe a rate
 STEP = 1.15  # between the rates that a search tries
 # Of the time that is left when the part begins.
 PARTS = {"answers": 0.2, "shares": 0.3, "profile": 0.25, "path": 0.15, "changes": 0.25, "policies": 0.95}
+LARGEST_LEARNED = 15_000_000  # bytes of files; their folder has at most 16 MB
+LONGEST_LOG = 100_000
 AIMS = {"sbp": 0.617, "greedy": 0.812}  # by which elastic is to be better, on average
 Latencies = dict[str, dict[int, dict[int, float]]]
 
@@ -60,8 +63,13 @@ class Check:
         self.rows.append(Row(what, figure, aim, verdict))
         print(f"  {what}: {figure} {verdict}", flush=True)
 
+    @property
+    def learned(self) -> Path:
+        """What is worth keeping; the rest of `out` is how it came about."""
+        return self.out / "learned"
+
     def profiles(self, partitioning: str) -> Path:
-        return self.out / "profiles" / partitioning
+        return self.learned / "profiles" / partitioning
 
     def latencies(self, partitioning: str) -> Latencies:
         """{model: {size: {batch: ms}}} of what was measured."""
@@ -115,7 +123,7 @@ def answers(check: Check, seconds: float) -> None:
         (good if answer.returncode == 0 else bad).append(model["name"])
         lines += answer.stdout
     del os.environ["OMP_NUM_THREADS"]
-    (check.out / "answers.txt").write_text(lines, encoding="utf-8")
+    (check.learned / "answers.txt").write_text(lines, encoding="utf-8")
     check.add("models that answer as on the CPU", f"{len(good)} of {len(check.models)}" + (", not " + ", ".join(bad) if bad else ""),
               "all, within 1 % of the largest output", len(good) == len(check.models))
 
@@ -364,6 +372,28 @@ def table(rows: list[Row]) -> str:
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]]) + "\n"
 
 
+def machine(check: Check) -> Document:
+    """What the figures depend on, beside what a profile says of its device."""
+    asked = subprocess.run([check.options.python, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return {"gpulet": check.programs.run("gpulet", "--version").stdout.strip(), "torch": asked.stdout.strip(),
+            "kernel": platform.release(), "cpus": os.cpu_count(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+
+
+def keep_logs(check: Check) -> None:
+    """The ends of all logs beside what was learned, as far as there is room."""
+    room = LARGEST_LEARNED - sum(file.stat().st_size for file in check.learned.rglob("*") if file.is_file())
+    for log in sorted(check.out.rglob("*.log")):
+        text = log.read_bytes()[-LONGEST_LOG:]
+        room -= len(text)
+        if room < 0:
+            print(f"the logs in {check.out} are not all among what was learned: they are too long")
+            return
+        kept = check.learned / "logs" / log.relative_to(check.out)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(text)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=Path, required=True)
@@ -401,7 +431,8 @@ def main() -> int:
     out = options.out.resolve()
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out / "profiles", ignore_errors=True)
+    shutil.rmtree(out / "learned", ignore_errors=True)
+    (out / "learned").mkdir()
     folder = options.models.resolve().parent
     models = [{**model, "file": os.path.normpath(folder / model["file"]), "rate": 0}
               for model in read(options.models)["models"] if (folder / model["file"]).exists()]
@@ -416,8 +447,9 @@ def main() -> int:
         if not options.parts or part.__name__ in options.parts:
             run_part(check, part)
     text = table(check.rows)
-    (out / "table.txt").write_text(text, encoding="utf-8")
-    write(out / "results.json", {"rows": [vars(row) for row in check.rows]})
+    (check.learned / "table.txt").write_text(text, encoding="utf-8")
+    write(check.learned / "results.json", {"machine": machine(check), "rows": [vars(row) for row in check.rows]})
+    keep_logs(check)
     print("\n" + text)
     return 1 if any(row.verdict == "MISSED" for row in check.rows) else 0
 

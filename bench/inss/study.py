@@ -139,7 +139,8 @@ def highest_rates(files, models, devices=4):
         scale = math.sqrt(low * high)
         rates = {model: round(scale * share, 3) for model, share in shares_of_load(files, models).items()}
         demand = files.demand(f"search-{len(models)}", {model: PEAK_OF_SUM * rate for model, rate in rates.items()})
-        plan = run_json([files.gpulet, "schedule", *files.planning(demand, devices), "--policy", "cover", "--json"])
+        plan = run_json([files.gpulet, "schedule", *files.planning(demand, devices), "--policy", "cover", "--json"],
+                        may_be_unschedulable=True)
         low, high = (scale, high) if plan["schedulable"] else (low, scale)
     rates = {model: round(low * share, 3) for model, share in shares_of_load(files, models).items()}
     files.write_json(file, rates)

@@ -1,9 +1,10 @@
 """The UCI optical digits (models/README.md): LeNet's training set and the labelled input of the load generator."""
 
+import array
 import gzip
 import os
+import sys
 
-import numpy
 import torch
 from torch import nn
 
@@ -16,14 +17,17 @@ LEAST_ACCURACY = 0.97
 def _read(models):
     """Images as FP32[n,1,28,28] between 0 and 1, and labels; in an order shuffled by a fixed seed."""
     with gzip.open(os.path.join(models, "digits.csv.gz"), "rt") as file:
-        rows = torch.from_numpy(numpy.loadtxt(file, delimiter=",", dtype=numpy.float32))
+        rows = torch.tensor([[float(number) for number in line.split(",")] for line in file])
     rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(1797))]
     small = rows[:, :64].reshape(-1, 1, 8, 8) / 16
     return nn.functional.interpolate(small, size=(28, 28), mode="bilinear", align_corners=False), rows[:, 64].long()
 
 
 def _write_held_out(generated, images, labels):
-    for name, content in (("digits.f32", images.numpy().astype("<f4").tobytes()),
+    numbers = array.array("f", images.flatten().tolist())
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    for name, content in (("digits.f32", numbers.tobytes()),
                           ("digits.labels", "".join(f"{label}\n" for label in labels.tolist()).encode())):
         partial = os.path.join(generated, name + ".partial")
         with open(partial, "wb") as file:

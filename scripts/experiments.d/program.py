@@ -16,10 +16,12 @@ class ProgramFailed(Exception):
     """A command ended with an error; the text holds the command and what it said."""
 
 
-def run_json(command):
-    """The JSON document that a command prints."""
+def run_json(command, may_be_unschedulable=False):
+    """The JSON document that a command prints. `gpulet schedule` prints one where it exits with 1, too: its plan leaves
+    some demand unserved."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    if done.returncode != 0:
+    is_plan = may_be_unschedulable and done.returncode == 1 and done.stdout
+    if done.returncode != 0 and not is_plan:
         raise ProgramFailed(f"{shlex.join(map(str, command))}\nended with {done.returncode}: {done.stderr.strip()}")
     return json.loads(done.stdout)
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/gpulet_processes.h"
+#include "backend/reconnecting.h"
 #include "gpulet/backend/model_receiver.h"
 #include "gpulet/net/alarm.h"
 #include "gpulet/net/buffer_pool.h"
@@ -73,6 +74,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
        CoreObserver observer)
       : core_(core_options(setup)),
         observer_(std::move(observer)),
+        node_(setup.config.node),
         frontend_(config::to_string(setup.config.frontend)),
         models_(io.get_executor(), std::move(setup.store),
                 [this](serve::BackendEvent event) { happen(std::move(event)); }),
@@ -85,11 +87,13 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
                    {setup.config.proxy_sandbox, setup.config.proxy_environment},
                    [this](serve::BackendEvent event) { happen(std::move(event)); }),
         watch_(io.get_executor(), std::move(gpus), std::move(setup.gpu_watch),
-               [this](std::uint32_t device, Status fault) {
-                 happen(serve::DeviceSeen{device, std::move(fault)});
+               [this](std::uint32_t device, const GpuWatch::Finding& found) {
+                 const gpu::GpuPower& power = found.power;
+                 happen(serve::DeviceSeen{
+                     device, found.fault, {device, power.usage_w, power.limit_w, power.energy_j}});
                }) {}
 
-  void connect();
+  void connect(Duration at_least = {});
   void stop(std::function<void()> done);
   [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
   [[nodiscard]] std::vector<pid_t> warm_proxies() const { return processes_.warm_processes(); }
@@ -102,9 +106,10 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
   void on_connected(net::Stream stream);
+  void on_absent(const Status& failure);
 
   // What the frontend says.
-  void obey(serve::Welcome& command) { happen(command); }
+  void obey(serve::Welcome& command);
   void obey(serve::Heartbeat& command) { happen(command); }
   void obey(serve::RetireGpulet& command) { happen(command); }
   void obey(serve::Refused& command);
@@ -131,11 +136,14 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
 
   serve::BackendCore core_;
   const CoreObserver observer_;
+  const std::string node_;
   const std::string frontend_;
   ModelReceiver models_;
   net::BufferPool buffers_;
   net::Connector connector_;
+  Reconnecting reconnecting_;
   std::shared_ptr<net::Connection> connection_;
+  bool welcome_ = false;             // on this connection, and not refused since
   std::optional<Time> batch_began_;  // first byte of the batch that is being received
   std::deque<serve::BackendEvent> events_;
   bool handling_ = false;
@@ -150,27 +158,37 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
 
 // ---- the frontend
 
-void BackendDaemon::Impl::connect() {
+void BackendDaemon::Impl::connect(Duration at_least) {
   connector_.connect_with_retry([this](net::Stream stream) { on_connected(std::move(stream)); },
-                                [this](const Status& failure, Duration pause) {
-                                  spdlog::warn("frontend {}: {}; trying again in {:.1f} s",
-                                               frontend_, failure.message(), to_seconds(pause));
-                                });
+                                [this](const Status& failure, Duration) { on_absent(failure); },
+                                at_least);
+}
+
+void BackendDaemon::Impl::on_absent(const Status& failure) {
+  if (!reconnecting_.absent(net::now())) return;
+  spdlog::info("waiting for the frontend at {}: {}", frontend_, failure.message());
 }
 
 void BackendDaemon::Impl::on_connected(net::Stream stream) {
-  spdlog::info("frontend {}: connected", frontend_);
+  welcome_ = false;
   connection_ = net::Connection::start(std::move(stream), net::ConnectionOptions(), *this);
   happen(serve::FrontendConnected{});
 }
 
 void BackendDaemon::Impl::on_closed(const Status& reason) {
-  spdlog::warn("frontend {}: {}", frontend_, reason.message());
+  const bool refused = !welcome_ && !stopping_;
+  const Duration pause = reconnecting_.ended(refused);
+  if (refused) {
+    spdlog::warn("frontend {}: this backend was not let in: {}; trying again in {:.0f} s",
+                 frontend_, reason.message(), to_seconds(pause));
+  } else {
+    spdlog::warn("frontend {}: {}", frontend_, reason.message());
+  }
   connection_.reset();
   batch_began_.reset();
   models_.forget_unfinished();
   happen(serve::FrontendLost{});
-  if (!stopping_) connect();
+  if (!stopping_) connect(pause);
 }
 
 // A batch is received straight into memory that its proxy reads.
@@ -199,12 +217,24 @@ void BackendDaemon::Impl::on_frame(const net::FrameHeader& header,
   std::visit([this](auto& kind) { obey(kind); }, command.value());
 }
 
-// The end of the connection follows, and is logged with the reason. The connector asks again after
-// a pause that grows while the frontend goes on refusing.
+void BackendDaemon::Impl::obey(serve::Welcome& command) {
+  const Duration absent = reconnecting_.welcomed(net::now());
+  welcome_ = true;
+  if (absent > Duration::zero()) {
+    spdlog::info("frontend {}: connected as node {}, after {:.1f} s", frontend_, node_,
+                 to_seconds(absent));
+  } else {
+    spdlog::info("frontend {}: connected as node {}", frontend_, node_);
+  }
+  happen(command);
+}
+
+// The end of the connection follows, and is logged with the reason.
 void BackendDaemon::Impl::obey(serve::Refused& command) {
+  welcome_ = false;
   const Status why = command.why.ok() ? Status(StatusCode::unavailable, "no reason was given")
                                       : std::move(command.why);
-  if (connection_ != nullptr) connection_->close(why.within("it refuses this backend"));
+  if (connection_ != nullptr) connection_->close(why);
 }
 
 void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {

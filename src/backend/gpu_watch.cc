@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kLastPatience(1);  // for a look that is under wa
 
 }  // namespace
 
-using Findings = std::map<std::uint32_t, Status>;
+using Findings = std::map<std::uint32_t, GpuWatch::Finding>;
 
 // What asks NVML. Its thread keeps it alive, and outlives the watch where NVML hangs.
 class GpuWatch::Worker {
@@ -61,8 +61,8 @@ class GpuWatch::Worker {
  private:
   Findings look() {
     Findings findings = ask_nvml();
-    for (const auto& [device, fault] : findings) {
-      if (fault.ok()) continue;
+    for (const auto& [device, found] : findings) {
+      if (found.fault.ok()) continue;
       nvml_.reset();  // what was loaded before a GPU came or went may not know
       return ask_nvml();
     }
@@ -77,7 +77,7 @@ class GpuWatch::Worker {
       // Whatever else NVML says is no reason to stop serving.
       if (answer.ok() || answer.code() == StatusCode::unavailable ||
           answer.code() == StatusCode::not_found)
-        findings[device] = answer;
+        findings[device] = {answer, answer.ok() ? nvml_->value().power(uuid) : gpu::GpuPower()};
     }
     if (!nvml_->ok()) nvml_.reset();
     return findings;
@@ -132,9 +132,9 @@ void GpuWatch::look() {
                  to_seconds(hung_for_));
 }
 
-void GpuWatch::take(const std::map<std::uint32_t, Status>& findings) {
+void GpuWatch::take(const std::map<std::uint32_t, Finding>& findings) {
   hung_for_ = {};
-  for (const auto& [device, fault] : findings) tell_(device, fault);
+  for (const auto& [device, found] : findings) tell_(device, found);
 }
 
 }  // namespace gpulet::backend

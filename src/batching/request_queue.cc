@@ -43,6 +43,17 @@ Request RequestQueue::take_last() {
   return last;
 }
 
+std::optional<Request> RequestQueue::take(Time deadline, ClientId client, std::uint64_t tag) {
+  const std::size_t first = requests_.size() - count_due_from(deadline);
+  for (std::size_t i = first; i < requests_.size() && requests_[i].deadline == deadline; ++i) {
+    if (requests_[i].client != client || requests_[i].tag != tag) continue;
+    std::optional<Request> taken = std::move(requests_[i]);
+    requests_.erase(requests_.begin() + static_cast<std::ptrdiff_t>(i));
+    return taken;
+  }
+  return std::nullopt;
+}
+
 bool RequestQueue::remove(ClientId client, std::uint64_t tag) {
   const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const Request& request) {
     return request.client == client && request.tag == tag;

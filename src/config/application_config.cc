@@ -105,15 +105,18 @@ ApplicationConfig read_application(const JsonCursor& cursor,
 
 }  // namespace
 
-Result<ServingConfig> parse_serving(std::string_view text, const std::filesystem::path& file) {
-  return parse_document(text, file, [&file](const JsonCursor& root) {
+Result<ServingConfig> parse_serving(std::string_view text, const std::filesystem::path& file,
+                                    std::vector<Status>* errors) {
+  return parse_document(text, file, errors, [&file](const JsonCursor& root) {
     root.allow_keys({"models", "applications"});
     ServingConfig serving;
     serving.models = read_models(root, file);
     const auto applications = root.find("applications");
-    if (!applications || !root.status().ok()) return serving;
+    if (!applications) return serving;
     UniqueNames names("model or application");
-    for (const ModelConfig& model : serving.models) names.add(model.name, *applications);
+    if (root.status().ok()) {
+      for (const ModelConfig& model : serving.models) names.add(model.name, *applications);
+    }
     for (const JsonCursor& element : applications->elements("a list of applications")) {
       serving.applications.push_back(read_application(element, serving.models));
       names.add(serving.applications.back().name, element.required("name"));

@@ -254,6 +254,7 @@ class Graph {
       return;
     }
     draft.node.outputs = model->outputs;
+    for (const TensorSpec& input : model->inputs) draft.node.input_names.push_back(input.name);
   }
 
   ApplicationConfig& application_;

@@ -1,13 +1,14 @@
+#include "gpulet/config/check_file.h"
+
 #include <algorithm>
-#include <array>
 #include <system_error>
+#include <utility>
 
 #include "config/loading.h"
 #include "config/wording.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/control_config.h"
-#include "gpulet/config/daemon_config.h"
-#include "gpulet/config/model_config.h"
+#include "gpulet/config/label_file.h"
 #include "gpulet/config/workload_config.h"
 
 namespace gpulet::config {
@@ -76,119 +77,154 @@ Result<std::string_view> recognise(const JsonCursor& root) {
   return root.status();
 }
 
-// A file or folder that a configuration names.
-Status must_exist(const std::filesystem::path& named_in, const std::string& pointer,
-                  const std::filesystem::path& path, const std::string& mend) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) return {};
-  return {StatusCode::not_found,
-          named_in.string() + ": " + pointer + ": " + path.string() + " does not exist; " + mend};
-}
-
-Status check_models(const std::filesystem::path& file) {
-  const auto models = load_models(file);
-  if (!models.ok()) return models.status();
-  for (std::size_t i = 0; i < models.value().size(); ++i) {
-    Status status = must_exist(
-        file, "/models/" + std::to_string(i) + "/file", models.value()[i].file,
-        "export it (scripts/export_models.py makes the example models) or correct the path");
-    if (!status.ok()) return status;
+// Collects what is wrong with a file and with those that it names.
+class Check {
+ public:
+  Check(std::string_view kind, JsonCursor root, std::filesystem::path file)
+      : root_(std::move(root)), file_(std::move(file)) {
+    checked_.kind = kind;
   }
-  return {};
-}
 
-Status check_workload(const std::filesystem::path& file) {
-  const auto models = load_workload(file);
-  if (!models.ok()) return models.status();
-  for (std::size_t i = 0; i < models.value().size(); ++i) {
-    const std::optional<WorkloadInput>& input = models.value()[i].input;
-    if (!input) continue;
-    const std::string place = "/models/" + std::to_string(i) + "/input/";
-    Status status =
-        must_exist(file, place + "file", input->file, "correct the path, or take the input out");
-    if (status.ok() && input->labels) {
-      status = must_exist(file, place + "labels", *input->labels,
-                          "correct the path, or take the labels out");
+  CheckedFile run() {
+    if (checked_.kind == "demand") {
+      static_cast<void>(load_file(file_, parse_demand, &checked_.errors));
+    } else if (checked_.kind == "cluster") {
+      static_cast<void>(load_file(file_, parse_cluster, &checked_.errors));
+    } else if (checked_.kind == "control") {
+      static_cast<void>(load_file(file_, parse_control, &checked_.errors));
+    } else if (checked_.kind == "workload") {
+      check_workload();
+    } else if (checked_.kind == "models") {
+      check_models(file_);
+    } else if (checked_.kind == "frontend") {
+      check_frontend();
+    } else {
+      check_backend();
     }
-    if (!status.ok()) return status;
+    return std::move(checked_);
   }
-  return {};
-}
 
-Status check_tls(const std::filesystem::path& file, const std::string& pointer,
-                 const std::optional<TlsFiles>& tls) {
-  if (!tls) return {};
-  constexpr const char* kMend = "scripts/make-certificates makes one, or correct the path";
-  Status status = must_exist(file, pointer + "/certificate", tls->certificate, kMend);
-  if (status.ok()) status = must_exist(file, pointer + "/key", tls->key, kMend);
-  if (status.ok() && !tls->authority.empty())
-    status = must_exist(file, pointer + "/authority", tls->authority, kMend);
-  return status;
-}
-
-Status check_tokens(const std::filesystem::path& file, const TokenFiles& tokens) {
-  constexpr const char* kMend = "`openssl rand -hex 32` makes a token; or correct the path";
-  Status status;
-  if (!tokens.admin.empty()) status = must_exist(file, "/tokens/admin", tokens.admin, kMend);
-  if (status.ok() && !tokens.inference.empty())
-    status = must_exist(file, "/tokens/inference", tokens.inference, kMend);
-  if (status.ok() && !tokens.observe.empty())
-    status = must_exist(file, "/tokens/observe", tokens.observe, kMend);
-  return status;
-}
-
-constexpr const char* kProfilesMend = "measure one with `gpulet profile run` or correct the path";
-
-Status check_frontend(const std::filesystem::path& file) {
-  const auto config = load_frontend(file);
-  if (!config.ok()) return config.status();
-  Status status = must_exist(file, "/models", config.value().models, "correct the path");
-  if (status.ok()) status = check_models(config.value().models);
-  if (status.ok()) status = must_exist(file, "/profiles", config.value().profiles, kProfilesMend);
-  if (status.ok() && config.value().model_root) {
-    status = must_exist(file, "/model_root", *config.value().model_root,
-                        "make the folder, correct the path, or take it out");
+ private:
+  // A file or folder that is named at that place of a file. Returns whether it is there.
+  bool must_exist(const std::filesystem::path& named_in, const std::string& pointer,
+                  const std::filesystem::path& path, const std::string& mend) {
+    std::error_code error;
+    if (std::filesystem::exists(path, error)) return true;
+    checked_.errors.emplace_back(
+        StatusCode::not_found,
+        named_in.string() + ": " + pointer + ": " + path.string() + " does not exist; " + mend);
+    return false;
   }
-  if (status.ok()) status = check_tls(file, "/tls", config.value().tls);
-  if (status.ok()) status = check_tls(file, "/backend_tls", config.value().backend_tls);
-  if (status.ok()) status = check_tokens(file, config.value().tokens);
-  return status;
-}
 
-Status check_backend(const std::filesystem::path& file) {
-  const auto config = load_backend(file);
-  if (!config.ok()) return config.status();
-  Status status;
-  if (!config.value().profiles.empty()) {
-    status = must_exist(file, "/profiles", config.value().profiles, kProfilesMend);
+  void check_labels(const std::filesystem::path& file, std::size_t index,
+                    const ModelConfig& model) {
+    for (const auto& [output, path] : model.labels) {
+      const Status labels = load_labels(path, output_named(model, output)).status();
+      if (labels.ok()) continue;
+      checked_.errors.push_back(labels.within(file.string() + ": /models/" + std::to_string(index) +
+                                              "/labels/" + output));
+    }
   }
-  if (status.ok() && !config.value().proxy.empty()) {
-    status =
-        must_exist(file, "/proxy", config.value().proxy, "build gpulet-proxy or correct the path");
-  }
-  if (status.ok()) status = check_tls(file, "/tls", config.value().tls);
-  return status;
-}
 
-Status check_kind(std::string_view kind, const std::filesystem::path& file) {
-  if (kind == "demand") return load_demand(file).status();
-  if (kind == "cluster") return load_cluster(file).status();
-  if (kind == "workload") return check_workload(file);
-  if (kind == "control") return load_control(file).status();
-  if (kind == "models") return check_models(file);
-  if (kind == "frontend") return check_frontend(file);
-  return check_backend(file);
-}
+  [[nodiscard]] bool names_a_path(std::string_view key) const {
+    const auto named = root_.find(key);
+    return named && named->is_text() && !named->text("a path").empty();
+  }
+
+  void check_models(const std::filesystem::path& file) {
+    std::vector<Status> errors;
+    auto serving = load_file(file, parse_serving, &errors);
+    checked_.errors.insert(checked_.errors.end(), errors.begin(), errors.end());
+    if (!errors.empty()) return;
+    for (std::size_t i = 0; i < serving.value().models.size(); ++i) {
+      must_exist(
+          file, "/models/" + std::to_string(i) + "/file", serving.value().models[i].file,
+          "export it (scripts/export_models.py makes the example models) or correct the path");
+      check_labels(file, i, serving.value().models[i]);
+    }
+    checked_.serving = std::move(serving).value();
+    checked_.models_file = file;
+  }
+
+  void check_workload() {
+    const auto models = load_file(file_, parse_workload, &checked_.errors);
+    if (!checked_.errors.empty()) return;
+    for (std::size_t i = 0; i < models.value().size(); ++i) {
+      const std::optional<WorkloadInput>& input = models.value()[i].input;
+      if (!input) continue;
+      const std::string place = "/models/" + std::to_string(i) + "/input/";
+      must_exist(file_, place + "file", input->file, "correct the path, or take the input out");
+      if (input->labels) {
+        must_exist(file_, place + "labels", *input->labels,
+                   "correct the path, or take the labels out");
+      }
+    }
+  }
+
+  void check_tls(const std::string& pointer, const std::optional<TlsFiles>& tls) {
+    if (!tls) return;
+    constexpr const char* kMend = "scripts/make-certificates makes one, or correct the path";
+    must_exist(file_, pointer + "/certificate", tls->certificate, kMend);
+    must_exist(file_, pointer + "/key", tls->key, kMend);
+    if (!tls->authority.empty()) must_exist(file_, pointer + "/authority", tls->authority, kMend);
+  }
+
+  void check_tokens(const TokenFiles& tokens) {
+    constexpr const char* kMend = "`openssl rand -hex 32` makes a token; or correct the path";
+    if (!tokens.admin.empty()) must_exist(file_, "/tokens/admin", tokens.admin, kMend);
+    if (!tokens.inference.empty()) must_exist(file_, "/tokens/inference", tokens.inference, kMend);
+    if (!tokens.observe.empty()) must_exist(file_, "/tokens/observe", tokens.observe, kMend);
+  }
+
+  void check_frontend() {
+    auto config = load_file(file_, parse_frontend, &checked_.errors);
+    if (!config.ok()) return;
+    // What it names is looked at even where it has errors elsewhere.
+    if (!names_a_path("models")) config.value().models.clear();
+    if (!names_a_path("profiles")) config.value().profiles.clear();
+    const std::filesystem::path& models = config.value().models;
+    if (!models.empty() && must_exist(file_, "/models", models, "correct the path"))
+      check_models(models);
+    if (!config.value().profiles.empty())
+      must_exist(file_, "/profiles", config.value().profiles, kProfilesMend);
+    if (config.value().model_root) {
+      must_exist(file_, "/model_root", *config.value().model_root,
+                 "make the folder, correct the path, or take it out");
+    }
+    check_tls("/tls", config.value().tls);
+    check_tls("/backend_tls", config.value().backend_tls);
+    check_tokens(config.value().tokens);
+    checked_.frontend = std::move(config).value();
+  }
+
+  void check_backend() {
+    auto config = load_file(file_, parse_backend, &checked_.errors);
+    if (!checked_.errors.empty()) return;
+    if (!config.value().profiles.empty())
+      must_exist(file_, "/profiles", config.value().profiles, kProfilesMend);
+    if (!config.value().proxy.empty()) {
+      must_exist(file_, "/proxy", config.value().proxy, "build gpulet-proxy or correct the path");
+    }
+    check_tls("/tls", config.value().tls);
+    checked_.backend = std::move(config).value();
+  }
+
+  static constexpr const char* kProfilesMend =
+      "measure one with `gpulet profile run` or correct the path";
+
+  const JsonCursor root_;
+  const std::filesystem::path file_;
+  CheckedFile checked_;
+};
 
 }  // namespace
 
-Result<std::string> check_file(const std::filesystem::path& file) {
+Result<CheckedFile> check_file(const std::filesystem::path& file) {
   const Result<JsonCursor> root = JsonCursor::read_file(file);
   if (!root.ok()) return root.status();
   const Result<std::string_view> kind = recognise(root.value());
   if (!kind.ok()) return kind.status();
-  if (Status status = check_kind(kind.value(), file); !status.ok()) return status;
-  return std::string(kind.value());
+  return Check(kind.value(), root.value(), file).run();
 }
 
 }  // namespace gpulet::config

@@ -145,9 +145,10 @@ DeviceConfig read_device(const JsonCursor& cursor) {
                      "processes_per_instance"});
   DeviceConfig device;
   device.type = cursor.required("type").name();
-  device.partitioning = partitionings[cursor.required("partitioning").choice(partitionings)];
+  const JsonCursor partitioning = cursor.required("partitioning");
+  device.partitioning = partitionings[partitioning.choice(partitionings)];
   if (const auto count = cursor.find("count")) device.count = count->count(1, kMostDevices);
-  read_instances(cursor, device);
+  if (partitioning.sound()) read_instances(cursor, device);
   if (!device.geometry) {
     const auto sizes = cursor.find("sizes");
     device.sizes = sizes ? read_sizes(*sizes) : default_sizes();
@@ -155,6 +156,7 @@ DeviceConfig read_device(const JsonCursor& cursor) {
   if (const auto most = cursor.find("max_partitions"))
     device.max_partitions = most->count(1, kMostPartitions);
   if (const auto memory = cursor.find("memory_mb")) device.memory_mb = memory->number(at_least(0));
+  if (!partitioning.sound()) return device;  // the rest depends on it
   if (const auto cores = cursor.find("cores")) device.cores = read_cores(*cores, device);
   if (const auto cores = cursor.find("core_count"))
     device.core_count = read_core_count(*cores, device);
@@ -211,8 +213,9 @@ std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
 }
 
 Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
-                                              const std::filesystem::path& file) {
-  return parse_document(text, file, [](const JsonCursor& root) {
+                                              const std::filesystem::path& file,
+                                              std::vector<Status>* errors) {
+  return parse_document(text, file, errors, [](const JsonCursor& root) {
     root.allow_keys({"nodes"});
     std::vector<NodeConfig> nodes;
     UniqueNames names("node");
@@ -225,8 +228,9 @@ Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
 }
 
 Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
-                                               const std::filesystem::path& file) {
-  return parse_document(text, file, [](const JsonCursor& root) {
+                                               const std::filesystem::path& file,
+                                               std::vector<Status>* errors) {
+  return parse_document(text, file, errors, [](const JsonCursor& root) {
     root.allow_keys({"models"});
     std::vector<DemandConfig> demands;
     UniqueNames names("model");
@@ -268,7 +272,8 @@ Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file)
 }
 
 Result<Scenarios> load_scenarios(const std::filesystem::path& file) {
-  return load_file(file, parse_scenarios);
+  const Result<std::string> text = read_text(file);
+  return text.ok() ? parse_scenarios(text.value(), file) : text.status();
 }
 
 }  // namespace gpulet::config

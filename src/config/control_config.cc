@@ -67,8 +67,9 @@ control::Options read_control(const JsonCursor& cursor) {
   return options;
 }
 
-Result<control::Options> parse_control(std::string_view text, const std::filesystem::path& file) {
-  return parse_document(text, file, read_control);
+Result<control::Options> parse_control(std::string_view text, const std::filesystem::path& file,
+                                       std::vector<Status>* errors) {
+  return parse_document(text, file, errors, read_control);
 }
 
 Result<control::Options> load_control(const std::filesystem::path& file) {

@@ -80,8 +80,8 @@ void read_limits(const JsonCursor& cursor, FrontendConfig& config) {
     config.max_receive = read_seconds(*longest);
   if (const auto first = cursor.find("first_message_s"))
     config.first_message = read_seconds(*first);
-  if (config.max_payload_bytes > std::uint64_t{config.max_buffered_mb} << 20U) {
-    cursor.fail("max_payload_bytes (" + std::to_string(config.max_payload_bytes) +
+  if (config.max_payload_bytes.value_or(0) > std::uint64_t{config.max_buffered_mb} << 20U) {
+    cursor.fail("max_payload_bytes (" + std::to_string(*config.max_payload_bytes) +
                     ") of one request is more than max_buffered_mb (" +
                     std::to_string(config.max_buffered_mb) + ") of all",
                 "raise max_buffered_mb, or lower max_payload_bytes");
@@ -132,15 +132,20 @@ std::string read_policy(const JsonCursor& cursor, const std::filesystem::path& f
 }
 
 FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path& file) {
-  root.allow_keys({"listen",        "backend_listen",  "http",
-                   "grpc",          "metrics",         "shared_memory",
-                   "models",        "profiles",        "policy",
-                   "margin",        "interference",    "headroom",
-                   "period_s",      "drain_timeout_s", "idle_after_s",
-                   "wake_within_s", "trace_every",     "tls",
-                   "backend_tls",   "tokens",          "control",
-                   "limits",        "exclusions",      "model_root",
-                   "model_format",  "late_grace_ms",   "audit_log"});
+  root.allow_keys({"listen",       "backend_listen",
+                   "http",         "grpc",
+                   "metrics",      "shared_memory",
+                   "models",       "profiles",
+                   "policy",       "margin",
+                   "interference", "headroom",
+                   "period_s",     "drain_timeout_s",
+                   "idle_after_s", "wake_within_s",
+                   "trace_every",  "tls",
+                   "backend_tls",  "tokens",
+                   "control",      "limits",
+                   "exclusions",   "model_root",
+                   "model_format", "late_grace_ms",
+                   "audit_log",    "summary_latencies"});
   FrontendConfig config;
   if (const auto listen = root.find("listen")) config.listen = read_endpoint(*listen);
   if (const auto listen = root.find("backend_listen"))
@@ -150,6 +155,8 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   if (const auto metrics = root.find("metrics")) config.metrics = read_endpoint_or_off(*metrics);
   if (const auto shared = root.find("shared_memory"))
     config.shared_memory = shared->choice({"off", "on"}) == 1;
+  if (const auto summaries = root.find("summary_latencies"))
+    config.summary_latencies = summaries->choice({"off", "on"}) == 1;
   if (const auto every = root.find("trace_every"))
     config.trace_every = every->count(0, kLargestCount);
   if (const auto tls = root.find("tls")) config.tls = read_tls(*tls, file);
@@ -292,13 +299,15 @@ bool is_loopback(const Endpoint& endpoint) {
          endpoint.host == "localhost";
 }
 
-Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file) {
-  return parse_document(text, file,
+Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file,
+                                      std::vector<Status>* errors) {
+  return parse_document(text, file, errors,
                         [&file](const JsonCursor& root) { return read_frontend(root, file); });
 }
 
-Result<BackendConfig> parse_backend(std::string_view text, const std::filesystem::path& file) {
-  return parse_document(text, file,
+Result<BackendConfig> parse_backend(std::string_view text, const std::filesystem::path& file,
+                                    std::vector<Status>* errors) {
+  return parse_document(text, file, errors,
                         [&file](const JsonCursor& root) { return read_backend(root, file); });
 }
 

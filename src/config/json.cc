@@ -7,14 +7,21 @@
 
 #include "config/loading.h"
 #include "config/wording.h"
+#include "gpulet/core/similar.h"
 
 namespace gpulet::config {
 namespace {
 
-constexpr std::size_t kDeepest = 32;  // no file of this project nests deeper than 8
+constexpr std::size_t kDeepest = 32;      // no file of this project nests deeper than 8
+constexpr std::size_t kMostErrors = 100;  // of a document
 constexpr std::size_t kLongestReason =
     200;  // of the parser's words, which hold the last token read
 constexpr std::string_view kWhole = "(top level)";  // instead of the empty JSON pointer of the root
+
+bool lies_in(std::string_view pointer, std::string_view place) {
+  return pointer.size() > place.size() && pointer.starts_with(place) &&
+         pointer[place.size()] == '/';
+}
 
 // One step of a JSON pointer (RFC 6901).
 std::string escaped(std::string_view key) {
@@ -65,7 +72,11 @@ struct JsonCursor::Node {
 struct JsonCursor::Document {
   std::string file_name;
   Node root;
-  Status first_error;
+  struct Error {
+    std::string pointer;
+    Status what;
+  };
+  std::vector<Error> errors;
 };
 
 // Takes the parser's events. Building the tree here, instead of taking the parser's own, finds
@@ -117,8 +128,9 @@ class JsonCursor::TreeBuilder {
 
  private:
   bool fail(const std::string& message) {
-    if (document_.first_error.ok()) {
-      document_.first_error = Status(StatusCode::invalid, document_.file_name + ": " + message);
+    if (document_.errors.empty()) {
+      document_.errors.push_back(
+          {"", Status(StatusCode::invalid, document_.file_name + ": " + message)});
     }
     return false;
   }
@@ -165,21 +177,43 @@ Result<JsonCursor> JsonCursor::parse(std::string_view text, const std::string& f
   document->file_name = file_name;
   TreeBuilder builder(*document, text);
   const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
-  if (!document->first_error.ok()) return document->first_error;
+  if (!document->errors.empty()) return document->errors.front().what;
   if (!parsed)
     return Status(StatusCode::invalid, file_name + ": is not JSON; write a JSON document");
   const Node* root = &document->root;
   return JsonCursor(std::move(document), root, "");
 }
 
-Status JsonCursor::status() const { return document_->first_error; }
+Status JsonCursor::status() const {
+  return document_->errors.empty() ? Status() : document_->errors.front().what;
+}
+
+std::vector<Status> JsonCursor::errors() const {
+  std::vector<Status> all;
+  for (const Document::Error& error : document_->errors) all.push_back(error.what);
+  return all;
+}
+
+bool JsonCursor::sound() const {
+  const auto& errors = document_->errors;
+  return std::none_of(errors.begin(), errors.end(), [this](const Document::Error& error) {
+    return error.pointer == pointer_ || lies_in(error.pointer, pointer_);
+  });
+}
 
 void JsonCursor::fail(std::string_view what, std::string_view mend) const {
-  if (!document_->first_error.ok()) return;
+  auto& errors = document_->errors;
+  if (errors.size() >= kMostErrors) return;
+  const bool follows = std::any_of(errors.begin(), errors.end(), [this](const auto& error) {
+    // The whole document is around every place: what is wrong there may be another matter.
+    return error.pointer == pointer_ || (!pointer_.empty() && lies_in(error.pointer, pointer_)) ||
+           (!error.pointer.empty() && lies_in(pointer_, error.pointer));
+  });
+  if (follows) return;
   std::string message = document_->file_name + ": ";
   message += pointer_.empty() ? kWhole : std::string_view(pointer_);
   message.append(": ").append(what).append("; ").append(mend);
-  document_->first_error = Status(StatusCode::invalid, std::move(message));
+  errors.push_back({pointer_, Status(StatusCode::invalid, std::move(message))});
 }
 
 std::string JsonCursor::describe() const {
@@ -221,7 +255,6 @@ void JsonCursor::allow_keys(std::initializer_list<std::string_view> known) const
     cursor.fail("unknown key " + in_quotes(name),
                 "write " + in_quotes(nearest(name, keys)) +
                     " or take it out (known here: " + joined(keys) + ")");
-    return;
   }
 }
 
@@ -288,6 +321,11 @@ double JsonCursor::number(const NumberRange& range) const {
   return *value;
 }
 
+bool JsonCursor::holds(std::int64_t value) const {
+  const auto* whole = node_ == nullptr ? nullptr : std::get_if<std::int64_t>(&node_->value);
+  return whole != nullptr && *whole == value;
+}
+
 std::int64_t JsonCursor::integer(std::int64_t least, std::int64_t most) const {
   std::optional<std::int64_t> value;
   if (node_ != nullptr) {
@@ -340,8 +378,10 @@ std::size_t JsonCursor::choice(const std::vector<std::string_view>& choices) con
   }
   const auto found = std::find(choices.begin(), choices.end(), *value);
   if (found != choices.end()) return static_cast<std::size_t>(found - choices.begin());
+  const std::string_view meant = similar(*value, choices);
   fail(in_quotes(*value) + " is not known here",
-       "write " + in_quotes(nearest(*value, choices)) + " (known here: " + joined(choices) + ")");
+       meant.empty() ? "write one of " + joined(choices)
+                     : "write " + in_quotes(meant) + " (known here: " + joined(choices) + ")");
   return 0;
 }
 

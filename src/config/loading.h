@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "gpulet/config/json.h"
 #include "gpulet/core/status.h"
@@ -20,26 +21,38 @@ namespace gpulet::config {
 [[nodiscard]] std::filesystem::path resolve(const std::filesystem::path& file,
                                             const std::string& path);
 
-// Parses the text and hands its root to `read(root) -> T`; the first error that the cursor met
-// wins.
+// Parses the text and hands its root to `read(root) -> T`. Fails with the first error that the
+// cursor met. Where `errors` is given, it gets all of them, and what could be read comes back, with
+// neutral values in the place of what could not.
 template <typename Read>
 [[nodiscard]] auto parse_document(std::string_view text, const std::filesystem::path& file,
-                                  Read read)
+                                  std::vector<Status>* errors, Read read)
     -> Result<decltype(read(std::declval<const JsonCursor&>()))> {
   const Result<JsonCursor> root = JsonCursor::parse(text, file.string());
-  if (!root.ok()) return root.status();
+  if (!root.ok()) {
+    if (errors != nullptr) errors->push_back(root.status());
+    return root.status();
+  }
   auto value = read(root.value());
+  if (errors != nullptr) {
+    *errors = root.value().errors();
+    return value;
+  }
   if (Status status = root.value().status(); !status.ok()) return status;
   return value;
 }
 
-// The same for a file, by way of `parse(text, file)`.
+// The same for a file, by way of `parse(text, file, errors)`.
 template <typename Parse>
-[[nodiscard]] auto load_file(const std::filesystem::path& file, Parse parse)
-    -> decltype(parse(std::string_view(), file)) {
+[[nodiscard]] auto load_file(const std::filesystem::path& file, Parse parse,
+                             std::vector<Status>* errors = nullptr)
+    -> decltype(parse(std::string_view(), file, errors)) {
   const Result<std::string> text = read_text(file);
-  if (!text.ok()) return text.status();
-  return parse(text.value(), file);
+  if (!text.ok()) {
+    if (errors != nullptr) errors->push_back(text.status());
+    return text.status();
+  }
+  return parse(text.value(), file, errors);
 }
 
 // Names that may occur once. `what` is singular: "model".

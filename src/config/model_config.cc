@@ -1,5 +1,6 @@
 #include "gpulet/config/model_config.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "config/loading.h"
@@ -31,6 +32,11 @@ TensorSpec read_tensor(const JsonCursor& cursor) {
   const JsonCursor shape = cursor.required("shape");
   for (const JsonCursor& dimension : shape.elements(
            "the dimensions of one request's tensor, at most 8: [3,224,224]", 0, kMostDimensions)) {
+    if (dimension.holds(-1)) {
+      dimension.fail("-1: a dimension of any size is not supported",
+                     "write the largest size that occurs, and pad smaller inputs to it");
+      return tensor;
+    }
     tensor.shape.push_back(dimension.integer(1, kLargestDimension));
   }
   if (cursor.status().ok() && !byte_size(tensor).ok()) {
@@ -76,9 +82,25 @@ Numerics read_numerics(const JsonCursor& model) {
   return numerics;
 }
 
+void read_labels_of(const JsonCursor& labels, const std::filesystem::path& file,
+                    ModelConfig& model) {
+  std::vector<std::string_view> outputs;
+  for (const TensorSpec& output : model.outputs) outputs.push_back(output.name);
+  for (const auto& [output, path] : labels.members()) {
+    if (std::find(outputs.begin(), outputs.end(), output) == outputs.end()) {
+      path.fail("the model has no output " + in_quotes(output),
+                "write one of these: " + joined(outputs));
+      return;
+    }
+    model.labels[output] =
+        resolve(file, path.text("the path of a text file with one label a line"));
+  }
+}
+
 ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& file) {
   cursor.allow_keys({"name", "file", "inputs", "outputs", "slo_ms", "rate", "max_batch",
-                     "memory_mb", "precision", "memory_format", "largest_error"});
+                     "memory_mb", "precision", "memory_format", "largest_error", "labels",
+                     "queue"});
   ModelConfig model;
   model.name = cursor.required("name").name();
   model.file =
@@ -90,6 +112,8 @@ ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& fi
   if (const auto batch = cursor.find("max_batch")) model.max_batch = batch->count(1, kLargestBatch);
   if (const auto memory = cursor.find("memory_mb")) model.memory_mb = memory->number(above(0));
   model.numerics = read_numerics(cursor);
+  if (const auto labels = cursor.find("labels")) read_labels_of(*labels, file, model);
+  model.queue = read_queue(cursor);
   return model;
 }
 
@@ -113,7 +137,9 @@ Result<std::vector<ModelConfig>> parse_models(std::string_view text,
 }
 
 Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file) {
-  return load_file(file, parse_models);
+  Result<ServingConfig> serving = load_serving(file);
+  if (!serving.ok()) return serving.status();
+  return std::move(serving.value().models);
 }
 
 }  // namespace gpulet::config

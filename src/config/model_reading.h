@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "gpulet/config/json.h"
 #include "gpulet/config/model_config.h"
+#include "gpulet/core/queue_rules.h"
 
 namespace gpulet::config {
 
@@ -16,5 +18,8 @@ namespace gpulet::config {
 // The list under "models" of the document.
 [[nodiscard]] std::vector<ModelConfig> read_models(const JsonCursor& root,
                                                    const std::filesystem::path& file);
+
+// A model's "queue"; nothing where it has none, or one that says nothing.
+[[nodiscard]] std::optional<QueueRules> read_queue(const JsonCursor& model);
 
 }  // namespace gpulet::config

@@ -51,8 +51,9 @@ WorkloadModel read_workload_model(const JsonCursor& cursor, const std::filesyste
 }  // namespace
 
 Result<std::vector<WorkloadModel>> parse_workload(std::string_view text,
-                                                  const std::filesystem::path& file) {
-  return parse_document(text, file, [&file](const JsonCursor& root) {
+                                                  const std::filesystem::path& file,
+                                                  std::vector<Status>* errors) {
+  return parse_document(text, file, errors, [&file](const JsonCursor& root) {
     root.allow_keys({"models"});
     std::vector<WorkloadModel> models;
     UniqueNames names("model");

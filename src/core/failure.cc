@@ -24,6 +24,8 @@ std::string_view to_string(FailureCause cause) {
       return "model_crash";
     case FailureCause::hung:
       return "hung";
+    case FailureCause::input:
+      return "input";
   }
   return "unknown";
 }

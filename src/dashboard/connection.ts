@@ -1,8 +1,9 @@
 // The live connection to the frontend: opens itself again whenever it is lost, sooner at first.
-import type { Events, Layout, Tick } from "./documents";
+import type { Events, Layout, Problem, Tick } from "./documents";
 
 export interface Listener {
   layout(layout: Layout): void;
+  problems(problems: Problem[]): void;
   events(events: Events): void;
   tick(tick: Tick): void;
   /** From now on everything comes anew. */
@@ -53,6 +54,7 @@ export function connect(listener: Listener): void {
       heard();
     });
     on<Layout>("layout", (document) => listener.layout(document));
+    on<Problem[]>("problems", (document) => listener.problems(document));
     on<Events>("events", (document) => listener.events(document));
     on<Tick>("tick", (document) => listener.tick(document));
     made.addEventListener("stopping", () => (stopping = true));

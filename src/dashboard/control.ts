@@ -1,7 +1,7 @@
 // What is controlled: models against their set points, the cores of nodes. Hidden where nothing is.
-import { CONTROL } from "./control_plots";
+import { CONTROL, type Controlled } from "./control_plots";
 import type { Control, ControlledNode, Layout, ModelEntry, Tick } from "./documents";
-import { find, keyed, make, style, write } from "./dom";
+import { find, keyed, label_cells, make, style, write } from "./dom";
 import { cores, counted, ms, percent } from "./format";
 import type { History } from "./history";
 import type { Palette } from "./palette";
@@ -18,11 +18,14 @@ const is_controlled = (model: ModelEntry): model is ControlledModel => model.set
 
 export class ControlPanel {
   private readonly panel = find("control");
-  private readonly plots = new Plots(find("control-plots"), CONTROL);
+  private readonly plots: Plots<Controlled>;
   private readonly models = table_body("controlled-models", MODEL_HEADS);
   private readonly nodes = table_body("controlled-nodes", NODE_HEADS);
 
-  constructor(private readonly palette: Palette) {}
+  /** `opened`: a reorganisation was clicked in a plot. */
+  constructor(private readonly palette: Palette, opened: (plan: number) => void) {
+    this.plots = new Plots(find("control-plots"), CONTROL, opened);
+  }
 
   restyle(): void {
     this.plots.restyle();
@@ -61,13 +64,13 @@ export class ControlPanel {
   }
 
   private create(model: ModelEntry): HTMLElement {
-    const row = row_of(MODEL_HEADS.length, make("i", `swatch ${this.palette.classes(model.name)}`), make("b", "", model.name));
+    const row = row_of(MODEL_HEADS, make("i", `swatch ${this.palette.classes(model.name)}`), make("b", "", model.name));
     row.children[METER]!.classList.add("aimed");
     return row;
   }
 
   private show_nodes(nodes: ControlledNode[]): void {
-    keyed(this.nodes, nodes, ([name]) => name, ([name]) => row_of(NODE_HEADS.length, make("b", "", name)), (row, node) => {
+    keyed(this.nodes, nodes, ([name]) => name, ([name]) => row_of(NODE_HEADS, make("b", "", name)), (row, node) => {
       const [, all, asked, given, contention] = node;
       fill(row, given / all, [cores(all), cores(given), cores(asked),
         contention > 0 ? `${contention.toFixed(2)}, ${is_short(node) ? "too few" : "enough"}` : "–"]);
@@ -89,11 +92,12 @@ function table_body(id: string, heads: string[]): HTMLElement {
   return find(id).querySelector("tbody")!;
 }
 
-function row_of(columns: number, ...name: Node[]): HTMLElement {
+function row_of(heads: string[], ...name: Node[]): HTMLElement {
   const head = make("th", "name", "", ...name);
   head.scope = "row";
   const row = make("tr", "", "", head);
-  for (let i = 1; i < columns; ++i) row.append(make("td", "number"));
+  for (let i = 1; i < heads.length; ++i) row.append(make("td", "number"));
+  label_cells(row, heads);
   row.children[METER]!.classList.add("meter");
   row.children[METER]!.append(make("i", "track"), make("span"));
   return row;

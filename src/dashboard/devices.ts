@@ -1,8 +1,9 @@
 // Devices as bars divided into their gpulets, and what one of them holds in detail.
-import { find, keyed, make, style, write } from "./dom";
+import { find, keyed, label_cells, make, style, write } from "./dom";
 import type { DeviceEntry, GpuletEntry, Layout, Occupant, Tick } from "./documents";
 import { cores, counted, ms, percent, rate } from "./format";
 import type { Palette } from "./palette";
+import { gpulet_element, load_plan } from "./plan";
 
 const MOST_LARGE = 8;
 const MOST_MEDIUM = 40;
@@ -39,6 +40,8 @@ export class Devices {
   private readonly used = new Map<string, HTMLElement>();
   private readonly free = new Map<string, HTMLElement>();
   private open = ""; // the device in detail
+  private why_of = ""; // the device and the plan that `why` is of
+  private readonly why = make("div", "plan");
 
   constructor(private readonly palette: Palette) {
     this.list.addEventListener("keydown", (event) => this.move(event));
@@ -227,7 +230,11 @@ export class Devices {
   private show_detail(): void {
     const device = this.layout?.devices.find((one) => key_of(one) === this.open);
     this.detail.hidden = !device;
-    if (!device || !this.layout) return this.detail.replaceChildren();
+    if (!device || !this.layout) {
+      this.why_of = "";
+      delete this.detail.dataset.shown;
+      return this.detail.replaceChildren();
+    }
     const first = this.layout.devices.slice(0, this.layout.devices.indexOf(device)).reduce((sum, one) => sum + one.gpulets.length, 0);
     const heads = ["Gpulet", "Model", "Batch", "Requests/s", "Batch takes, ms", "Round, ms", "Busy", "State"];
     const rows = device.gpulets.flatMap((gpulet, place) => {
@@ -248,7 +255,30 @@ export class Devices {
         cell.scope = "col";
         return cell;
       }))),
-      make("tbody", "", "", ...rows.map((row) => make("tr", "", "", ...row.map((cell) => make("td", "", cell))))));
-    this.detail.replaceChildren(table);
+      make("tbody", "", "", ...rows.map((row) => {
+        const element = make("tr", "", "", ...row.map((cell) => make("td", "", cell)));
+        label_cells(element, heads);
+        return element;
+      })));
+    this.detail.replaceChildren(table, this.why);
+    this.load_why(device, this.layout.plan);
+  }
+
+  /** Why the plan in force has these gpulets on the device. */
+  private load_why(device: DeviceEntry, plan: number): void {
+    const wanted = `${key_of(device)} ${plan}`;
+    if (this.why_of === wanted) return;
+    this.why_of = wanted;
+    this.why.replaceChildren();
+    if (plan === 0) return;
+    load_plan(plan)
+      .then(({ gpulets }) => {
+        if (this.why_of !== wanted) return;
+        const here = gpulets.filter((one) => one.node === device.node && one.device === device.device);
+        if (here.length) this.why.replaceChildren(make("h3", "", `Why plan ${plan} has it so`), make("ul", "", "", ...here.map(gpulet_element)));
+      })
+      .catch((error: unknown) => {
+        if (this.why_of === wanted) this.why.replaceChildren(make("p", "", `Why it is so is not known: ${String(error)}`));
+      });
   }
 }

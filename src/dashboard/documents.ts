@@ -38,19 +38,23 @@ export interface DeviceEntry {
   gpulets: GpuletEntry[];
 }
 
-/** A node, or a device of it, that takes no new gpulets for a while. */
-export interface ExclusionEntry {
-  node: string;
-  device?: number; // absent: the whole node
-  cause: string;
-  error: string;
-}
-
 export interface Layout {
   policy: string;
+  plan: number; // of the decision in force; 0: none
   models: ModelEntry[];
   devices: DeviceEntry[];
-  exclusions?: ExclusionEntry[]; // absent: a frontend that does not tell
+}
+
+/** What is wrong, as the frontend found it: docs/status.md lists the causes. */
+export interface Problem {
+  cause: string;
+  grave: boolean;
+  model: string; // empty: it is not of one model
+  node: string;
+  device?: number;
+  gpulet?: string;
+  text: string;
+  fix: string; // empty: there is nothing to do
 }
 
 /** [offered, served, violations, p50, p99, queued]; null: not known yet */
@@ -85,8 +89,33 @@ export interface Tick {
 }
 
 export interface Events {
-  /** [seconds since 1970, text, is a warning] */
-  log: [number, string, boolean][];
-  /** [seconds since 1970, epoch, reason] */
-  reorganisations: [number, number, string][];
+  /** [seconds since 1970, text, is a warning, how often it happened] */
+  log: [number, string, boolean, number][];
+  /** [seconds since 1970, epoch, summary, number of the decision, milliseconds until it was in force] */
+  reorganisations: [number, number, string, number, number][];
+}
+
+export interface DecidedGpulet {
+  node: string;
+  device: number;
+  size: number;
+  instance: string;
+  service: "rounds" | "by_need" | "controlled";
+  created: boolean;
+  duty_ms: number;
+  why: string;
+  models: { name: string; rate: number; batch: number; latency_ms: number; slo_ms: number }[];
+}
+
+/** The answer of /gpulet/plans/NUMBER. */
+export interface PlanDocument {
+  number: number;
+  epoch: number;
+  policy: string;
+  summary: string;
+  took_ms: number;
+  retired: number;
+  notes: string[];
+  unserved: { model: string; rate: number; reason: string }[];
+  gpulets: DecidedGpulet[];
 }

@@ -10,13 +10,18 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   classes = "",
   text = "",
-  ...children: Node[]
+  ...children: (Node | string)[]
 ): HTMLElementTagNameMap[K] {
   const element = document.createElement(tag);
   if (classes) element.className = classes;
   if (text) element.textContent = text;
   element.append(...children);
   return element;
+}
+
+/** What a cell of a table is, for narrow screens, where rows become lists and the heads are hidden. */
+export function label_cells(row: HTMLElement, heads: string[]): void {
+  [...row.children].forEach((cell, index) => ((cell as HTMLElement).dataset.label = heads[index] ?? ""));
 }
 
 export function write(element: Element, text: string): void {

@@ -3,22 +3,22 @@ import "./style.css";
 import { connect } from "./connection";
 import { ControlPanel } from "./control";
 import { Devices } from "./devices";
-import type { Events, Layout, Tick } from "./documents";
+import type { Events, Layout, Problem, Tick } from "./documents";
 import { find, keyed, make, write } from "./dom";
-import { show_events } from "./event_log";
+import { open_event, show_events } from "./event_log";
 import { counted, duration, percent, rate, time } from "./format";
 import { History, violated } from "./history";
 import { Models } from "./models";
 import { Palette } from "./palette";
 import { Plots } from "./plots";
-import { problems_of, type Problem } from "./problems";
+import { show_problems } from "./problems";
 import { watch_theme } from "./theme";
 import { TRAFFIC } from "./traffic_plots";
 
 const history = new History();
 const palette = new Palette();
-const plots = new Plots(find("plots"), TRAFFIC);
-const control = new ControlPanel(palette);
+const plots = new Plots(find("plots"), TRAFFIC, open_event);
+const control = new ControlPanel(palette, open_event);
 const devices = new Devices(palette);
 const chooser = find<HTMLSelectElement>("shown");
 const models = new Models(palette, (model) => {
@@ -30,15 +30,11 @@ const models = new Models(palette, (model) => {
 let layout: Layout | undefined;
 let events: Events = { log: [], reorganisations: [] };
 let tick: Tick | undefined;
-let lost: Problem | undefined;
+let problems: Problem[] = [];
+let lost: Problem | undefined; // the connection, which the frontend cannot tell of
 
-function show_problems(): void {
-  const known = layout && tick && !lost ? problems_of(layout, tick) : [];
-  const all = lost ? [lost, ...known] : known;
-  keyed(find("problem-list"), all, (one) => `${one.key} ${one.text}`,
-    (one) => make("li", one.grave ? "grave" : "mild", "", make("b", "", one.grave ? "Problem" : "Note"), make("span", "", one.text)),
-    () => undefined);
-  find("no-problems").hidden = all.length > 0 || !tick;
+function show_all_problems(): void {
+  show_problems(lost ? [lost] : problems, tick !== undefined);
   document.body.classList.toggle("stale", lost !== undefined);
 }
 
@@ -48,7 +44,7 @@ function show_plots(): void {
   const samples = entry ? history.of(entry.name) : history.all();
   write(find("traffic-title"), entry?.name ?? "All models");
   if (!samples || history.times.length === 0) return;
-  const marks = events.reorganisations.map(([at, epoch]) => ({ at, epoch }));
+  const marks = events.reorganisations.map(([at, , , plan]) => ({ at, plan }));
   plots.show({ model: entry?.name ?? "", slo_ms: entry?.slo_ms ?? 0, times: history.times, samples, marks });
   if (tick) control.show(layout, tick, history, entry?.name ?? "", marks);
 }
@@ -79,7 +75,7 @@ function show(): void {
   show_plots();
   devices.show_tick(tick);
   models.show(layout, tick, history, events.reorganisations.map(([at]) => at));
-  show_problems();
+  show_all_problems();
   // For tests and for those who wonder: how much there was to do.
   document.body.dataset.shownAt = String(tick.at);
 }
@@ -106,14 +102,14 @@ connect({
     lost = undefined;
     history.clear();
     load_history();
-    show_problems();
+    show_all_problems();
   },
   lost: (why) => {
     const known = tick ? ` What is shown is of ${time(tick.at)}.` : "";
-    lost ??= { key: "lost", text: `${why}${known} It is tried again by itself.`, grave: true };
+    lost ??= { cause: "lost", grave: true, model: "", node: "", text: `${why}${known}`, fix: "It is tried again by itself." };
     write(find("state"), "not connected");
     find("state").className = "pill lost";
-    show_problems();
+    show_all_problems();
   },
   layout: (told) => {
     layout = told;
@@ -126,6 +122,9 @@ connect({
     }, () => undefined);
     for (const model of told.models) palette.classes(model.name);
     devices.show_layout(told);
+  },
+  problems: (told) => {
+    problems = told;
   },
   events: (told) => {
     events = told;

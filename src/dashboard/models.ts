@@ -1,12 +1,13 @@
 // One row for each model: rate, latency against the objective, violations, and its last ten minutes.
-import { find, keyed, make, style, write } from "./dom";
+import { find, keyed, label_cells, make, style, write } from "./dom";
 import type { Layout, ModelEntry, Tick } from "./documents";
 import { counted, ms, percent, rate } from "./format";
 import { violated, type History, type Samples } from "./history";
 import type { Palette } from "./palette";
 
-const HEADS = ["Model", "Offered /s", "Served /s", "Planned /s", "Waiting", "p50 ms", "p99 ms", "Objective ms", "p99 of objective", "Violations, 1 min", "History"];
+const HEADS = ["Model", "Offered /s", "Served /s", "Planned /s", "Waiting", "p50 ms", "p99 ms", "SLO ms", "p99 of SLO", "Violations, 1 min", "History"];
 const NUMBERS = 9; // columns between the name and the picture
+const VIOLATION_TARGET = 0.01; // serve::kViolationTarget
 const PICTURE = { width: 150, height: 26 };
 
 export class Models {
@@ -41,11 +42,13 @@ export class Models {
       const meter = cells[8] as HTMLElement;
       write(meter.lastElementChild!, percent(part));
       style(meter, "--part", `${Math.min(100, 100 * (part ?? 0))}%`);
-      // Who is controlled has an objective of the response time's mean, not of its p99.
-      meter.classList.toggle("over", part != null && part > 1 && model.set_point_ms === undefined);
+      // Latency is of what was served: what was dropped counts in the colour all the same. Who is controlled has an
+      // objective of the response time's mean, not of its p99.
+      const violated_too_much = late != null && late > VIOLATION_TARGET;
+      meter.classList.toggle("over", violated_too_much || (part != null && part > 1 && model.set_point_ms === undefined));
       const violations = cells[9] as HTMLElement;
       write(violations, percent(late));
-      violations.classList.toggle("over", late != null && late > 0.01);
+      violations.classList.toggle("over", violated_too_much);
       if (this.seen.has(row)) draw(row.querySelector("canvas")!, samples, history.times, marks);
       write(row.querySelector(".picture .hidden")!, picture_in_words(samples));
     });
@@ -66,6 +69,7 @@ export class Models {
     const canvas = make("canvas", "", "");
     canvas.setAttribute("aria-hidden", "true");
     row.append(make("td", "picture", "", canvas, make("span", "hidden")));
+    label_cells(row, HEADS);
     this.observer.observe(row);
     return row;
   }

@@ -6,10 +6,12 @@ import { SECONDS } from "./history";
 
 const SHORTEST_S = 60;
 const HEIGHT = 170;
+const MARK_REACH = 8; // pixels around a mark that belong to it
 
+/** A reorganisation: when it was in force, and which decision it was. */
 export interface Mark {
   at: number;
-  epoch: number;
+  plan: number;
 }
 
 /** What a group of plots is of. */
@@ -46,7 +48,7 @@ class Plot<S extends Shown> {
   private plot: uPlot | undefined;
   private shown: S | undefined;
 
-  constructor(private readonly kind: Kind<S>) {
+  constructor(private readonly kind: Kind<S>, private readonly opened: (plan: number) => void) {
     const legend = make("ul", "legend");
     for (const line of kind.lines) {
       const value = make("b");
@@ -138,8 +140,17 @@ class Plot<S extends Shown> {
       hooks: {
         draw: [(plot) => this.draw_marks(plot, color("--mark"))],
         setCursor: [() => this.tell()],
+        init: [(plot) => plot.over.addEventListener("click", (event) => this.open_mark(plot, event.offsetX))],
       },
     };
+  }
+
+  /** The mark that was clicked at, if any. */
+  private open_mark(plot: uPlot, x: number): void {
+    const distance = (mark: Mark): number => Math.abs(plot.valToPos(mark.at, "x") - x);
+    const near = (this.shown?.marks ?? []).filter((mark) => distance(mark) <= MARK_REACH);
+    near.sort((a, b) => distance(a) - distance(b));
+    if (near[0]) this.opened(near[0].plan);
   }
 
   private draw_marks(plot: uPlot, color: string): void {
@@ -172,8 +183,9 @@ class Plot<S extends Shown> {
 export class Plots<S extends Shown> {
   private readonly plots: Plot<S>[];
 
-  constructor(parent: HTMLElement, kinds: Kind<S>[]) {
-    this.plots = kinds.map((kind) => new Plot(kind));
+  /** `opened`: a mark was clicked. */
+  constructor(parent: HTMLElement, kinds: Kind<S>[], opened: (plan: number) => void) {
+    this.plots = kinds.map((kind) => new Plot(kind, opened));
     parent.append(...this.plots.map((plot) => plot.figure));
   }
   show(shown: S): void {

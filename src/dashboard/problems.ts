@@ -1,54 +1,65 @@
-// What is wrong, in words: from what the frontend tells of itself.
-import type { Layout, Tick } from "./documents";
-import { rate } from "./format";
+// What is wrong, with its cause and what to do: as the frontend found it, folded by cause where there is much.
+import type { Problem } from "./documents";
+import { find, keyed, make, write } from "./dom";
+import { counted } from "./format";
 
-export interface Problem {
-  /** Stays the same while the problem does. */
+const MOST = 8; // beyond, those of one cause become one line
+
+interface Shown {
   key: string;
-  text: string;
-  grave: boolean;
+  problems: Problem[]; // one, or several of one cause
 }
 
-const MOST = 12;
+const key_of = ({ cause, model, node, device, gpulet }: Problem): string => [cause, model, node, device ?? "", gpulet ?? ""].join(" ");
 
-export function problems_of(layout: Layout, tick: Tick): Problem[] {
-  const found: Problem[] = [];
-  const add = (key: string, text: string, grave = true): void => void found.push({ key, text, grave });
+function shown_of(problems: Problem[]): Shown[] {
+  if (problems.length <= MOST) return problems.map((one) => ({ key: key_of(one), problems: [one] }));
+  const groups = new Map<string, Problem[]>();
+  for (const one of problems) {
+    const name = `${one.cause} ${one.grave}`;
+    groups.set(name, [...(groups.get(name) ?? []), one]);
+  }
+  return [...groups].map(([name, group]) => ({ key: group.length === 1 ? key_of(group[0]!) : name, problems: group }));
+}
 
-  if (tick.state === "draining") add("draining", "The frontend is stopping: it takes no new requests.");
-  if (layout.devices.length === 0) add("no-devices", "No backend is connected, so there is no device to serve on.");
-  for (const node of new Set(layout.devices.filter((one) => one.leaving).map((one) => one.node)))
-    add(`leaving ${node}`, `Node ${node} is stopping: what it serves moves to others.`, false);
-  for (const one of layout.exclusions ?? []) {
-    const what = one.device === undefined ? `Node ${one.node}` : `Device ${one.device} of node ${one.node}`;
-    add(`excluded ${one.node} ${one.device ?? ""}`, `${what} takes no new gpulets for a while (${one.cause}): ${one.error}.`);
+/** "too_few_devices" is "too few devices". */
+const words_of = (cause: string): string => cause.replaceAll("_", " ");
+
+function body_of(problem: Problem): HTMLElement {
+  const body = make("span", "", "", make("span", "what", problem.text));
+  if (problem.fix) body.append(" ", make("span", "fix", problem.fix));
+  return body;
+}
+
+function create({ problems }: Shown): HTMLElement {
+  const item = make("li", problems[0]!.grave ? "grave" : "mild", "", make("b", "", problems[0]!.grave ? "Problem" : "Note"));
+  if (problems.length === 1) {
+    item.append(body_of(problems[0]!));
+  } else {
+    item.append(make("details", "", "", make("summary"), make("ul")));
   }
-  for (const model of layout.models) {
-    const place = layout.models.indexOf(model);
-    const has_gpulet = layout.devices.some((device) => device.gpulets.some((one) => one.models.some((occupant) => occupant[0] === place)));
-    if (model.kind === "model" && !has_gpulet && model.state !== "idle") {
-      add(`model ${model.name}`, `Nothing serves ${model.name}: ${model.reason || "no gpulet has it"}.`);
-    } else if (model.state === "unavailable") {
-      add(`model ${model.name}`, `Nothing serves ${model.name}: ${model.reason || "the frontend does not say why"}.`);
-    } else if (model.unserved > 0) {
-      add(`unserved ${model.name}`,
-          `No place for ${rate(model.unserved)} of the requests a second to ${model.name}${model.reason ? `: ${model.reason}` : ""}.`);
-    } else if (model.reason) {
-      add(`reason ${model.name}`, `${model.name}: ${model.reason}.`, false);
-    }
+  return item;
+}
+
+/** Figures change every second: what is said stays the same element, so that a screen reader says it once. */
+function update(item: HTMLElement, { problems }: Shown): void {
+  const first = problems[0]!;
+  if (problems.length === 1) {
+    write(item.querySelector(".what")!, first.text);
+    const fix = item.querySelector(".fix");
+    if (fix) write(fix, first.fix);
+    return;
   }
-  for (const device of layout.devices) {
-    for (const gpulet of device.gpulets) {
-      if (gpulet.state !== "failed" && gpulet.state !== "restarting") continue;
-      const who = gpulet.models.map(([place]) => layout.models[place]?.name ?? "a former model").join(", ");
-      const what = gpulet.state === "failed" ? "failed" : "is restarting";
-      add(`gpulet ${gpulet.id}`,
-          `The gpulet of ${who} on ${device.node}, device ${device.device}, ${what}${gpulet.status ? `: ${gpulet.status}` : ""}.`,
-          gpulet.state === "failed");
-    }
-  }
-  const told = found.map((one) => ({ ...one, text: one.text.replace(/\.\.$/, ".") }));
-  if (told.length <= MOST) return told;
-  const rest = told.length - MOST + 1;
-  return [...told.slice(0, MOST - 1), { key: "more", text: `And ${rest} more like these.`, grave: false }];
+  const of = first.model ? counted(problems.length, "model") : counted(problems.length, "problem");
+  write(item.querySelector("summary")!, `${of}: ${words_of(first.cause)}`);
+  keyed(item.querySelector("ul")!, problems, key_of, (one) => make("li", "", "", body_of(one)), (element, one) => {
+    write(element.querySelector(".what")!, one.text);
+    const fix = element.querySelector(".fix");
+    if (fix) write(fix, one.fix);
+  });
+}
+
+export function show_problems(problems: Problem[], known: boolean): void {
+  keyed(find("problem-list"), shown_of(problems), (one) => one.key, create, update);
+  find("no-problems").hidden = problems.length > 0 || !known;
 }

@@ -20,21 +20,21 @@ Status check_sizes(const BatchToRun& batch, const std::vector<std::size_t>& inpu
                    const std::vector<std::size_t>& output_sizes) {
   const std::string where =
       "batch of " + std::to_string(batch.count) + " for model '" + std::string(batch.model) + "'";
-  if (batch.count == 0) return {StatusCode::invalid, where + ": must hold at least one request"};
+  if (batch.count == 0) return {StatusCode::internal, where + ": must hold at least one request"};
   // Divided rather than multiplied: a count from the wire times a declared size may not fit a
   // size_t.
   const std::size_t input = std::accumulate(input_sizes.begin(), input_sizes.end(), std::size_t{0});
   if (batch.input.size() / batch.count != input || batch.input.size() % batch.count != 0) {
-    return {StatusCode::invalid, where + ": its input must have " + std::to_string(input) +
-                                     " bytes a request; has " + std::to_string(batch.input.size()) +
-                                     " in all"};
+    return {StatusCode::internal, where + ": its input must have " + std::to_string(input) +
+                                      " bytes a request; has " +
+                                      std::to_string(batch.input.size()) + " in all"};
   }
   const std::size_t output =
       std::accumulate(output_sizes.begin(), output_sizes.end(), std::size_t{0});
   if (batch.output.size() / batch.count < output) {
-    return {StatusCode::invalid, where + ": its output needs room for " + std::to_string(output) +
-                                     " bytes a request; has " +
-                                     std::to_string(batch.output.size()) + " in all"};
+    return {StatusCode::internal, where + ": its output needs room for " + std::to_string(output) +
+                                      " bytes a request; has " +
+                                      std::to_string(batch.output.size()) + " in all"};
   }
   return {};
 }

@@ -13,7 +13,7 @@ namespace gpulet::executor {
 // Bytes of one request's part of each tensor. Fails with invalid, naming the tensor.
 [[nodiscard]] Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& specs);
 
-// Fails with invalid unless the batch holds at least one request, its input has exactly the bytes
+// Fails with internal unless the batch holds at least one request, its input has exactly the bytes
 // of `count` requests and its output has room for them.
 [[nodiscard]] Status check_sizes(const BatchToRun& batch,
                                  const std::vector<std::size_t>& input_sizes,

@@ -26,9 +26,11 @@ void BackendSessions::accept(BackendId id, net::Stream stream, net::ConnectionSl
     owner_.deliver(serve::BackendBroke{id, breach}, address);
   };
   owner.on_closed = [this, id, address](const Status& reason) { closed(id, address, reason); };
-  sessions_[id] =
-      std::make_unique<BackendSession>(io_.get_executor(), std::move(stream), std::move(slot),
-                                       connection_options_, options_, buffers_, std::move(owner));
+  BackendSession::Options session_options = options_;
+  session_options.port = owner_.port();
+  sessions_[id] = std::make_unique<BackendSession>(io_.get_executor(), std::move(stream),
+                                                   std::move(slot), connection_options_,
+                                                   session_options, buffers_, std::move(owner));
 }
 
 void BackendSessions::send(BackendId id, const serve::BackendCommand& command) {

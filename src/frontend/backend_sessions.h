@@ -25,6 +25,8 @@ class BackendSessions {
     // An event, and the address of who caused it.
     std::function<void(serve::FrontendEvent, const std::string&)> deliver;
     std::function<std::optional<serve::PeerBreach>(BackendId, BatchId)> breach_of_result;
+    // The one that they connect to, once it is open.
+    std::function<FramePort()> port;
     // A line for the log, about who is at the address.
     std::function<void(const std::string& address, const std::string& text)> warn;
   };

@@ -1,7 +1,12 @@
 #include "core_host.h"
 
+#include <spdlog/spdlog.h>
+
+#include <set>
 #include <string>
 #include <utility>
+
+#include "gpulet/net/clock.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -22,6 +27,20 @@ net::kserve::Model as_listed(const serve::ModelStatus& model) {
   return listed;
 }
 
+// A model that is unloaded has no version.
+void add_unloaded(const std::vector<std::string>& names, std::vector<net::kserve::Model>& models) {
+  std::set<std::string> listed;  // one may be leaving still
+  for (const net::kserve::Model& model : models) listed.insert(model.name);
+  for (const std::string& name : names) {
+    if (listed.contains(name)) continue;
+    net::kserve::Model& unloaded = models.emplace_back();
+    unloaded.name = name;
+    unloaded.version.clear();
+    unloaded.state = serve::ModelState::unavailable;
+    unloaded.reason = "unloaded";
+  }
+}
+
 std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
   std::vector<net::kserve::Model> models;
   models.reserve(timed.status.models.size());
@@ -31,6 +50,8 @@ std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
     leaving.name = name;
     leaving.state = serve::ModelState::leaving;
   }
+  if (timed.status.unloaded != nullptr && !timed.status.unloaded->empty())
+    add_unloaded(*timed.status.unloaded, models);
   return models;
 }
 
@@ -41,25 +62,44 @@ net::kserve::Model as_protocol_has_it(const serve::ModelView& view) {
           .outputs = view.model.outputs,
           .max_batch = view.model.max_batch,
           .state = view.state,
-          .reason = view.reason};
+          .reason = view.reason,
+          .description = view.model.description,
+          .application = view.application,
+          .queue = view.model.queue};
 }
 
 // Whether that model still says what there is to say; its name does.
 bool is_of(const net::kserve::Model& model, const serve::ModelView& view) {
   return model.state == view.state && model.max_batch == view.model.max_batch &&
          model.version == std::to_string(view.number) && model.reason == view.reason &&
-         model.inputs == view.model.inputs && model.outputs == view.model.outputs;
+         model.inputs == view.model.inputs && model.outputs == view.model.outputs &&
+         model.description == view.model.description && model.application == view.application &&
+         model.queue == view.model.queue;
+}
+
+spdlog::level::level_enum spdlog_level(net::kserve::LogLevel level) {
+  using net::kserve::LogLevel;
+  switch (level) {
+    case LogLevel::trace:
+      return spdlog::level::trace;
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
+    case LogLevel::off:
+      break;
+  }
+  return spdlog::level::off;
 }
 
 using net::kserve::DurationCount;
 
 DurationCount of(const observe::DurationSum& sum) { return {sum.count(), sum.nanoseconds()}; }
 
-DurationCount half_of(const observe::DurationSum& sum) {
-  return {sum.count(), sum.nanoseconds() / 2};
-}
-
-// Only the sum of both ways is known of what moving tensors takes: each gets half.
 net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
                                                 const observe::WallClock& wall) {
   const serve::ModelStatistics& from = model.statistics;
@@ -73,16 +113,16 @@ net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
   to.success = of(from.latency.sum());
   to.fail = of(from.failed_after);
   to.queue = of(from.queued.sum());
-  to.compute_input = half_of(from.transferred);
+  to.compute_input = of(from.input);
   to.compute_infer = of(from.executed.sum());
-  to.compute_output = half_of(from.transferred);
+  to.compute_output = of(from.output);
   for (std::size_t i = 0; i < from.batches.size(); ++i) {
     const auto& batch = from.batches[i];
     if (batch.executed.count() == 0) continue;
     to.batches.push_back({.batch_size = static_cast<std::uint32_t>(i + 1),
-                          .compute_input = half_of(batch.transferred),
+                          .compute_input = of(batch.input),
                           .compute_infer = of(batch.executed),
-                          .compute_output = half_of(batch.transferred)});
+                          .compute_output = of(batch.output)});
   }
   return to;
 }
@@ -118,6 +158,8 @@ std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name)
   asked_.insert_or_assign(std::string(name), model);
   return model;
 }
+
+bool CoreHost::is_unloaded(std::string_view name) const { return core_.is_unloaded(name); }
 
 void CoreHost::models(OnModels done) {
   models_.get([done = std::move(done)](const auto& made) { done(made.document); });
@@ -165,7 +207,49 @@ void CoreHost::cancel(ClientId id) {
 }
 
 void CoreHost::change_models(serve::ModelsChange change, OnChanged done) {
-  daemon_.change_models(std::move(change), std::move(done));
+  // In a turn of its own: what is decided may be found out within another call.
+  const auto answer = [this, done = std::move(done)](serve::ModelsChanged changed) {
+    net::asio::post(io_, [done, changed = std::move(changed)] { done(changed); });
+  };
+  if (change.kind == serve::ModelsChange::Kind::unload)
+    return daemon_.change_models(std::move(change), answer);
+  daemon_.change_models(std::move(change), [this, answer](serve::ModelsChanged changed) {
+    if (!changed.status.ok()) return answer(std::move(changed));
+    loads_.add(changed.models, net::now(), answer);
+  });
+}
+
+void CoreHost::settle_loads(Time now) { loads_.settle(core_, now); }
+
+net::kserve::LogLevel CoreHost::log_level() const {
+  using net::kserve::LogLevel;
+  switch (spdlog::get_level()) {
+    case spdlog::level::trace:
+      return LogLevel::trace;
+    case spdlog::level::debug:
+      return LogLevel::debug;
+    case spdlog::level::info:
+      return LogLevel::info;
+    case spdlog::level::warn:
+      return LogLevel::warning;
+    case spdlog::level::err:
+    case spdlog::level::critical:
+      return LogLevel::error;
+    default:
+      return LogLevel::off;
+  }
+}
+
+// Of the daemon's log alone: the audit log has one of its own, which nobody can silence.
+void CoreHost::set_log_level(net::kserve::LogLevel level) {
+  spdlog::default_logger_raw()->set_level(spdlog_level(level));
+}
+
+net::kserve::TraceSampling CoreHost::trace_sampling() const { return daemon_.tracing; }
+
+void CoreHost::set_trace_sampling(const net::kserve::TraceSampling& sampling) {
+  daemon_.tracing = sampling;
+  daemon_.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
 }
 
 Duration CoreHost::device_time(std::string_view model) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "awaited_loads.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
@@ -28,12 +29,14 @@ class CoreHost final : public net::kserve::ProtocolHost {
     std::function<ClientId()> new_client;  // one that nobody has or had
     std::function<observe::WallClock()> wall_clock;
     std::function<void(serve::ModelsChange, OnChanged)> change_models;
+    net::kserve::TraceSampling tracing{};  // as configured
   };
 
   CoreHost(net::asio::io_context& io, const serve::FrontendCore& core, StatusSnapshots& snapshots,
            Background& background, Daemon daemon);
 
   [[nodiscard]] std::shared_ptr<const net::kserve::Model> model(std::string_view name) override;
+  [[nodiscard]] bool is_unloaded(std::string_view name) const override;
   void models(OnModels done) override;
   [[nodiscard]] std::vector<net::kserve::ModelStatistics> statistics(
       std::string_view name) override;
@@ -43,6 +46,10 @@ class CoreHost final : public net::kserve::ProtocolHost {
   [[nodiscard]] ClientId infer(std::vector<serve::InferRequest> rows, OnReplies done) override;
   void cancel(ClientId id) override;
   void change_models(serve::ModelsChange change, OnChanged done) override;
+  [[nodiscard]] net::kserve::LogLevel log_level() const override;
+  void set_log_level(net::kserve::LogLevel level) override;
+  [[nodiscard]] net::kserve::TraceSampling trace_sampling() const override;
+  void set_trace_sampling(const net::kserve::TraceSampling& sampling) override;
 
   // Of a whole device, for one request of a model or an application, as the plan in force has it;
   // zero: not known.
@@ -50,6 +57,10 @@ class CoreHost final : public net::kserve::ProtocolHost {
 
   // A reply of the core. Returns whether it was for one of these calls.
   bool answer(ClientId id, serve::InferReply& reply);
+  // Answers the calls to load models that are decided by now.
+  void settle_loads(Time now);
+  // Answers all of them.
+  void end_loads(const Status& why) { loads_.end(why); }
 
  private:
   struct Call {
@@ -67,6 +78,7 @@ class CoreHost final : public net::kserve::ProtocolHost {
   StatusDocument<std::vector<net::kserve::ModelStatistics>> statistics_;
   std::map<ClientId, Call> calls_;
   serve::RequestCosts costs_;
+  AwaitedLoads loads_;
   // What model() gave last, of each that is served: calls share it until it changes.
   std::map<std::string, std::shared_ptr<const net::kserve::Model>, std::less<>> asked_;
 };

@@ -2,8 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
@@ -35,10 +33,6 @@ namespace {
 namespace asio = net::asio;
 
 constexpr std::size_t kModelsOfPage = 128;  // of the list of models
-
-observe::WallClock wall_clock() {
-  return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
-}
 
 }  // namespace
 
@@ -86,6 +80,7 @@ class FrontendDaemon::Impl {
     daemon.dashboard = {
         [this](StatusSnapshots::OnSnapshot done) { status_.snapshots().get(std::move(done)); },
         wall_clock};
+    daemon.largest_message = largest_message(setup_.config, setup_.catalogue);
     auto endpoints =
         Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(daemon));
     if (!endpoints.ok()) return endpoints.status();
@@ -93,7 +88,7 @@ class FrontendDaemon::Impl {
     backend_listener_ = std::move(backends).value();
     endpoints_ = std::move(endpoints).value();
     arm_wake();
-    status_.watch().start();
+    status_.start();
     catalogue_.start();
     administration_.start();
     return {};
@@ -113,6 +108,7 @@ class FrontendDaemon::Impl {
     backend_listener_->close();
     endpoints_->drain(setup_.config.drain_timeout);
     catalogue_.stop();
+    host_.end_loads({StatusCode::unavailable, "the frontend stops"});
     administration_.stop();
     drain_deadline_.set_after(setup_.config.drain_timeout, [this] {
       spdlog::warn("the drain timeout has passed with requests in flight");
@@ -161,13 +157,15 @@ class FrontendDaemon::Impl {
     for (serve::FrontendEffect& effect : effects_) {
       std::visit([this](auto& one) { carry_out(one); }, effect);
     }
+    host_.settle_loads(now);
     if (when_taken_in_.empty() || core_.takes_in_catalogue()) return;
     for (const auto& tell : std::exchange(when_taken_in_, {})) tell();
   }
 
+  // An alarm that rings too early is cheaper than one that is set anew for every batch.
   void arm_wake() {
     const Time wake = core_.next_wake();
-    if (wake == armed_for_) return;
+    if (wake >= armed_for_) return;
     armed_for_ = wake;
     wake_.set(wake, [this] {
       armed_for_ = kNever;
@@ -180,10 +178,11 @@ class FrontendDaemon::Impl {
 
   void take_in(Result<LoadedCatalogue> read, bool by_hand = false) {
     if (!read.ok()) {
-      deliver(serve::CatalogueRefused{read.status()});
+      deliver(serve::CatalogueRefused{read.status(), by_hand});
       return;
     }
     LoadedCatalogue& loaded = read.value();
+    endpoints_->take_messages_up_to(largest_message(setup_.config, loaded.catalogue));
     deliver(serve::CatalogueChanged{std::move(loaded.catalogue),
                                     by_hand ? loaded.meant : std::vector<std::string>()});
     // In a turn of its own, as it looks at every model. No backend can ask for a file before.
@@ -216,6 +215,7 @@ class FrontendDaemon::Impl {
     daemon.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
     daemon.new_client = [this] { return ClientId{next_session_++}; };
     daemon.wall_clock = wall_clock;
+    daemon.tracing = trace_sampling(setup_.config);
     daemon.change_models = [this](serve::ModelsChange change, CoreHost::OnChanged done) {
       change_models(std::move(change), std::move(done));
     };
@@ -230,7 +230,8 @@ class FrontendDaemon::Impl {
         [this](ClientId id, const net::OutgoingFrame& frame) {
           const auto session = client_sessions_.find(id);
           if (session != client_sessions_.end()) session->second->send(frame);
-        }};
+        },
+        setup_.config.summary_latencies};
   }
 
   // Everything that comes within `length`, or what was sampled where it is zero.
@@ -286,7 +287,7 @@ class FrontendDaemon::Impl {
     stopped_ = true;
     drain_deadline_.cancel();
     wake_.cancel();
-    status_.watch().stop();
+    status_.stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
     backend_sessions_.close_all({StatusCode::cancelled, "the frontend stops"});
     // The replies that are queued leave before the process does.
@@ -326,6 +327,7 @@ class FrontendDaemon::Impl {
     const net::ConnectionOptions options = client_options(setup_.config, slot->reserved());
     client_sessions_[id] = std::make_unique<ClientSession>(
         std::move(stream), std::move(slot), options, setup_.security.gate, buffers_,
+        port(FramePort::For::clients),
         [this](const serve::InferRequest& request, std::size_t payload_bytes) {
           return takes_payload(core_, request, payload_bytes);
         },
@@ -359,8 +361,14 @@ class FrontendDaemon::Impl {
   static void client_said(ClientId, const serve::Authenticate&) {}  // its session's own
   void client_said(ClientId id, const serve::StatusRequest&) { status_.answers().ask(id); }
 
+  FramePort port(FramePort::For peers) const {
+    return {peers, client_listener_->port(), backend_listener_->port(), endpoints_->http_port(),
+            endpoints_->grpc_port()};
+  }
+
   BackendSessions::Owner owner_of_backends() {
     BackendSessions::Owner owner;
+    owner.port = [this] { return port(FramePort::For::backends); };
     owner.deliver = [this](serve::FrontendEvent event, const std::string& address) {
       deliver(std::move(event), address);
     };

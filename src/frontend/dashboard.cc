@@ -1,7 +1,9 @@
 #include "dashboard.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 #include "dashboard_documents.h"
@@ -15,6 +17,7 @@ namespace http = net::http;
 
 constexpr std::string_view kEventsPath = "/gpulet/events";
 constexpr std::string_view kHistoryPath = "/gpulet/history";
+constexpr std::string_view kPlansPath = "/gpulet/plans/";  // a number follows
 constexpr auto kBetweenSamples = std::chrono::seconds(1);
 
 // Nothing from elsewhere, nothing written into the page, nobody's frame.
@@ -57,6 +60,13 @@ std::string event_of(std::string_view name, std::string document) {
   return "event: " + std::string(name) + "\ndata: " + std::move(document) + "\n\n";
 }
 
+std::optional<std::uint64_t> whole_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
 }  // namespace
 
 // What the pages are told is written from.
@@ -68,11 +78,15 @@ struct DashboardHandler::Memory {
     last = snapshot;
     history.add(last->status, last->wall.engine);
   }
+  [[nodiscard]] std::string plan(std::uint64_t number) const {
+    return last == nullptr ? std::string() : plan_document(last->status, history, number);
+  }
   [[nodiscard]] Documents written() const {
     if (last == nullptr) return {};
     const DashboardMoment moment{last->wall, last->moment.now - last->moment.started,
                                  last->moment.clients};
     return {event_of("layout", layout_document(last->status)),
+            event_of("problems", problems_document(last->status)),
             event_of("events", events_document(last->status, history, last->wall)),
             event_of("tick", tick_document(last->status, history, moment))};
   }
@@ -101,8 +115,8 @@ const DashboardAsset* DashboardHandler::asset_of(std::string_view path) const {
 
 std::optional<http::HttpResponse> DashboardHandler::refuse(const http::HttpRequest& head) {
   const std::string_view path = path_of(head);
-  if (path != kEventsPath && path != kHistoryPath && asset_of(path) == nullptr)
-    return others_->refuse(head);
+  const bool ours = path == kEventsPath || path == kHistoryPath || path.starts_with(kPlansPath);
+  if (!ours && asset_of(path) == nullptr) return others_->refuse(head);
   if (!reads(head)) return error(405, "use GET");
   if (path == kEventsPath && stopped_) return error(503, "the frontend stops");
   if (path == kEventsPath && pages() >= kMostPages) {
@@ -117,6 +131,11 @@ void DashboardHandler::on_request(http::HttpRequest request,
   const std::string_view path = path_of(request);
   if (path == kEventsPath) return open(std::move(exchange));
   if (path == kHistoryPath) return answer_history(std::move(exchange));
+  if (path.starts_with(kPlansPath)) {
+    const std::optional<std::uint64_t> number = whole_number(path.substr(kPlansPath.size()));
+    if (number) return answer_plan(*number, std::move(exchange));
+    return exchange->answer(error(400, "the number of a plan follows /gpulet/plans/"));
+  }
   const DashboardAsset* const asset = asset_of(path);
   if (asset == nullptr) return others_->on_request(std::move(request), std::move(exchange));
   exchange->answer(answer_of(*asset, request));
@@ -154,10 +173,11 @@ void DashboardHandler::take_in(Documents documents) {
   const std::optional<Documents> before = std::exchange(documents_, std::move(documents));
   std::string changed;
   if (!before || before->layout != documents_->layout) changed += documents_->layout;
+  if (!before || before->problems != documents_->problems) changed += documents_->problems;
   if (!before || before->events != documents_->events) changed += documents_->events;
   send(pages_, changed + documents_->tick);
   if (new_pages_.empty()) return;
-  send(new_pages_, documents_->layout + documents_->events + documents_->tick);
+  send(new_pages_, all_of(*documents_));
   for (auto& page : std::exchange(new_pages_, {})) pages_.push_back(std::move(page));
 }
 
@@ -174,7 +194,7 @@ void DashboardHandler::write_for_new_pages() {
                   [this](Documents written) {
                     writing_ = false;
                     if (stopped_) return;
-                    const std::string all = written.layout + written.events + written.tick;
+                    const std::string all = all_of(written);
                     if (all.empty()) return;  // the first sample is on its way
                     if (!documents_) documents_ = std::move(written);
                     send(new_pages_, all);
@@ -192,6 +212,27 @@ void DashboardHandler::answer_history(std::unique_ptr<net::http::Exchange> excha
         response.body.push_back(std::move(document));
         waiting->answer(std::move(response));
       });
+}
+
+void DashboardHandler::answer_plan(std::uint64_t number,
+                                   std::unique_ptr<net::http::Exchange> exchange) {
+  background_.run(
+      [memory = memory_, number] { return memory->plan(number); },
+      [this, number, waiting = std::shared_ptr(std::move(exchange))](std::string document) {
+        if (document.empty()) {
+          waiting->answer(error(
+              404, "plan " + std::to_string(number) + " moved no gpulets in the last ten minutes"));
+          return;
+        }
+        http::HttpResponse response =
+            http::text_response(200, "application/json", std::move(document));
+        response.headers = guarded("application/json", "no-store");
+        waiting->answer(std::move(response));
+      });
+}
+
+std::string DashboardHandler::all_of(const Documents& documents) {
+  return documents.layout + documents.problems + documents.events + documents.tick;
 }
 
 void DashboardHandler::send(Pages& pages, const std::string& events) {

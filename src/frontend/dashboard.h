@@ -1,5 +1,6 @@
 // The dashboard (docs/dashboard.md): its page and what belongs to it at /, /assets/..., its live
-// events at /gpulet/events, its past at /gpulet/history. Everything else is another handler's.
+// events at /gpulet/events, its past at /gpulet/history, what a decision
+// planned and why at /gpulet/plans/NUMBER. Everything else is another handler's.
 //
 // The status is looked at once a second, for the history, and written down only while pages are
 // open, once for all of them; both on a thread of their own. Single-strand type, on the
@@ -7,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -56,6 +58,7 @@ class DashboardHandler final : public net::http::RequestHandler {
   // As they were last sent: events of the stream.
   struct Documents {
     std::string layout;
+    std::string problems;
     std::string events;
     std::string tick;
   };
@@ -69,6 +72,8 @@ class DashboardHandler final : public net::http::RequestHandler {
   void take_in(Documents documents);
   void open(std::unique_ptr<net::http::Exchange> exchange);
   void answer_history(std::unique_ptr<net::http::Exchange> exchange);
+  void answer_plan(std::uint64_t number, std::unique_ptr<net::http::Exchange> exchange);
+  [[nodiscard]] static std::string all_of(const Documents& documents);
   static void send(Pages& pages, const std::string& events);
   [[nodiscard]] const DashboardAsset* asset_of(std::string_view path) const;
 

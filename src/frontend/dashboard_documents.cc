@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/serve/problems.h"
 #include "json_line.h"
 
 namespace gpulet::frontend {
@@ -99,6 +100,22 @@ void write_gpulet(JsonLine& line, const serve::GpuletStatus& gpulet, const Place
   line.end('}');
 }
 
+void write_decided(JsonLine& line, const schedule::PlannedGpulet& gpulet, bool created,
+                   const std::string& why) {
+  line.begin('{').key("node").text(gpulet.device.node);
+  line.key("device").number(gpulet.device.device).key("size").number(gpulet.size.percent);
+  line.key("instance").text(gpulet.instance ? to_string(*gpulet.instance) : "");
+  line.key("service").text(schedule::to_string(gpulet.service));
+  line.key("created").flag(created).key("duty_ms").number(gpulet.duty_cycle_ms, 2);
+  line.key("why").text(why).key("models").begin('[');
+  for (const schedule::Assignment& one : gpulet.assignments) {
+    line.begin('{').key("name").text(one.model).key("rate").number(one.rate, 1);
+    line.key("batch").number(one.batch).key("latency_ms").number(one.latency_ms, 2);
+    line.key("slo_ms").number(one.slo_ms, 3).end('}');
+  }
+  line.end(']').end('}');
+}
+
 constexpr int kDecimalsOfCores = 2;
 constexpr int kDecimalsOfParts = 3;
 
@@ -152,7 +169,9 @@ std::string layout_document(const serve::FrontendStatus& status) {
   constexpr std::size_t kUsualBytes = 160;  // of a model or a gpulet
   JsonLine line((status.models.size() + status.gpulets.size() + status.devices.size()) *
                 kUsualBytes);
-  line.begin('{').key("policy").text(status.policy).key("models").begin('[');
+  line.begin('{').key("policy").text(status.policy);
+  const std::uint64_t plan = status.plans.empty() ? 0 : status.plans.back().decision->number;
+  line.key("plan").number(static_cast<double>(plan)).key("models").begin('[');
   for (const serve::ModelStatus& model : status.models) write_model(line, model);
   line.end(']').key("devices").begin('[');
   for (const Device& device : devices_of(status)) {
@@ -166,13 +185,22 @@ std::string layout_document(const serve::FrontendStatus& status) {
     for (const serve::GpuletStatus* gpulet : device.gpulets) write_gpulet(line, *gpulet, places);
     line.end(']').end('}');
   }
-  line.end(']').key("exclusions").begin('[');
-  for (const serve::Exclusion& one : status.exclusions) {
-    line.begin('{').key("node").text(one.node);
-    if (one.device) line.key("device").number(*one.device);
-    line.key("cause").text(to_string(one.cause)).key("error").text(one.error.message()).end('}');
-  }
   line.end(']').end('}');
+  return std::move(line).take();
+}
+
+std::string problems_document(const serve::FrontendStatus& status) {
+  JsonLine line;
+  line.begin('[');
+  for (const serve::Problem& problem : serve::find_problems(status)) {
+    line.begin('{').key("cause").text(serve::to_string(problem.cause));
+    line.key("grave").flag(problem.grave).key("model").text(problem.model);
+    line.key("node").text(problem.node);
+    if (problem.device) line.key("device").number(*problem.device);
+    if (problem.gpulet) line.key("gpulet").text(std::to_string(problem.gpulet->value));
+    line.key("text").text(problem.text).key("fix").text(problem.fix).end('}');
+  }
+  line.end(']');
   return std::move(line).take();
 }
 
@@ -180,15 +208,55 @@ std::string events_document(const serve::FrontendStatus& status, const Dashboard
                             const observe::WallClock& wall) {
   JsonLine line;
   line.begin('{').key("log").begin('[');
+  const auto& reorganisations = history.reorganisations();
+  const auto is_reorganisation = [&reorganisations](std::uint64_t plan) {
+    return std::any_of(reorganisations.begin(), reorganisations.end(),
+                       [plan](const auto& one) { return one.decision->number == plan; });
+  };
   for (const serve::StatusEvent& event : status.events) {
+    // A reorganisation has an entry of its own, which says what its events say.
+    if (event.plan > 0 && is_reorganisation(event.plan)) continue;
     line.begin('[').number(unix_seconds(event.time, wall), 1).text(event.text);
-    line.flag(event.warning).end(']');
+    line.flag(event.warning).number(static_cast<double>(event.count)).end(']');
   }
   line.end(']').key("reorganisations").begin('[');
-  for (const Reorganisation& one : history.reorganisations()) {
-    line.begin('[').number(unix_seconds(one.at, wall), 1);
-    line.number(static_cast<double>(one.epoch)).text(one.reason).end(']');
+  for (const serve::PlanInForce& one : reorganisations) {
+    line.begin('[').number(unix_seconds(one.since, wall), 1);
+    line.number(static_cast<double>(one.epoch.value)).text(one.decision->summary);
+    line.number(static_cast<double>(one.decision->number)).number(to_ms(one.took), 0).end(']');
   }
+  line.end(']').end('}');
+  return std::move(line).take();
+}
+
+std::string plan_document(const serve::FrontendStatus& status, const DashboardHistory& history,
+                          std::uint64_t number) {
+  const serve::PlanInForce* found = nullptr;
+  for (const auto* const plans : {&history.reorganisations(), &status.plans}) {
+    for (const serve::PlanInForce& one : *plans) {
+      if (one.decision->number == number) found = &one;
+    }
+  }
+  if (found == nullptr) return {};
+  const serve::PlanDecision& decision = *found->decision;
+  JsonLine line;
+  line.begin('{').key("number").number(static_cast<double>(number));
+  line.key("epoch").number(static_cast<double>(found->epoch.value));
+  line.key("policy").text(decision.plan.policy).key("summary").text(decision.summary);
+  line.key("took_ms").number(to_ms(found->took), 0);
+  line.key("retired").number(static_cast<double>(decision.retired));
+  line.key("notes").begin('[');
+  for (const std::string& note : decision.plan.notes) line.text(note);
+  line.end(']').key("unserved").begin('[');
+  for (const schedule::Unserved& one : decision.plan.unserved) {
+    line.begin('{').key("model").text(one.model).key("rate").number(one.rate, 1);
+    line.key("reason").text(one.reason).end('}');
+  }
+  line.end(']').key("gpulets").begin('[');
+  const auto& reasons = decision.explanation.gpulets;
+  for (std::size_t i = 0; i < decision.plan.gpulets.size(); ++i)
+    write_decided(line, decision.plan.gpulets[i], decision.created[i],
+                  i < reasons.size() ? reasons[i] : std::string());
   line.end(']').end('}');
   return std::move(line).take();
 }

@@ -2,6 +2,7 @@
 // functions; any thread.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "dashboard_history.h"
@@ -14,10 +15,18 @@ namespace gpulet::frontend {
 // gpulets. A page that knows it reads the other two by the order of its models and gpulets.
 [[nodiscard]] std::string layout_document(const serve::FrontendStatus& status);
 
+// What is wrong, the gravest first (serve::find_problems).
+[[nodiscard]] std::string problems_document(const serve::FrontendStatus& status);
+
 // What happened, the oldest first: the last events, and the reorganisations of the history.
 [[nodiscard]] std::string events_document(const serve::FrontendStatus& status,
                                           const DashboardHistory& history,
                                           const observe::WallClock& wall);
+
+// What the decision of that number gives which gpulet, and why. It is among the last ones of the
+// status, or a reorganisation of the history; otherwise empty.
+[[nodiscard]] std::string plan_document(const serve::FrontendStatus& status,
+                                        const DashboardHistory& history, std::uint64_t number);
 
 struct DashboardMoment {
   observe::WallClock wall;  // of the history's last sample

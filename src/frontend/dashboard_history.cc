@@ -1,5 +1,6 @@
 #include "dashboard_history.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -15,6 +16,7 @@ constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
 constexpr Duration kKept = std::chrono::seconds(DashboardHistory::kSamples);
 // Plans follow each other a second apart at most, so this is a bound for a badly configured one.
 constexpr std::size_t kMostReorganisations = 200;
+constexpr std::size_t kMostGpulets = 50000;  // of all their plans
 
 static_assert(std::endian::native == std::endian::little, "the document is copied as it lies here");
 
@@ -77,7 +79,7 @@ void DashboardHistory::add(const serve::FrontendStatus& status, Time now) {
     note_control(model, status_of, slot);
   }
   std::erase_if(models_, [this](const auto& entry) { return entry.second.seen != count_; });
-  note_reorganisation(status, now);
+  note_reorganisations(status, now);
 }
 
 void DashboardHistory::note_control(Model& model, const serve::ModelStatus& status,
@@ -96,13 +98,25 @@ void DashboardHistory::note_control(Model& model, const serve::ModelStatus& stat
   model.control[3][slot] = sample.cores_given;
 }
 
-void DashboardHistory::note_reorganisation(const serve::FrontendStatus& status, Time now) {
-  const serve::ReorganisationCounters& counters = status.reorganisations;
-  if (counters.plans > plans_)
-    reorganisations_.push_back({counters.last_at, status.epoch.value, counters.last_reason});
-  plans_ = counters.plans;
-  while (!reorganisations_.empty() && (reorganisations_.front().at + kKept < now ||
-                                       reorganisations_.size() > kMostReorganisations)) {
+void DashboardHistory::note_reorganisations(const serve::FrontendStatus& status, Time now) {
+  for (const serve::PlanInForce& plan : status.plans) {
+    if (!plan.decision->moves_gpulets() || plan.since + kKept < now) continue;
+    const auto known = std::find_if(
+        reorganisations_.rbegin(), reorganisations_.rend(),
+        [&plan](const auto& other) { return other.decision->number == plan.decision->number; });
+    if (known == reorganisations_.rend()) {
+      reorganisations_.push_back(plan);
+    } else {
+      *known = plan;  // another of its stages
+    }
+  }
+  std::size_t gpulets = 0;
+  for (const serve::PlanInForce& plan : reorganisations_)
+    gpulets += plan.decision->plan.gpulets.size();
+  while (!reorganisations_.empty() &&
+         (reorganisations_.front().since + kKept < now || gpulets > kMostGpulets ||
+          reorganisations_.size() > kMostReorganisations)) {
+    gpulets -= reorganisations_.front().decision->plan.gpulets.size();
     reorganisations_.pop_front();
   }
 }

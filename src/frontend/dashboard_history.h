@@ -36,12 +36,6 @@ struct ControlSample {
 };
 [[nodiscard]] ControlSample control_sample(const serve::ModelControlStatus& control);
 
-struct Reorganisation {
-  Time at{};
-  std::uint64_t epoch = 0;  // of the plan that came into force
-  std::string reason;
-};
-
 class DashboardHistory {
  public:
   static constexpr std::size_t kSamples = 600;
@@ -52,7 +46,8 @@ class DashboardHistory {
   // The last sample of the model; all NaN where there is none.
   [[nodiscard]] ModelSample last(const std::string& model) const;
   [[nodiscard]] std::size_t samples() const;
-  [[nodiscard]] const std::deque<Reorganisation>& reorganisations() const {
+  // The decisions of the last ten minutes that moved gpulets, the oldest first.
+  [[nodiscard]] const std::deque<serve::PlanInForce>& reorganisations() const {
     return reorganisations_;
   }
 
@@ -78,13 +73,12 @@ class DashboardHistory {
                                              const serve::ModelCounters& before, double seconds);
   Model& known(const std::string& name);
   static void note_control(Model& model, const serve::ModelStatus& status, std::size_t slot);
-  void note_reorganisation(const serve::FrontendStatus& status, Time now);
+  void note_reorganisations(const serve::FrontendStatus& status, Time now);
 
   std::map<std::string, Model> models_;
   std::array<Time, kSamples> times_{};
   std::uint64_t count_ = 0;  // samples ever taken
-  std::deque<Reorganisation> reorganisations_;
-  std::uint64_t plans_ = 0;  // that came into force until the last sample
+  std::deque<serve::PlanInForce> reorganisations_;
 };
 
 }  // namespace gpulet::frontend

@@ -1,5 +1,7 @@
 #include "endpoints.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -30,7 +32,7 @@ Result<std::unique_ptr<Endpoints>> Endpoints::listen(net::asio::io_context& io,
       return status.within("metrics");
   }
   if (config.grpc) {
-    if (const Status status = made->listen_grpc(io, config, security, host); !status.ok())
+    if (const Status status = made->listen_grpc(io, config, security, host, daemon); !status.ok())
       return status.within("gRPC");
   }
   return made;
@@ -52,7 +54,7 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
   options.last_descriptor = descriptor_bounds().clients;
   options.first_timeout = config.first_message;
   options.header_timeout = std::min(options.header_timeout, config.first_message);
-  options.max_body_bytes = config.max_payload_bytes;
+  options.max_body_bytes = largest_payload(config);
   options.pace = pace_limits(config);
   auto server = http::HttpServer::listen(io.get_executor(), config.http->host, config.http->port,
                                          options, buffers, *http_handler_);
@@ -83,10 +85,11 @@ Status Endpoints::listen_metrics(net::asio::io_context& io, const config::Fronte
 }
 
 Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
-                              const Security& security, net::kserve::ProtocolHost& host) {
+                              const Security& security, net::kserve::ProtocolHost& host,
+                              const Daemon& daemon) {
   net::grpc_api::GrpcServerOptions options;
   options.version = GPULET_VERSION;
-  options.max_message_bytes = config.max_payload_bytes;
+  options.max_message_bytes = daemon.largest_message;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
   options.places = client_places(config);
   options.places.reserve = 0;  // the library does not let calls be told apart before they begin
@@ -99,6 +102,12 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
                                                   config.grpc->port, options, host, regions_);
   if (server.ok()) grpc_ = std::move(server.value());
   return server.status();
+}
+
+void Endpoints::take_messages_up_to(std::size_t bytes) {
+  if (!grpc_) return;
+  if (const Status taken = grpc_->take_messages_up_to(bytes); !taken.ok())
+    spdlog::warn("gRPC takes no longer messages: {}", taken.message());
 }
 
 void Endpoints::use_tls(const PortTls& tls) {

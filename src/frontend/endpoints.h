@@ -3,6 +3,7 @@
 // the io_context's thread.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,7 @@ class Endpoints {
     MetricsHandler::Metrics metrics;
     TraceHandler::Source trace;
     DashboardHandler::Source dashboard;
+    std::size_t largest_message = 64U << 20U;  // over gRPC
   };
 
   // Those that the configuration does not switch off. Fails with the first that cannot listen. Host
@@ -45,6 +47,8 @@ class Endpoints {
   // Of HTTP; how many gRPC has, it does not tell.
   [[nodiscard]] std::size_t connections() const { return http_ ? http_->connections() : 0; }
 
+  // Over gRPC. Never less than before.
+  void take_messages_up_to(std::size_t bytes);
   // Of connections that begin from now on.
   void use_tls(const PortTls& tls);
   // Ends the connections and streams of tokens that the gate does not know any more.
@@ -67,7 +71,8 @@ class Endpoints {
                                       const Security& security, net::BufferPool& buffers,
                                       const Daemon& daemon);
   [[nodiscard]] Status listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
-                                   const Security& security, net::kserve::ProtocolHost& host);
+                                   const Security& security, net::kserve::ProtocolHost& host,
+                                   const Daemon& daemon);
 
   net::kserve::SharedMemory regions_;
   std::unique_ptr<net::http::RequestHandler> http_handler_;

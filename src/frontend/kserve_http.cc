@@ -26,6 +26,14 @@ std::string_view method_of(const http::HttpRequest& request) {
 
 http::HttpResponse done() { return http::text_response(200, "application/json", ""); }
 
+http::HttpResponse about_cuda_region(const kserve::Route& route) {
+  if (route.endpoint == Endpoint::cuda_memory_register)
+    return kserve::error(kNotImplemented, kserve::cuda_memory_refusal(route.region));
+  if (route.endpoint == Endpoint::cuda_memory_unregister) return done();
+  if (!route.region.empty()) return kserve::error(kserve::unknown_cuda_region(route.region));
+  return kserve::shared_memory_status({});
+}
+
 http::HttpResponse done_or_error(const Status& status) {
   return status.ok() ? done() : kserve::error(status);
 }
@@ -59,7 +67,7 @@ std::optional<http::HttpResponse> KserveHttp::refuse(const http::HttpRequest& he
   if (route.ok()) return std::nullopt;
   if (allow.empty()) return kserve::error(route.status());
   http::HttpResponse refusal = error(kMethodNotAllowed, route.status().message());
-  if (allow == "GET") allow += ", HEAD";
+  if (allow.starts_with("GET")) allow.insert(3, ", HEAD");
   refusal.headers.push_back({"Allow", std::move(allow)});
   return refusal;
 }
@@ -146,12 +154,15 @@ void KserveHttp::infer(std::shared_ptr<const kserve::Model> model, const http::H
 
 void KserveHttp::change_models(const kserve::Route& route, const http::HttpRequest& request,
                                std::unique_ptr<http::Exchange> exchange) {
+  const bool loads = route.endpoint == Endpoint::repository_load;
+  const auto finish = [asker = std::shared_ptr(std::move(exchange)), loads,
+                       model = route.model](const Status& status) {
+    asker->answer(done_or_error(loads ? kserve::load_status(model, status) : status));
+  };
   Result<serve::ModelsChange> change = change_of(route, request);
-  if (!change.ok()) return exchange->answer(kserve::error(change.status()));
-  host_.change_models(std::move(change).value(), [asker = std::shared_ptr(std::move(exchange))](
-                                                     const serve::ModelsChanged& changed) {
-    asker->answer(done_or_error(changed.status));
-  });
+  if (!change.ok()) return finish(change.status());
+  host_.change_models(std::move(change).value(),
+                      [finish](const serve::ModelsChanged& changed) { finish(changed.status); });
 }
 
 http::HttpResponse KserveHttp::answer(const kserve::Route& route,
@@ -165,13 +176,56 @@ http::HttpResponse KserveHttp::answer(const kserve::Route& route,
       return kserve::ready(host_.ready(), "");
     case Endpoint::model_statistics:
       return statistics(route);
+    case Endpoint::log_settings:
+    case Endpoint::change_log_settings:
+      return log_settings(route, request);
+    case Endpoint::trace_settings:
+    case Endpoint::change_trace_settings:
+      return trace_settings(route, request);
     case Endpoint::shared_memory_status:
     case Endpoint::shared_memory_register:
     case Endpoint::shared_memory_unregister:
       return about_region(route, request);
+    case Endpoint::cuda_memory_status:
+    case Endpoint::cuda_memory_register:
+    case Endpoint::cuda_memory_unregister:
+      return about_cuda_region(route);
     default:
       return about_model(route);
   }
+}
+
+http::HttpResponse KserveHttp::log_settings(const kserve::Route& route,
+                                            const http::HttpRequest& request) {
+  if (route.endpoint == Endpoint::change_log_settings) {
+    const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(request.body);
+    if (!settings.ok()) return kserve::error(settings.status());
+    const Result<kserve::LogLevel> level = kserve::change_log(host_.log_level(), settings.value());
+    if (!level.ok()) return kserve::error(level.status());
+    host_.set_log_level(level.value());
+  }
+  return kserve::log_settings(host_.log_level());
+}
+
+http::HttpResponse KserveHttp::trace_settings(const kserve::Route& route,
+                                              const http::HttpRequest& request) {
+  const kserve::TraceSampling now = host_.trace_sampling();
+  if (!route.model.empty()) {
+    if (const Status known = kserve::check_model(host_.model(route.model).get(), route);
+        !known.ok())
+      return kserve::error(known);
+  }
+  if (route.endpoint == Endpoint::trace_settings) return kserve::trace_settings(now);
+  const Result<std::vector<kserve::Setting>> settings = kserve::read_settings(request.body);
+  if (!settings.ok()) return kserve::error(settings.status());
+  if (!route.model.empty()) {
+    const Status same = kserve::check_model_tracing(now, settings.value());
+    return same.ok() ? kserve::trace_settings(now) : kserve::error(same);
+  }
+  const Result<kserve::TraceSampling> changed = kserve::change_tracing(now, settings.value());
+  if (!changed.ok()) return kserve::error(changed.status());
+  host_.set_trace_sampling(changed.value());
+  return kserve::trace_settings(changed.value());
 }
 
 http::HttpResponse KserveHttp::about_model(const kserve::Route& route) {

@@ -48,6 +48,10 @@ class KserveHttp final : public net::http::RequestHandler {
   // What is known at once.
   [[nodiscard]] net::http::HttpResponse answer(const net::kserve::Route& route,
                                                const net::http::HttpRequest& request);
+  [[nodiscard]] net::http::HttpResponse log_settings(const net::kserve::Route& route,
+                                                     const net::http::HttpRequest& request);
+  [[nodiscard]] net::http::HttpResponse trace_settings(const net::kserve::Route& route,
+                                                       const net::http::HttpRequest& request);
   [[nodiscard]] net::http::HttpResponse about_model(const net::kserve::Route& route);
   [[nodiscard]] net::http::HttpResponse statistics(const net::kserve::Route& route);
   // Of all models: pages that are written in the background, once for all who ask.

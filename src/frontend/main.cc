@@ -42,8 +42,10 @@ void tell_endpoints(const config::FrontendConfig& config, const frontend::Fronte
   const auto told = [](const std::optional<config::Endpoint>& endpoint, std::uint16_t port) {
     return endpoint ? config::to_string({endpoint->host, port}) : std::string("off");
   };
-  spdlog::info("HTTP: {}  gRPC: {}  metrics: {}", told(config.http, daemon.http_port()),
-               told(config.grpc, daemon.grpc_port()), told(config.metrics, daemon.metrics_port()));
+  spdlog::info("listening: clients {}, backends {}, HTTP {}, gRPC {}, metrics {}",
+               daemon.client_address(), daemon.backend_address(),
+               told(config.http, daemon.http_port()), told(config.grpc, daemon.grpc_port()),
+               told(config.metrics, daemon.metrics_port()));
 }
 
 // A connection is a descriptor; the soft limit is often 1,024.
@@ -74,8 +76,6 @@ int run_daemon(const Arguments& arguments) {
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());
   if (!daemon.ok()) return complain(daemon.status(), 1);
-  spdlog::info("clients: {}  backends: {}", daemon.value()->client_address(),
-               daemon.value()->backend_address());
   tell_endpoints(config.value(), *daemon.value());
   for (const std::string& exposure : frontend::exposures(config.value()))
     spdlog::warn("{} (docs/security.md)", exposure);

@@ -12,6 +12,7 @@
 #include "gpulet/net/gate.h"
 #include "gpulet/observe/bucket_histogram.h"
 #include "gpulet/serve/frontend_core.h"
+#include "machine_usage.h"
 
 namespace gpulet::frontend {
 
@@ -65,5 +66,7 @@ void add_client_families(Families& families, const net::CountersByClient& client
 
 // The families that are named as Triton names them (triton_metrics.cc).
 void add_triton_families(Families& families, const serve::FrontendStatus& status);
+void add_machine_families(Families& families, const MachineUsage& usage);
+void add_summary_families(Families& families, const std::vector<serve::ModelStatus>& models);
 
 }  // namespace gpulet::frontend

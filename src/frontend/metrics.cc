@@ -130,10 +130,12 @@ constexpr std::array kOfModels = {
     Measure<ModelStatus>{
         "gpulet_model_ready", "1 where a gpulet serves it.", MetricType::Gauge,
         [](const ModelStatus& one) { return flag(one.state == serve::ModelState::ready); }},
-    Measure<ModelStatus>{
-        "gpulet_request_transfer_seconds_total",
-        "Time that requests were on their way to gpulets and back.", MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.transferred.seconds(); }},
+    Measure<ModelStatus>{"gpulet_request_transfer_seconds_total",
+                         "Time that requests were on their way to gpulets and back.",
+                         MetricType::Counter,
+                         [](const ModelStatus& one) {
+                           return one.statistics.input.seconds() + one.statistics.output.seconds();
+                         }},
     Measure<ModelStatus>{"gpulet_batch_execution_seconds_total", "Time that its batches executed.",
                          MetricType::Counter,
                          [](const ModelStatus& one) {
@@ -279,8 +281,11 @@ prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
     }
     metric.histogram.bucket.push_back({batches, static_cast<double>(bound)});
   }
-  for (; size < of_sizes.size(); ++size) requests += of_sizes[size].executed.count() * (size + 1);
-  metric.histogram.sample_count = one.statistics.executions;
+  for (; size < of_sizes.size(); ++size) {
+    batches += of_sizes[size].executed.count();
+    requests += of_sizes[size].executed.count() * (size + 1);
+  }
+  metric.histogram.sample_count = batches;  // an application executes without any
   metric.histogram.sample_sum = number(requests);
   return metric;
 }
@@ -382,7 +387,8 @@ prometheus::ClientMetric metric_of(const observe::BucketHistogram& histogram,
   return metric;
 }
 
-std::string metrics_text(const FrontendStatus& status, const StatusMoment& moment) {
+std::string metrics_text(const FrontendStatus& status, const StatusMoment& moment,
+                         const MetricsExtras& extras) {
   Families families;
   add_frontend(families, status, moment);
   add_models(families, status, moment);
@@ -390,6 +396,8 @@ std::string metrics_text(const FrontendStatus& status, const StatusMoment& momen
   add_control_families(families, status);
   if (!moment.by_token.empty()) add_client_families(families, moment.by_token);
   add_triton_families(families, status);
+  add_machine_families(families, extras.machine);
+  if (extras.summaries) add_summary_families(families, status.models);
   std::erase_if(families, [](const auto& family) { return family.metric.empty(); });
   return prometheus::TextSerializer().Serialize(families);
 }

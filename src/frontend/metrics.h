@@ -5,13 +5,21 @@
 #include <string>
 
 #include "gpulet/serve/frontend_status.h"
+#include "machine_usage.h"
 #include "status_moment.h"
 
 namespace gpulet::frontend {
 
+// What is told besides the status.
+struct MetricsExtras {
+  MachineUsage machine{};
+  bool summaries = false;  // latencies as summaries too
+};
+
 // The body; its type is kMetricsContentType.
 [[nodiscard]] std::string metrics_text(const serve::FrontendStatus& status,
-                                       const StatusMoment& moment);
+                                       const StatusMoment& moment,
+                                       const MetricsExtras& extras = {});
 
 inline constexpr auto kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 

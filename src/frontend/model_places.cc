@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include "torchscript_file.h"
+#include "gpulet/config/torchscript_file.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -70,9 +70,18 @@ ModelPlaces::ModelPlaces(const config::FrontendConfig& config,
 }
 
 Result<std::filesystem::path> ModelPlaces::admit(const std::filesystem::path& file) const {
+  return admit(file, config_.model_format);
+}
+
+Result<std::filesystem::path> ModelPlaces::admit_text(const std::filesystem::path& file) const {
+  return admit(file, config::ModelFormat::any);
+}
+
+Result<std::filesystem::path> ModelPlaces::admit(const std::filesystem::path& file,
+                                                 config::ModelFormat format) const {
   std::filesystem::path found = real(file);
   if (Status place = check_place(found); !place.ok()) return place.within(file.string());
-  if (Status contents = check_contents(found); !contents.ok())
+  if (Status contents = check_contents(found, format); !contents.ok())
     return contents.within(file.string());
   return found;
 }
@@ -90,7 +99,8 @@ Status ModelPlaces::check_place(const std::filesystem::path& file) const {
                                    "\"model_root\" of the frontend"};
 }
 
-Status ModelPlaces::check_contents(const std::filesystem::path& file) const {
+Status ModelPlaces::check_contents(const std::filesystem::path& file,
+                                   config::ModelFormat format) const {
   const NamedFile open(file);
   if (open.descriptor() < 0) {
     return {errno == ENOENT ? StatusCode::not_found : StatusCode::invalid,
@@ -108,8 +118,8 @@ Status ModelPlaces::check_contents(const std::filesystem::path& file) const {
             "only its owner may read it, so it may be a secret; chmod o+r it, or set "
             "\"model_root\" of the frontend"};
   }
-  if (config_.model_format == config::ModelFormat::any) return {};
-  return check_torchscript(open.descriptor());
+  if (format == config::ModelFormat::any) return {};
+  return config::check_torchscript(open.descriptor());
 }
 
 }  // namespace gpulet::frontend

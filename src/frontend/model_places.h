@@ -24,10 +24,15 @@ class ModelPlaces {
   // the format that `model_format` asks for. Fails with invalid or not_found, naming the file and
   // the key that decides.
   [[nodiscard]] Result<std::filesystem::path> admit(const std::filesystem::path& file) const;
+  // The same for a text file that goes with a model: it has no format to check.
+  [[nodiscard]] Result<std::filesystem::path> admit_text(const std::filesystem::path& file) const;
 
  private:
   [[nodiscard]] Status check_place(const std::filesystem::path& file) const;
-  [[nodiscard]] Status check_contents(const std::filesystem::path& file) const;
+  [[nodiscard]] Result<std::filesystem::path> admit(const std::filesystem::path& file,
+                                                    config::ModelFormat format) const;
+  [[nodiscard]] Status check_contents(const std::filesystem::path& file,
+                                      config::ModelFormat format) const;
 
   config::FrontendConfig config_;
   std::filesystem::path root_;               // empty: none is configured

@@ -3,10 +3,14 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <climits>
+#include <limits>
 #include <utility>
 
 #include "gpulet/frontend/daemon.h"
+#include "gpulet/net/clock.h"
+#include "gpulet/net/kserve/http_api.h"
 
 namespace gpulet::frontend {
 
@@ -14,7 +18,8 @@ net::ConnectionOptions client_options(const config::FrontendConfig& config, bool
   constexpr Duration kReservedFor = std::chrono::seconds(5);
   net::ConnectionOptions options;
   options.limits.max_message_bytes = 64U << 10U;
-  options.limits.max_payload_bytes = config.max_payload_bytes;
+  options.limits.max_payload_bytes = static_cast<std::uint32_t>(
+      std::min<std::size_t>(largest_payload(config), std::numeric_limits<std::uint32_t>::max()));
   options.pace = pace_limits(config);
   options.first_timeout = config.first_message;
   if (reserved) options.read_timeout = kReservedFor;
@@ -33,6 +38,23 @@ net::ConnectionOptions backend_options(const config::FrontendConfig& config) {
   options.first_timeout = config.first_message;
   options.max_queued_bytes = 1024U << 20U;
   return options;
+}
+
+std::size_t largest_payload(const config::FrontendConfig& config) {
+  if (config.max_payload_bytes) return *config.max_payload_bytes;
+  return std::size_t{config.max_buffered_mb} << 20U;
+}
+
+std::size_t largest_message(const config::FrontendConfig& config,
+                            const serve::Catalogue& catalogue) {
+  if (config.max_payload_bytes) return *config.max_payload_bytes;
+  std::size_t bytes = 64U << 20U;
+  const auto take = [&bytes](const serve::ServedModel& model) {
+    bytes = std::max(bytes, net::kserve::largest_infer_message(model.inputs, model.max_batch));
+  };
+  for (const serve::ServedModel& model : catalogue.models) take(model);
+  for (const auto& application : catalogue.applications) take(application->front);
+  return std::min(bytes, largest_payload(config));
 }
 
 net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
@@ -72,6 +94,17 @@ net::ListenerOptions backend_listener_options(net::TlsContextPointer tls) {
   net::ListenerOptions options;
   options.tls = std::move(tls);
   return options;
+}
+
+net::kserve::TraceSampling trace_sampling(const config::FrontendConfig& config) {
+  net::kserve::TraceSampling sampling;
+  sampling.on = config.trace_every > 0;
+  if (sampling.on) sampling.every = config.trace_every;
+  return sampling;
+}
+
+observe::WallClock wall_clock() {
+  return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
 }
 
 serve::FrontendOptions core_options(const Setup& setup) {

@@ -1,4 +1,5 @@
-// How the frontend's connections behave; core_options() is in gpulet/frontend/daemon.h.
+// What the frontend's file says, as its parts take it; core_options() is in
+// gpulet/frontend/daemon.h.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +7,10 @@
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/connection.h"
+#include "gpulet/net/kserve/settings.h"
 #include "gpulet/net/listener.h"
+#include "gpulet/observe/trace.h"
+#include "gpulet/serve/catalogue.h"
 
 namespace gpulet::frontend {
 
@@ -16,6 +20,13 @@ namespace gpulet::frontend {
 [[nodiscard]] net::ConnectionOptions backend_options(const config::FrontendConfig& config);
 // Of frames and bodies, of clients and backends.
 [[nodiscard]] net::PaceLimits pace_limits(const config::FrontendConfig& config);
+// The longest frame or body of a client: what is configured, or what may be buffered at all. What a
+// request's model takes is checked as well.
+[[nodiscard]] std::size_t largest_payload(const config::FrontendConfig& config);
+// The longest gRPC message: what is configured, or enough for a full batch of each model and
+// application, 64 MB at least.
+[[nodiscard]] std::size_t largest_message(const config::FrontendConfig& config,
+                                          const serve::Catalogue& catalogue);
 // Of what clients send, and of what backends do.
 [[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
 // Places that are kept back on each port that clients speak to.
@@ -31,5 +42,11 @@ struct DescriptorBounds {
 [[nodiscard]] net::ListenerOptions client_listener_options(const config::FrontendConfig& config,
                                                            net::TlsContextPointer tls);
 [[nodiscard]] net::ListenerOptions backend_listener_options(net::TlsContextPointer tls);
+
+// What is sampled from the start.
+[[nodiscard]] net::kserve::TraceSampling trace_sampling(const config::FrontendConfig& config);
+
+// The time of the engine and of the machine, now.
+[[nodiscard]] observe::WallClock wall_clock();
 
 }  // namespace gpulet::frontend

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gpulet/net/clock.h"
 #include "gpulet/net/codec/codec.h"
 
 namespace gpulet::frontend {
@@ -36,10 +37,11 @@ void Session::on_closed(const Status& reason) { on_closed_(reason); }
 
 ClientSession::ClientSession(net::Stream stream, net::ConnectionSlot slot,
                              const net::ConnectionOptions& options, std::shared_ptr<net::Gate> gate,
-                             net::BufferPool& buffers, Takes takes, OnMessage on_message,
-                             OnClosed on_closed)
+                             net::BufferPool& buffers, const FramePort& port, Takes takes,
+                             OnMessage on_message, OnClosed on_closed)
     : Session(std::move(stream), std::move(slot), options, buffers, std::move(on_closed)),
       gate_(std::move(gate)),
+      port_(port),
       takes_(std::move(takes)),
       on_message_(std::move(on_message)),
       peer_{connection().peer_address()} {
@@ -57,9 +59,7 @@ void ClientSession::send(const serve::FrontendReply& reply) {
 
 void ClientSession::tokens_changed() {
   if (!gate_->revoked(peer_)) return;
-  if (auto farewell = goodbye({StatusCode::unauthenticated, "the token was revoked"}))
-    connection().send(std::move(*farewell));
-  connection().close_after_sending();
+  end({StatusCode::unauthenticated, "the token was revoked"});
 }
 
 net::CallNeeds needs_of(const serve::ModelsChange& change) {
@@ -85,14 +85,16 @@ Result<MutableBytes> ClientSession::payload_memory(const net::FrameHeader& heade
 void ClientSession::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                              MutableBytes payload) {
   const std::optional<net::Admission> announced = std::exchange(admission_, std::nullopt);
+  if (auto wrong = misdirected(port_, header.type)) {
+    connection().send(std::move(wrong->farewell));
+    return connection().close_after_sending();
+  }
   Result<serve::ClientMessage> decoded =
       net::decode_client_message(header, message, std::move(payload).freeze());
   if (!decoded.ok()) {
     // The frame's bounds held, so the next one can be read; but whoever sends such bytes does not
     // speak the protocol.
-    if (auto farewell = goodbye(decoded.status())) connection().send(std::move(*farewell));
-    connection().close_after_sending();
-    return;
+    return end(decoded.status());
   }
   if (take_token(decoded.value())) return;
   if (const auto* const request = std::get_if<serve::InferRequest>(&decoded.value())) {
@@ -173,14 +175,17 @@ void ClientSession::refuse(const serve::ClientMessage& message, Status why) {
     return answer(serve::ModelsChanged{std::move(why)});
   if (std::holds_alternative<serve::StatusRequest>(message))
     return answer(serve::StatusReply{{}, std::move(why)});
-  if (auto farewell = goodbye(why)) connection().send(std::move(*farewell));
+  end(why);
+}
+
+void ClientSession::end(const Status& why) {
+  connection().send(farewell(port_, why, net::Dialect::frames));
   connection().close_after_sending();
 }
 
-std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure) {
-  serve::InferReply reply;
-  reply.status = failure;
-  return net::encode(serve::FrontendReply(std::move(reply)));
+std::optional<net::OutgoingFrame> ClientSession::goodbye(const Status& failure,
+                                                         net::Dialect spoken) {
+  return farewell(port_, failure, spoken);
 }
 
 BackendSession::BackendSession(const net::asio::any_io_executor& executor, net::Stream stream,
@@ -190,6 +195,7 @@ BackendSession::BackendSession(const net::asio::any_io_executor& executor, net::
     : Session(std::move(stream), std::move(slot), connection_options, buffers,
               std::move(owner.on_closed)),
       certified_(options.certified),
+      port_(options.port),
       owner_(std::move(owner)),
       hello_deadline_(executor) {
   hello_deadline_.expires_after(options.hello_within);
@@ -207,7 +213,7 @@ void BackendSession::send(const serve::BackendCommand& command) {
 
 void BackendSession::refuse(const Status& why) {
   broken_ = true;
-  send(serve::Refused{why});
+  connection().send(farewell_ ? std::move(*farewell_) : farewell(port_, why, net::Dialect::frames));
   connection().close_after_sending();
 }
 
@@ -224,13 +230,14 @@ Result<MutableBytes> BackendSession::payload_memory(const net::FrameHeader& head
                    {StatusCode::invalid, "it sent a " + std::string(net::to_string(header.type)) +
                                              " with a payload, which only results have"}});
   };
-  if (!introduced_) return refused(PeerViolation::before_hello);
+  if (!introduced_) return report_early(header.type);
   if (header.type != net::MessageType::batch_result) return refused(PeerViolation::malformed);
   const auto decoded = net::decode_backend_message(header, message, Bytes());
   if (!decoded.ok()) return report({PeerViolation::malformed, decoded.status()});
   if (const auto breach = owner_.breach_of_result(std::get<BatchResult>(decoded.value()).id)) {
     return report(*breach);
   }
+  result_began_ = net::now();
   return pooled_memory(header.payload_bytes);
 }
 
@@ -239,10 +246,7 @@ void BackendSession::on_frame(const net::FrameHeader& header, std::span<const st
   using serve::PeerViolation;
   if (broken_) return;
   if (!introduced_ && header.type != net::MessageType::hello) {
-    static_cast<void>(
-        report({PeerViolation::before_hello,
-                {StatusCode::invalid,
-                 "it sent a " + std::string(net::to_string(header.type)) + " before its Hello"}}));
+    static_cast<void>(report_early(header.type));
     return;
   }
   Result<serve::BackendMessage> decoded =
@@ -255,7 +259,23 @@ void BackendSession::on_frame(const net::FrameHeader& header, std::span<const st
     static_cast<void>(report(*breach));
     return;
   }
+  if (auto* const result = std::get_if<BatchResult>(&decoded.value()))
+    result->returning = std::exchange(result_began_, Time());
   owner_.on_message(std::move(decoded).value());
+}
+
+Status BackendSession::report_early(net::MessageType type) {
+  std::string why = "it sent a " + std::string(net::to_string(type)) + " before its Hello";
+  if (auto wrong = misdirected(port_, type)) {
+    why += ": " + wrong->why;
+    farewell_ = std::move(wrong->farewell);
+  }
+  return report({serve::PeerViolation::before_hello, {StatusCode::invalid, std::move(why)}});
+}
+
+std::optional<net::OutgoingFrame> BackendSession::goodbye(const Status& failure,
+                                                          net::Dialect spoken) {
+  return farewell(port_, failure, spoken);
 }
 
 std::optional<serve::PeerBreach> BackendSession::breach_of_introduction(

@@ -20,6 +20,7 @@
 #include "gpulet/net/listener.h"
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/peer_rules.h"
+#include "wrong_port.h"
 
 namespace gpulet::frontend {
 
@@ -64,8 +65,8 @@ class ClientSession final : public Session {
   // Whether there is a model for that request whose inputs have so many bytes.
   using Takes = std::function<Status(const serve::InferRequest&, std::size_t payload_bytes)>;
   ClientSession(net::Stream stream, net::ConnectionSlot slot, const net::ConnectionOptions& options,
-                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, Takes takes,
-                OnMessage on_message, OnClosed on_closed);
+                std::shared_ptr<net::Gate> gate, net::BufferPool& buffers, const FramePort& port,
+                Takes takes, OnMessage on_message, OnClosed on_closed);
 
   void send(const serve::FrontendReply& reply);
   // One that is encoded already.
@@ -80,7 +81,9 @@ class ClientSession final : public Session {
                                       std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
-  std::optional<net::OutgoingFrame> goodbye(const Status& failure) override;
+  std::optional<net::OutgoingFrame> goodbye(const Status& failure, net::Dialect spoken) override;
+  // Ends the connection, and says why before.
+  void end(const Status& why);
   [[nodiscard]] bool take_token(const serve::ClientMessage& message);
   // Whether the payload of the message may come.
   [[nodiscard]] net::Admission may_send(const serve::ClientMessage& message,
@@ -99,6 +102,7 @@ class ClientSession final : public Session {
   [[nodiscard]] bool busy() const override { return under_way_ > 0; }
 
   const std::shared_ptr<net::Gate> gate_;
+  const FramePort port_;
   Takes takes_;
   OnMessage on_message_;
   net::PeerIdentity peer_;
@@ -119,6 +123,7 @@ class BackendSession final : public Session {
   struct Options {
     bool certified = false;  // under TLS: its certificate names the node
     Duration hello_within = std::chrono::seconds(10);
+    FramePort port{.peers = FramePort::For::backends};
   };
   struct Owner {
     std::function<void(serve::BackendMessage)> on_message;
@@ -145,16 +150,22 @@ class BackendSession final : public Session {
                                       std::span<const std::byte> message) override;
   void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
+  std::optional<net::OutgoingFrame> goodbye(const Status& failure, net::Dialect spoken) override;
   [[nodiscard]] std::optional<serve::PeerBreach> breach_of_introduction(
       const serve::BackendMessage& message);
+  // A message of this type, or its payload, came before the Hello.
+  Status report_early(net::MessageType type);
   // Returns what is wrong.
   Status report(const serve::PeerBreach& breach);
   [[nodiscard]] bool busy() const override { return introduced_; }
 
   const bool certified_;
+  const FramePort port_;
   Owner owner_;
+  std::optional<net::OutgoingFrame> farewell_;  // in place of Refused: the peer is a client
   bool introduced_ = false;
   bool broken_ = false;  // reported, or refused
+  Time result_began_{};  // the first byte of the result that is being received
   net::asio::steady_timer hello_deadline_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // gone: the timer has nobody to tell
 };

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/serve/problems.h"
+
 namespace gpulet::frontend {
 namespace {
 
@@ -70,6 +72,7 @@ Json gpulet_of(const Places& places, const serve::GpuletStatus& gpulet) {
             {"mean_batch", mean_batch},
             {"batch_fill", statistics.batch_fill()},
             {"busy", gpulet.busy},
+            {"pace", gpulet.pace},
             {"models", models_of(places, gpulet)}};
   if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
     told["service"] = schedule::to_string(gpulet.planned->service);
@@ -163,6 +166,33 @@ Json controlled_node_of(const serve::NodeControlStatus& node) {
           {"asked", node.asked},   {"given", node.given},       {"contention", node.contention}};
 }
 
+Json outcomes_of(const serve::Outcomes& outcomes) {
+  return {{"answered", outcomes.answered},
+          {"late", outcomes.late},
+          {"dropped", outcomes.dropped},
+          {"failed", outcomes.failed}};
+}
+
+Json problem_of(const serve::Problem& problem) {
+  Json told{{"cause", serve::to_string(problem.cause)},
+            {"grave", problem.grave},
+            {"model", problem.model},
+            {"node", problem.node},
+            {"device", nullptr},
+            {"violated", problem.last_minute.violated()},
+            {"text", problem.text},
+            {"fix", problem.fix}};
+  if (problem.device) told["device"] = *problem.device;
+  return told;
+}
+
+Json event_of(const serve::StatusEvent& event, const StatusMoment& moment) {
+  return {{"at_s", to_seconds(event.time - moment.started)},
+          {"text", event.text},
+          {"warning", event.warning},
+          {"count", event.count}};
+}
+
 Json model_of(const serve::ModelStatus& model) {
   const serve::ModelCounters& counters = model.counters;
   Json told{{"name", model.name},
@@ -187,7 +217,9 @@ Json model_of(const serve::ModelStatus& model) {
             {"crashes", model.crashes},
             {"quarantined_for_s", to_seconds(model.quarantined_for)},
             {"p50_ms", model.p50_ms},
-            {"p99_ms", model.p99_ms}};
+            {"p99_ms", model.p99_ms},
+            {"last_minute", outcomes_of(model.last_minute)},
+            {"pace", model.pace}};
   if (model.control) told["control"] = control_of(*model.control);
   return told;
 }
@@ -197,17 +229,19 @@ Json model_of(const serve::ModelStatus& model) {
 std::string status_json(const serve::FrontendStatus& status, const StatusMoment& moment) {
   const Places places = places_of(status);
   Json document;
-  document["frontend"] = {{"state", status.state},
-                          {"ready", status.ready},
-                          {"uptime_s", to_seconds(moment.now - moment.started)},
-                          {"policy", status.policy},
-                          {"epoch", status.epoch.value},
-                          {"clients", moment.clients},
-                          {"reorganising", status.reorganising},
-                          {"schedulable", status.schedulable},
-                          {"longest_pause_ms", to_ms(moment.pauses.longest)},
-                          {"longest_pause_ran", moment.pauses.longest_ran},
-                          {"long_pauses", moment.pauses.long_ones}};
+  document["frontend"] = {
+      {"state", status.state},
+      {"ready", status.ready},
+      {"uptime_s", to_seconds(moment.now - moment.started)},
+      {"started_unix_s", moment.unix_seconds - to_seconds(moment.now - moment.started)},
+      {"policy", status.policy},
+      {"epoch", status.epoch.value},
+      {"clients", moment.clients},
+      {"reorganising", status.reorganising},
+      {"schedulable", status.schedulable},
+      {"longest_pause_ms", to_ms(moment.pauses.longest)},
+      {"longest_pause_ran", moment.pauses.longest_ran},
+      {"long_pauses", moment.pauses.long_ones}};
   const serve::ReorganisationCounters& reorganisations = status.reorganisations;
   document["reorganisations"] = {{"plans", reorganisations.plans},
                                  {"devices_taken", reorganisations.devices_taken},
@@ -222,6 +256,9 @@ std::string status_json(const serve::FrontendStatus& status, const StatusMoment&
     violations[std::string(name)] = status.violations[kind];
   }
   document["backend_violations"] = std::move(violations);
+  document["problems"] = Json::array();
+  for (const serve::Problem& problem : serve::find_problems(status))
+    document["problems"].push_back(problem_of(problem));
   document["nodes"] = Json::array();
   for (const auto& [id, backend] : status.backends) {
     if (!backend.node.empty()) document["nodes"].push_back(node_of(places, id, backend));
@@ -236,11 +273,10 @@ std::string status_json(const serve::FrontendStatus& status, const StatusMoment&
     document["models"].push_back(model_of(model));
   for (const serve::NodeControlStatus& node : status.controlled_nodes)
     document["controlled_nodes"].push_back(controlled_node_of(node));
+  document["file_problems"] = status.file_problems;
   document["events"] = Json::array();
-  for (const serve::StatusEvent& event : status.events) {
-    document["events"].push_back(
-        {{"at_s", to_seconds(event.time - moment.started)}, {"text", event.text}});
-  }
+  for (const serve::StatusEvent& event : status.events)
+    document["events"].push_back(event_of(event, moment));
   return document.dump();
 }
 

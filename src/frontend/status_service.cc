@@ -1,5 +1,6 @@
 #include "status_service.h"
 
+#include <memory>
 #include <utility>
 
 #include "gpulet/net/http/message.h"
@@ -22,10 +23,23 @@ StatusService::StatusService(net::asio::io_context& io, const serve::FrontendCor
            daemon_.wall_clock, [this](const observe::WallClock& wall) { return moment(wall); }},
           background_, watch_),
       metrics_(io, snapshots_, background_,
-               [](const TimedStatus& timed) {
-                 return net::http::bytes_of(metrics_text(timed.status, timed.moment));
+               [machine = std::make_shared<MachineWatch>(),
+                summaries = daemon_.summaries](const TimedStatus& timed) {
+                 return net::http::bytes_of(
+                     metrics_text(timed.status, timed.moment, {machine->look(), summaries}));
                }),
-      answers_(io, snapshots_, background_, daemon_.send) {}
+      answers_(io, snapshots_, background_, daemon_.send),
+      start_report_(io, snapshots_) {}
+
+void StatusService::start() {
+  watch_.start();
+  start_report_.start();
+}
+
+void StatusService::stop() {
+  watch_.stop();
+  start_report_.stop();
+}
 
 void StatusService::metrics(std::function<void(const Bytes&)> done) {
   metrics_.get([done = std::move(done)](const auto& made) { done(*made.document); });

@@ -13,6 +13,7 @@
 #include "gpulet/net/gate.h"
 #include "gpulet/serve/frontend_core.h"
 #include "loop_watch.h"
+#include "start_report.h"
 #include "status_answers.h"
 #include "status_document.h"
 #include "status_snapshots.h"
@@ -26,12 +27,16 @@ class StatusService {
     std::function<std::size_t()> clients;
     std::function<const net::CountersByClient&()> by_token;
     StatusAnswers::Send send;
+    bool summaries = false;  // MetricsExtras
   };
 
   // The core outlives it.
   StatusService(net::asio::io_context& io, const serve::FrontendCore& core, Time started,
                 Daemon daemon);
 
+  // Watches the loop, and tells the log what the frontend waits for.
+  void start();
+  void stop();
   [[nodiscard]] LoopWatch& watch() { return watch_; }
   [[nodiscard]] StatusSnapshots& snapshots() { return snapshots_; }
   [[nodiscard]] Background& background() { return background_; }
@@ -49,6 +54,7 @@ class StatusService {
   StatusSnapshots snapshots_;
   StatusDocument<Bytes> metrics_;
   StatusAnswers answers_;
+  StartReport start_report_;
 };
 
 }  // namespace gpulet::frontend

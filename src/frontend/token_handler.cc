@@ -36,11 +36,20 @@ EndpointNeeds needs_of(Endpoint endpoint) {
     case Endpoint::repository_unload:
       return {Right::admin, "model_unload"};
     case Endpoint::shared_memory_register:
+    case Endpoint::cuda_memory_register:
       return {Right::admin, "shared_memory_register"};
     case Endpoint::shared_memory_unregister:
+    case Endpoint::cuda_memory_unregister:
       return {Right::admin, "shared_memory_unregister"};
+    case Endpoint::change_log_settings:
+      return {Right::admin, "log_settings"};
+    case Endpoint::change_trace_settings:
+      return {Right::admin, "trace_setting"};
     case Endpoint::model_statistics:
     case Endpoint::shared_memory_status:
+    case Endpoint::cuda_memory_status:
+    case Endpoint::log_settings:
+    case Endpoint::trace_settings:
       return {Right::observe, "observe"};
     default:
       return {};
@@ -51,6 +60,7 @@ Status status_of(const http::HttpResponse& response) {
   if (response.status < kBadRequest) return {};
   const StatusCode code = response.status == 404   ? StatusCode::not_found
                           : response.status == 503 ? StatusCode::unavailable
+                          : response.status == 501 ? StatusCode::invalid
                           : response.status >= 500 ? StatusCode::internal
                                                    : StatusCode::invalid;
   std::string text;

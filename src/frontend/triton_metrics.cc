@@ -2,7 +2,10 @@
 // and their microseconds.
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "frontend/metric_families.h"
 
@@ -13,8 +16,6 @@ using serve::DeviceStatus;
 using serve::ModelStatus;
 
 constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
-
-double number(std::uint64_t count) { return static_cast<double>(count); }
 
 constexpr std::array kOfModels = {
     Measure<ModelStatus>{"nv_inference_request_success", "Number of successful inference requests.",
@@ -39,7 +40,7 @@ constexpr std::array kOfModels = {
     Measure<ModelStatus>{
         "nv_inference_compute_input_duration_us", "Cumulative time of inputs on their way.",
         MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.transferred.microseconds() / 2; }},
+        [](const ModelStatus& one) { return one.statistics.input.microseconds(); }},
     Measure<ModelStatus>{
         "nv_inference_compute_infer_duration_us", "Cumulative time of execution.",
         MetricType::Counter,
@@ -47,7 +48,7 @@ constexpr std::array kOfModels = {
     Measure<ModelStatus>{
         "nv_inference_compute_output_duration_us", "Cumulative time of outputs on their way.",
         MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.transferred.microseconds() / 2; }},
+        [](const ModelStatus& one) { return one.statistics.output.microseconds(); }},
 };
 
 constexpr std::array kOfDevices = {
@@ -61,6 +62,27 @@ constexpr std::array kOfDevices = {
         MetricType::Gauge,
         [](const DeviceStatus& one) { return one.planned_memory_mb * kBytesPerMegabyte; }},
 };
+
+// Only of devices that tell.
+struct PowerMeasure {
+  const char* name;
+  const char* help;
+  MetricType type;
+  std::optional<double> serve::DevicePower::*value;
+};
+constexpr std::array kOfPower = {
+    PowerMeasure{"nv_gpu_power_usage", "Power that the device draws, in watts.", MetricType::Gauge,
+                 &serve::DevicePower::usage_w},
+    PowerMeasure{"nv_gpu_power_limit", "Power that the device may draw, in watts.",
+                 MetricType::Gauge, &serve::DevicePower::limit_w},
+    PowerMeasure{"nv_energy_consumption",
+                 "Energy that the device has used since its driver was loaded, in joules.",
+                 MetricType::Counter, &serve::DevicePower::energy_j},
+};
+
+Labels labels_of(const DeviceStatus& one) {
+  return {{"gpu_uuid", one.key.node + "/" + std::to_string(one.key.device)}};
+}
 
 Labels labels_of(const ModelStatus& one) {
   return {{"model", one.name}, {"version", std::to_string(one.number)}};
@@ -104,6 +126,54 @@ void add_failures(Families& families, const std::vector<ModelStatus>& models) {
   families.push_back(std::move(family));
 }
 
+// At most so many do not exceed it, taken as even within a bucket; what is beyond all buckets
+// counts as the last bound.
+double quantile_us(const observe::BucketHistogram& histogram, double part) {
+  const auto cumulative = histogram.cumulative();
+  const double rank = part * number(histogram.count());
+  double below = 0;
+  Duration lower{};
+  for (std::size_t i = 0; i < cumulative.size(); ++i) {
+    const Duration upper = observe::BucketHistogram::bound(i);
+    const double within = number(cumulative[i]) - below;
+    if (within > 0 && number(cumulative[i]) >= rank) {
+      const double lower_us = to_seconds(lower) * 1e6;
+      return lower_us + (to_seconds(upper) * 1e6 - lower_us) * (rank - below) / within;
+    }
+    below = number(cumulative[i]);
+    lower = upper;
+  }
+  return to_seconds(lower) * 1e6;
+}
+
+prometheus::ClientMetric summary_of(const observe::DurationSum& sum, Labels labels) {
+  prometheus::ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.summary.sample_count = sum.count();
+  metric.summary.sample_sum = sum.microseconds();
+  return metric;
+}
+
+prometheus::ClientMetric summary_of(const observe::BucketHistogram& histogram, Labels labels) {
+  prometheus::ClientMetric metric = summary_of(histogram.sum(), std::move(labels));
+  if (histogram.count() == 0) return metric;
+  for (const double part : {0.5, 0.9, 0.95, 0.99, 0.999})
+    metric.summary.quantile.push_back({part, quantile_us(histogram, part)});
+  return metric;
+}
+
+template <typename SummaryOf>
+void add_summaries(Families& families, const char* name, const char* help,
+                   const std::vector<ModelStatus>& models, const SummaryOf& summary) {
+  prometheus::MetricFamily family{name, help, MetricType::Summary, {}};
+  for (const ModelStatus& one : models) family.metric.push_back(summary(one));
+  families.push_back(std::move(family));
+}
+
+void add_gauge(Families& families, const char* name, const char* help, double value) {
+  families.push_back({name, help, MetricType::Gauge, {metric_of(MetricType::Gauge, value, {})}});
+}
+
 }  // namespace
 
 void add_triton_families(Families& families, const serve::FrontendStatus& status) {
@@ -113,9 +183,48 @@ void add_triton_families(Families& families, const serve::FrontendStatus& status
   add_histograms(
       families, "nv_inference_first_response_histogram_ms", "Time from arrival to the answer.",
       1000, status.models, [](const ModelStatus& one) { return one.statistics.latency; }, labels);
-  add_measures(families, kOfDevices, status.devices, [](const DeviceStatus& one) {
-    return Labels{{"gpu_uuid", one.key.node + "/" + std::to_string(one.key.device)}};
-  });
+  add_measures(families, kOfDevices, status.devices,
+               [](const DeviceStatus& one) { return labels_of(one); });
+  for (const PowerMeasure& measure : kOfPower) {
+    prometheus::MetricFamily family{measure.name, measure.help, measure.type, {}};
+    for (const DeviceStatus& one : status.devices) {
+      const std::optional<double>& value = one.power.*measure.value;
+      if (value) family.metric.push_back(metric_of(measure.type, *value, labels_of(one)));
+    }
+    families.push_back(std::move(family));
+  }
+}
+
+void add_machine_families(Families& families, const MachineUsage& usage) {
+  if (usage.cpu)
+    add_gauge(families, "nv_cpu_utilization", "Utilization of the machine's CPUs.", *usage.cpu);
+  if (usage.memory_total_bytes) {
+    add_gauge(families, "nv_cpu_memory_total_bytes", "Memory of the machine.",
+              number(*usage.memory_total_bytes));
+  }
+  if (usage.memory_used_bytes) {
+    add_gauge(families, "nv_cpu_memory_used_bytes", "Memory of the machine that is in use.",
+              number(*usage.memory_used_bytes));
+  }
+}
+
+// Inputs and outputs have no histograms: their summaries tell sums and counts alone.
+void add_summary_families(Families& families, const std::vector<ModelStatus>& models) {
+  add_summaries(
+      families, "nv_inference_request_summary_us", "Time from arrival to the answer.", models,
+      [](const ModelStatus& one) { return summary_of(one.statistics.latency, labels_of(one)); });
+  add_summaries(
+      families, "nv_inference_queue_summary_us", "Time before execution.", models,
+      [](const ModelStatus& one) { return summary_of(one.statistics.queued, labels_of(one)); });
+  add_summaries(
+      families, "nv_inference_compute_input_summary_us", "Time of inputs on their way.", models,
+      [](const ModelStatus& one) { return summary_of(one.statistics.input, labels_of(one)); });
+  add_summaries(
+      families, "nv_inference_compute_infer_summary_us", "Time of execution.", models,
+      [](const ModelStatus& one) { return summary_of(one.statistics.executed, labels_of(one)); });
+  add_summaries(
+      families, "nv_inference_compute_output_summary_us", "Time of outputs on their way.", models,
+      [](const ModelStatus& one) { return summary_of(one.statistics.output, labels_of(one)); });
 }
 
 }  // namespace gpulet::frontend

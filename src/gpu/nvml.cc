@@ -109,4 +109,21 @@ Result<GpuClocks> Nvml::clocks(const std::string& uuid) const {
   return clocks;
 }
 
+GpuPower Nvml::power(const std::string& uuid) const {
+  constexpr double kOfAThousand = 1e-3;
+  GpuPower power;
+  const Result<abi::Device> device = calls_->device(uuid);
+  if (!device.ok()) return power;
+  const auto read = [&device](auto* function, auto value) {
+    std::optional<double> told;
+    if (function != nullptr && function(device.value(), &value) == abi::kSuccess)
+      told = static_cast<double>(value) * kOfAThousand;
+    return told;
+  };
+  power.usage_w = read(calls_->power_usage, 0U);
+  power.limit_w = read(calls_->power_limit, 0U);
+  power.energy_j = read(calls_->energy, 0ULL);
+  return power;
+}
+
 }  // namespace gpulet::gpu

@@ -102,6 +102,10 @@ using DeviceCapability = Return(Device, int*, int*);   // nvmlDeviceGetCudaCompu
 using DeviceMigMode = Return(Device, Count*, Count*);  // nvmlDeviceGetMigMode
 using DeviceComputeMode = Return(Device, int*);        // nvmlDeviceGetComputeMode
 using DeviceClock = Return(Device, int, unsigned*);    // nvmlDeviceGetClockInfo, in MHz
+// nvmlDeviceGetPowerUsage, nvmlDeviceGetEnforcedPowerLimit: milliwatts.
+using DevicePower = Return(Device, unsigned*);
+// nvmlDeviceGetTotalEnergyConsumption: millijoules since the driver was loaded.
+using DeviceEnergy = Return(Device, unsigned long long*);
 
 using DeviceProfile = Return(Device, Count, GpuInstanceProfile*);  // ..GetGpuInstanceProfileInfo
 // nvmlDeviceGetGpuInstancePossiblePlacements_v2: without a buffer it tells how many there are.

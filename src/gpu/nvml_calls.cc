@@ -43,6 +43,7 @@ Result<std::shared_ptr<const NvmlCalls>> NvmlCalls::load(const std::filesystem::
     return calls->failure(code, "NVIDIA's driver does not answer");
   calls->initialised_ = true;
   calls->find_mig_functions();
+  calls->find_power_functions();
   return std::shared_ptr<const NvmlCalls>(calls);
 }
 
@@ -86,6 +87,13 @@ void NvmlCalls::find_mig_functions() {
   symbols.find("nvmlDeviceGetMigDeviceHandleByIndex", mig_device_by_index);
   symbols.find("nvmlDeviceGetGpuInstanceId", mig_device_instance);
   symbols.find("nvmlDeviceGetComputeRunningProcesses_v3", running_processes);
+}
+
+void NvmlCalls::find_power_functions() {
+  Symbols symbols(library_);
+  symbols.find("nvmlDeviceGetPowerUsage", power_usage);
+  symbols.find("nvmlDeviceGetEnforcedPowerLimit", power_limit);
+  symbols.find("nvmlDeviceGetTotalEnergyConsumption", energy);
 }
 
 Status NvmlCalls::can_divide() const {

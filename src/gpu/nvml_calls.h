@@ -42,6 +42,10 @@ class NvmlCalls {
   nvml_abi::DeviceCapability* device_capability = nullptr;
   nvml_abi::DeviceComputeMode* device_compute_mode = nullptr;
   nvml_abi::DeviceClock* device_clock = nullptr;
+  // nullptr: the library does not know them.
+  nvml_abi::DevicePower* power_usage = nullptr;
+  nvml_abi::DevicePower* power_limit = nullptr;
+  nvml_abi::DeviceEnergy* energy = nullptr;
   // nullptr: the library is older than MIG.
   nvml_abi::DeviceMigMode* device_mig_mode = nullptr;
   nvml_abi::DeviceProfile* instance_profile = nullptr;
@@ -64,6 +68,7 @@ class NvmlCalls {
   explicit NvmlCalls(SharedLibrary library) : library_(std::move(library)) {}
   [[nodiscard]] Status find_functions();
   void find_mig_functions();
+  void find_power_functions();
 
   SharedLibrary library_;
   bool initialised_ = false;

@@ -58,10 +58,10 @@ class Call : public net::ConnectionHandler {
   }
 
   void on_closed(const Status& reason) override {
-    const StatusCode code =
-        reason.code() == StatusCode::cancelled ? StatusCode::unavailable : reason.code();
-    finish(Status(code, "the connection ended before the answer: " + reason.message() +
-                            (secure_ ? "" : "; does it want TLS (--tls-authority)?")));
+    if (reason.code() != StatusCode::cancelled) return finish(reason);
+    finish(Status(StatusCode::unavailable,
+                  "the connection ended before the answer: " + reason.message() +
+                      (secure_ ? "" : "; does it want TLS (--tls-authority)?")));
   }
 
  private:
@@ -102,9 +102,13 @@ class Call : public net::ConnectionHandler {
   std::optional<Result<serve::FrontendReply>> answer_;
 };
 
-Status unexpected(const Target& target) {
-  return {StatusCode::malformed,
-          config::to_string(target.endpoint) + ": answered something else than what was asked"};
+// Of an answer of another kind. A server that refuses the connection says so as the answer to an
+// inference.
+Status unexpected(const Target& target, const serve::FrontendReply& reply) {
+  const std::string where = config::to_string(target.endpoint);
+  const auto* const inferred = std::get_if<serve::InferReply>(&reply);
+  if (inferred != nullptr && !inferred->status.ok()) return inferred->status.within(where);
+  return {StatusCode::malformed, where + ": answered something else than what was asked"};
 }
 
 // False for a page that would make the reader begin again.
@@ -119,19 +123,27 @@ Result<serve::FrontendReply> call(const Target& target, const serve::ClientMessa
   return Call(target).ask(question, timeout);
 }
 
-Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target, Duration timeout) {
+Result<serve::ModelsReply> fetch_model_list(const Target& target, Duration timeout) {
   Call call(target);
-  std::vector<serve::ModelInfo> models;
+  serve::ModelsReply whole;
   for (bool more = true; more;) {
-    const serve::ModelsRequest request{models.empty() ? std::string() : models.back().name};
+    const serve::ModelsRequest request{whole.models.empty() ? std::string()
+                                                            : whole.models.back().name};
     Result<serve::FrontendReply> reply = call.ask(request, timeout);
     if (!reply.ok()) return reply.status();
     auto* const page = std::get_if<serve::ModelsReply>(&reply.value());
-    if (page == nullptr || !goes_on_after(request, *page)) return unexpected(target);
+    if (page == nullptr || !goes_on_after(request, *page)) return unexpected(target, reply.value());
     more = page->more;
-    std::move(page->models.begin(), page->models.end(), std::back_inserter(models));
+    whole.problems = std::move(page->problems);
+    std::move(page->models.begin(), page->models.end(), std::back_inserter(whole.models));
   }
-  return models;
+  return whole;
+}
+
+Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target, Duration timeout) {
+  Result<serve::ModelsReply> whole = fetch_model_list(target, timeout);
+  if (!whole.ok()) return whole.status();
+  return std::move(whole.value().models);
 }
 
 Result<std::vector<serve::ModelInfo>> change_models(const Target& target,
@@ -140,7 +152,7 @@ Result<std::vector<serve::ModelInfo>> change_models(const Target& target,
   Result<serve::FrontendReply> reply = call(target, change, timeout);
   if (!reply.ok()) return reply.status();
   auto* const changed = std::get_if<serve::ModelsChanged>(&reply.value());
-  if (changed == nullptr) return unexpected(target);
+  if (changed == nullptr) return unexpected(target, reply.value());
   if (!changed->status.ok()) return changed->status;
   return std::move(changed->models);
 }
@@ -149,7 +161,7 @@ Result<std::string> fetch_status(const Target& target, Duration timeout) {
   Result<serve::FrontendReply> reply = call(target, serve::StatusRequest{}, timeout);
   if (!reply.ok()) return reply.status();
   auto* const status = std::get_if<serve::StatusReply>(&reply.value());
-  if (status == nullptr) return unexpected(target);
+  if (status == nullptr) return unexpected(target, reply.value());
   if (!status->status.ok()) return status->status;
   return std::move(status->json);
 }

@@ -28,7 +28,9 @@ std::string milliseconds(Duration duration) {
 
 }  // namespace
 
-std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&) { return std::nullopt; }
+std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&, Dialect) {
+  return std::nullopt;
+}
 Status ConnectionHandler::payload_received(std::size_t) { return {}; }
 
 // Operations in flight share the Impl, so the memory that they use outlives them; after closing
@@ -145,8 +147,14 @@ void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
   if (state_ == State::closed) return;
   if (error == asio::error::eof) return on_peer_closed();
   if (error) {
-    fail("receiving", error);
-    if (state_ == State::lingering) receive();
+    if (state_ != State::open || !stream_.peer_is_plain()) {
+      fail("receiving", error);
+    } else {  // nothing is read without TLS, but the peer is told that it is needed
+      const Status failure(StatusCode::unavailable, "receiving failed: " + stream_.describe(error));
+      stream_.speak_plain();
+      break_off(failure);
+    }
+    if (state_ != State::closed) receive();
     return;
   }
   last_read_ = Clock::now();
@@ -174,6 +182,7 @@ void Connection::Impl::on_peer_closed() {
     return end({StatusCode::unavailable,
                 "the peer closed the connection in the middle of the TLS handshake"});
   }
+  if (dialect_of(reader_.unread()) == Dialect::tls) return end(not_frames(reader_.unread()));
   end({StatusCode::cancelled, reader_.inside_frame()
                                   ? "the peer closed the connection in the middle of a frame"
                                   : "the peer closed the connection"});
@@ -244,7 +253,9 @@ void Connection::Impl::keep_pace(bool new_frame) {
 }
 
 void Connection::Impl::break_off(const Status& failure) {
-  std::optional<OutgoingFrame> goodbye = handler_->goodbye(failure);
+  // After a whole frame it is known what the peer speaks, however strange the next one begins.
+  const Dialect spoken = silent_ ? dialect_of(reader_.unread()) : Dialect::frames;
+  std::optional<OutgoingFrame> goodbye = handler_->goodbye(failure, spoken);
   if (state_ != State::open) return;
   if (!goodbye) return close(failure);
   send(std::move(*goodbye));

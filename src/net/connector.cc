@@ -31,7 +31,7 @@ class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
         options_(options) {}
 
   void connect(OnDone on_done);
-  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed);
+  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed, Duration at_least);
   void close();
 
  private:
@@ -132,11 +132,13 @@ void Connector::Impl::end_attempt() {
   timer_.cancel();
 }
 
-void Connector::Impl::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed) {
+void Connector::Impl::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
+                                         Duration at_least) {
   on_connected_ = std::move(on_connected);
   on_failed_ = std::move(on_failed);
-  if (pause_ == Duration::zero()) return try_again();
-  pause_then_try(pause_);
+  const Duration pause = std::max(pause_, at_least);
+  if (pause == Duration::zero()) return try_again();
+  pause_then_try(pause);
 }
 
 void Connector::Impl::pause_then_try(Duration pause) {
@@ -176,8 +178,9 @@ Connector::Connector(const asio::any_io_executor& executor, std::string host, st
 Connector::~Connector() { impl_->close(); }
 
 void Connector::connect(OnDone on_done) { impl_->connect(std::move(on_done)); }
-void Connector::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed) {
-  impl_->connect_with_retry(std::move(on_connected), std::move(on_failed));
+void Connector::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
+                                   Duration at_least) {
+  impl_->connect_with_retry(std::move(on_connected), std::move(on_failed), at_least);
 }
 void Connector::close() { impl_->close(); }
 

@@ -102,6 +102,9 @@ int Stream::release() { return socket_.release(); }
 bool Stream::shaking_hands() const { return tls_ && tls_->shaking_hands(); }
 bool Stream::broken() const { return tls_ && tls_->broken(); }
 
+bool Stream::peer_is_plain() const { return tls_ && tls_->peer_is_plain(); }
+void Stream::speak_plain() { tls_.reset(); }
+
 std::string Stream::describe(const Error& error) const {
   const bool of_tls = tls_ && !tls_->failure().empty();
   return of_tls ? "TLS: " + tls_->failure() : error.message();

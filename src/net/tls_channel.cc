@@ -140,10 +140,23 @@ TlsChannel::Error TlsChannel::error_of(int result, StreamSocket::wait_type& wait
       if (system_error == 0) return asio::error::eof;
       return {system_error, boost::system::system_category()};
     default:
-      if (!broken_) failure_ = why_broken();
+      if (!broken_) {
+        failure_ = why_broken();
+        peer_is_plain_ =
+            !context_->impl().connects && SSL_is_init_finished(ssl_.get()) == 0 && not_tls();
+      }
       broken_ = true;
       return {EPROTO, boost::system::system_category()};
   }
+}
+
+// Of the failure that OpenSSL reported last.
+bool TlsChannel::not_tls() {
+  const unsigned long code = ERR_peek_error();
+  if (ERR_GET_LIB(code) != ERR_LIB_SSL) return false;
+  const int reason = ERR_GET_REASON(code);
+  return reason == SSL_R_HTTP_REQUEST || reason == SSL_R_WRONG_VERSION_NUMBER ||
+         reason == SSL_R_PACKET_LENGTH_TOO_LONG;
 }
 
 // In words of what the two sides can do about it, and where there are none in OpenSSL's.
@@ -166,7 +179,8 @@ std::string TlsChannel::why_broken() const {
       return "plain HTTP came where TLS is spoken; use https://";
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
-      return "what came is not TLS; does only one of the two sides speak it?";
+      return "the peer does not speak TLS, and this side does; set it up on both sides, or on "
+             "neither (docs/security.md)";
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
       return "the peer showed no certificate, which is needed here";
     default:

@@ -49,11 +49,14 @@ class TlsChannel {
   [[nodiscard]] bool shaking_hands() const;
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
+  // A server's: what came first from the peer is not TLS.
+  [[nodiscard]] bool peer_is_plain() const { return peer_is_plain_; }
   [[nodiscard]] X509* peer_certificate() const;
 
  private:
   [[nodiscard]] Error error_of(int result, StreamSocket::wait_type& waits_for);
   [[nodiscard]] std::string why_broken() const;
+  [[nodiscard]] static bool not_tls();
 
   TlsContextPointer context_;
   std::unique_ptr<SSL, decltype(&SSL_free)> ssl_;
@@ -62,6 +65,7 @@ class TlsChannel {
   StreamSocket::wait_type write_waits_for_ = StreamSocket::wait_write;
   Error ended_;  // found while there were bytes to hand over first
   bool broken_ = false;
+  bool peer_is_plain_ = false;
   std::string failure_;
 };
 

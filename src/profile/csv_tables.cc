@@ -1,6 +1,7 @@
 #include "profile/csv_tables.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <tuple>
 
@@ -51,6 +52,18 @@ Share read_share(CsvReader& reader, std::size_t column, const partition::MigGeom
   return Share{static_cast<int>(reader.count(column, 1, 100))};
 }
 
+Doubt read_doubt(CsvReader& reader, std::size_t column) {
+  if (reader.empty(column)) return Doubt::none;
+  const std::string_view text = reader.text(column);
+  constexpr std::array kDoubts{Doubt::busy, Doubt::unsteady, Doubt::neighbours};
+  const auto* const found = std::find_if(kDoubts.begin(), kDoubts.end(),
+                                         [&text](Doubt doubt) { return to_string(doubt) == text; });
+  if (found != kDoubts.end()) return *found;
+  reader.fail("\"" + std::string(text) + "\" is no reason to doubt a cell",
+              "write busy, unsteady or neighbours, or nothing");
+  return Doubt::none;
+}
+
 std::string cell_text(const std::string& model, std::uint32_t batch, Share share) {
   return model + ',' + std::to_string(batch) + ',' + std::to_string(share.percent);
 }
@@ -64,6 +77,7 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
   CsvReader& reader = opened.value();
   const auto columns = reader.require_columns({"model", "batch", "partition", "latency_ms"});
   const auto p99_column = reader.find_column("p99_ms");
+  const auto doubt_column = reader.find_column("doubt");
   LatencyRows rows;
   SeenCells<std::tuple<std::string, std::uint32_t, Share>, double> seen;
   while (reader.next()) {
@@ -73,6 +87,7 @@ Result<LatencyRows> read_latency(const std::filesystem::path& file,
                          .latency_ms = reader.number(columns[3], config::above(0))};
     if (p99_column && !reader.empty(*p99_column))
       sample.p99_ms = reader.number(*p99_column, config::above(0));
+    if (doubt_column) sample.doubt = read_doubt(reader, *doubt_column);
     if (seen.add(reader, {model, sample.batch, sample.share}, sample.latency_ms))
       rows[model].push_back(sample);
   }
@@ -137,19 +152,24 @@ Result<std::vector<PairSample>> read_interference(const std::filesystem::path& f
 }
 
 std::string latency_text(const Profile& profile) {
-  const bool has_p99 =
-      std::any_of(profile.models.begin(), profile.models.end(), [](const auto& entry) {
-        const auto& samples = entry.second.latency.samples();
-        return std::any_of(samples.begin(), samples.end(),
-                           [](const auto& s) { return s.p99_ms.has_value(); });
-      });
-  std::string text =
-      has_p99 ? "model,batch,partition,latency_ms,p99_ms\n" : "model,batch,partition,latency_ms\n";
+  const auto any_sample = [&profile](auto has) {
+    return std::any_of(profile.models.begin(), profile.models.end(), [&has](const auto& entry) {
+      const auto& samples = entry.second.latency.samples();
+      return std::any_of(samples.begin(), samples.end(), has);
+    });
+  };
+  const bool has_p99 = any_sample([](const LatencySample& s) { return s.p99_ms.has_value(); });
+  const bool has_doubt = any_sample([](const LatencySample& s) { return s.doubt != Doubt::none; });
+  std::string text = "model,batch,partition,latency_ms";
+  if (has_p99) text += ",p99_ms";
+  if (has_doubt) text += ",doubt";
+  text += '\n';
   for (const auto& [name, model] : profile.models) {
     for (const LatencySample& sample : model.latency.samples()) {
       text +=
           cell_text(name, sample.batch, sample.share) + ',' + config::to_text(sample.latency_ms);
       if (has_p99) text += ',' + (sample.p99_ms ? config::to_text(*sample.p99_ms) : std::string());
+      if (has_doubt) text.append(",").append(to_string(sample.doubt));
       text += '\n';
     }
   }

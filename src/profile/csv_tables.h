@@ -26,7 +26,8 @@ using UtilizationRows = std::map<std::string, std::vector<Utilization>, std::les
 [[nodiscard]] Result<std::vector<PairSample>> read_interference(const std::filesystem::path& file,
                                                                 const partition::MigGeometry& mig);
 
-// Text of the tables. The p99_ms column of the latencies appears where any sample has one.
+// Text of the tables. The columns p99_ms and doubt of the latencies appear where any sample has
+// one.
 [[nodiscard]] std::string latency_text(const Profile& profile);
 [[nodiscard]] std::string utilization_text(const Profile& profile);
 [[nodiscard]] std::string interference_text(const Profile& profile);

@@ -28,6 +28,20 @@ Status validate(const LatencySample& sample) {
 
 }  // namespace
 
+std::string_view to_string(Doubt doubt) {
+  switch (doubt) {
+    case Doubt::none:
+      return "";
+    case Doubt::busy:
+      return "busy";
+    case Doubt::unsteady:
+      return "unsteady";
+    case Doubt::neighbours:
+      return "neighbours";
+  }
+  return "";
+}
+
 Result<LatencyTable> LatencyTable::create(std::vector<LatencySample> samples) {
   if (samples.empty()) {
     return Status(StatusCode::invalid,

@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -83,9 +87,36 @@ void read_metadata(const JsonCursor& root, const std::string& directory_name, Pr
   }
 }
 
-}  // namespace
+// The folder that stands at a path now. It is held open, so that no later folder there can have its
+// inode.
+class HeldFolder {
+ public:
+  explicit HeldFolder(const std::filesystem::path& folder)
+      : descriptor_(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+    known_ = descriptor_ >= 0 && ::fstat(descriptor_, &facts_) == 0;
+  }
+  ~HeldFolder() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  HeldFolder(const HeldFolder&) = delete;
+  HeldFolder& operator=(const HeldFolder&) = delete;
 
-Result<Profile> read_profile(const std::filesystem::path& profile_directory) {
+  // The path still leads to it, and no file came or went.
+  [[nodiscard]] bool stands_at(const std::filesystem::path& folder) const {
+    if (!known_) return true;  // no folder was there: what reading it said holds
+    struct stat now {};
+    return ::stat(folder.c_str(), &now) == 0 && now.st_dev == facts_.st_dev &&
+           now.st_ino == facts_.st_ino && now.st_mtim.tv_sec == facts_.st_mtim.tv_sec &&
+           now.st_mtim.tv_nsec == facts_.st_mtim.tv_nsec;
+  }
+
+ private:
+  int descriptor_;
+  bool known_ = false;
+  struct stat facts_ {};
+};
+
+Result<Profile> read_once(const std::filesystem::path& profile_directory) {
   const Result<JsonCursor> root = JsonCursor::read_file(profile_directory / kMetadataFile);
   if (!root.ok()) return root.status();
   CsvSources sources{
@@ -109,7 +140,21 @@ Result<Profile> read_profile(const std::filesystem::path& profile_directory) {
   return profile;
 }
 
-Result<ProfileSet> read_profiles(const std::filesystem::path& directory) {
+}  // namespace
+
+Result<Profile> read_profile(const std::filesystem::path& profile_directory) {
+  constexpr int kAttempts = 5;
+  for (int attempt = 1; attempt <= kAttempts; ++attempt) {
+    const HeldFolder held(profile_directory);
+    Result<Profile> profile = read_once(profile_directory);
+    if (held.stands_at(profile_directory)) return profile;
+  }
+  return Status(StatusCode::unavailable, profile_directory.string() +
+                                             " was written again each time it was read; let its "
+                                             "writer finish, then try again");
+}
+
+Result<ReadProfiles> read_each_profile(const std::filesystem::path& directory) {
   constexpr const char* kMend =
       "make one with `gpulet profile run` (measures this machine) or `gpulet profile import` (from "
       "CSV)";
@@ -127,17 +172,26 @@ Result<ProfileSet> read_profiles(const std::filesystem::path& directory) {
     if (!hidden && is_file(entry.path() / kMetadataFile)) found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end());
-  ProfileSet profiles;
-  for (const std::filesystem::path& path : found) {
-    Result<Profile> profile = read_profile(path);
-    if (!profile.ok()) return profile.status();
-    std::string name = profile.value().name;
-    profiles.emplace(std::move(name), std::move(profile).value());
-  }
-  if (profiles.empty()) {
+  if (found.empty()) {
     return Status(StatusCode::not_found, directory.string() + ": holds no profile; " + kMend);
   }
-  return profiles;
+  ReadProfiles read;
+  for (const std::filesystem::path& path : found) {
+    Result<Profile> profile = read_profile(path);
+    if (profile.ok()) {
+      read.profiles.emplace(path.filename().string(), std::move(profile).value());
+    } else {
+      read.faults.emplace(path.filename().string(), profile.status());
+    }
+  }
+  return read;
+}
+
+Result<ProfileSet> read_profiles(const std::filesystem::path& directory) {
+  Result<ReadProfiles> read = read_each_profile(directory);
+  if (!read.ok()) return read.status();
+  if (!read.value().faults.empty()) return read.value().faults.begin()->second;
+  return std::move(read.value().profiles);
 }
 
 }  // namespace gpulet::profile

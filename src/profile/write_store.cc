@@ -102,42 +102,56 @@ Status write_files(const Profile& profile, const std::filesystem::path& folder) 
   return status;
 }
 
-// Puts the staged folder in its place. What stood there ends up in the staged one's, and goes with
-// it.
-Status swap_in(const std::filesystem::path& staged, const std::filesystem::path& place) {
+// The first name for a backup that nothing has.
+std::filesystem::path backup_place(const std::filesystem::path& place) {
+  const std::string name = '.' + place.filename().string() + ".bak";
+  std::filesystem::path backup = place.parent_path() / name;
+  std::error_code error;
+  for (int number = 2; std::filesystem::exists(backup, error); ++number)
+    backup = place.parent_path() / (name + '.' + std::to_string(number));
+  return backup;
+}
+
+// Puts the staged folder in its place. What stood there ends up at `aside`, which is the staged
+// folder's own path or one that nothing has.
+Status swap_in(const std::filesystem::path& staged, const std::filesystem::path& place,
+               const std::filesystem::path& aside) {
   std::error_code error;
   if (!std::filesystem::exists(place, error)) {
     std::filesystem::rename(staged, place, error);
     return error ? failed(place, "cannot be put in place", error) : Status();
   }
-  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0)
-    return {};
+  if (::renameat2(AT_FDCWD, staged.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+    if (aside != staged) std::filesystem::rename(staged, aside, error);
+    return error ? failed(aside, "cannot be made", error) : Status();
+  }
   // Not every file system exchanges folders: step aside, and back again should the second step
   // fail.
-  std::filesystem::path aside = staged;
-  aside += ".old";
-  std::filesystem::rename(place, aside, error);
+  std::filesystem::path stepped_aside = aside;
+  if (aside == staged) stepped_aside += ".old";
+  std::filesystem::rename(place, stepped_aside, error);
   if (error) return failed(place, "cannot be replaced", error);
   std::filesystem::rename(staged, place, error);
   if (error) {
     std::error_code ignored;
-    std::filesystem::rename(aside, place, ignored);
+    std::filesystem::rename(stepped_aside, place, ignored);
     return failed(place, "cannot be replaced", error);
   }
-  std::filesystem::remove_all(aside, error);
+  if (aside == staged) std::filesystem::remove_all(stepped_aside, error);
   return {};
 }
 
-}  // namespace
-
-Status write_profile(const Profile& profile, const std::filesystem::path& directory) {
+// Returns where what was there is kept; empty where it is not.
+Result<std::filesystem::path> write(const Profile& profile, const std::filesystem::path& directory,
+                                    bool keep_backup) {
   if (!config::is_name(profile.name)) {
-    return {StatusCode::invalid, "profile name \"" + profile.name +
-                                     "\": is not usable; write letters, digits, '.', '_' and '-'"};
+    return Status(StatusCode::invalid,
+                  "profile name \"" + profile.name +
+                      "\": is not usable; write letters, digits, '.', '_' and '-'");
   }
   if (profile.models.empty()) {
-    return {StatusCode::invalid,
-            "profile " + profile.name + ": has no model; measure at least one"};
+    return Status(StatusCode::invalid,
+                  "profile " + profile.name + ": has no model; measure at least one");
   }
   std::error_code error;
   std::filesystem::create_directories(directory, error);
@@ -149,8 +163,22 @@ Status write_profile(const Profile& profile, const std::filesystem::path& direct
   if (::chmod(staging.path().c_str(), kReadableByAll) != 0) {
     return failed(directory, "cannot be written to", last_error());
   }
-  Status status = write_files(profile, staging.path());
-  return status.ok() ? swap_in(staging.path(), place) : status;
+  if (Status status = write_files(profile, staging.path()); !status.ok()) return status;
+  const bool keeps = keep_backup && std::filesystem::exists(place, error);
+  const std::filesystem::path aside = keeps ? backup_place(place) : staging.path();
+  if (Status status = swap_in(staging.path(), place, aside); !status.ok()) return status;
+  return keeps ? aside : std::filesystem::path();
+}
+
+}  // namespace
+
+Status write_profile(const Profile& profile, const std::filesystem::path& directory) {
+  return write(profile, directory, false).status();
+}
+
+Result<std::filesystem::path> replace_profile(const Profile& profile,
+                                              const std::filesystem::path& directory) {
+  return write(profile, directory, true);
 }
 
 }  // namespace gpulet::profile

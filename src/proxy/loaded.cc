@@ -68,9 +68,7 @@ void tell_error(const std::string& model, double error) {
       static_cast<int>(::getpid()), model.c_str(), kPercent * error);
 }
 
-std::string name_of(const serve::RunBatch& batch) {
-  return "batch " + std::to_string(batch.id.value);
-}
+std::string name_of(BatchId batch) { return "batch " + std::to_string(batch.value); }
 
 // Of Executor::load's failures.
 FailureCause cause_of_loading(StatusCode code) {
@@ -211,7 +209,7 @@ serve::BatchRan Loaded::run(const serve::RunBatch& batch, Clock::time_point arri
   ran.queued = start - arrived;
   const auto wanted = check(batch, ran.queued);
   if (!wanted.ok()) {
-    ran.status = wanted.status().within(name_of(batch));
+    ran.status = wanted.status().within(name_of(batch.id));
     return ran;
   }
   const Result<std::size_t> written = executor_->run(wanted.value());
@@ -219,10 +217,20 @@ serve::BatchRan Loaded::run(const serve::RunBatch& batch, Clock::time_point arri
   if (written.ok()) {
     ran.output_bytes = written.value();
   } else {
-    ran.status = written.status().within(name_of(batch));
-    ran.device = executor_->health();
+    fail(ran, written.status());
   }
   return ran;
+}
+
+// A message about the input is for the client, who knows of no batches.
+void Loaded::fail(serve::BatchRan& ran, const Status& why) const {
+  if (why.code() == StatusCode::invalid) {
+    ran.cause = FailureCause::input;
+    ran.status = why;
+  } else {
+    ran.status = why.within(name_of(ran.id));
+    ran.device = executor_->health();
+  }
 }
 
 BegunBatch Loaded::begin(const serve::RunBatch& batch, Clock::time_point arrived) {
@@ -233,15 +241,14 @@ BegunBatch Loaded::begin(const serve::RunBatch& batch, Clock::time_point arrived
   begun.ran.queued = begun.begun - arrived;
   const auto wanted = check(batch, begun.ran.queued);
   if (!wanted.ok()) {
-    begun.ran.status = wanted.status().within(name_of(batch));
+    begun.ran.status = wanted.status().within(name_of(batch.id));
     return begun;
   }
   auto running = executor_->begin(wanted.value());
   if (running.ok()) {
     begun.running = std::move(running).value();
   } else {
-    begun.ran.status = running.status().within(name_of(batch));
-    begun.ran.device = executor_->health();
+    fail(begun.ran, running.status());
   }
   return begun;
 }

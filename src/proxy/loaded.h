@@ -44,7 +44,8 @@ class Loaded {
 
   // Of the executor; 1 where there is none.
   [[nodiscard]] std::size_t depth() const;
-  [[nodiscard]] partition::DeviceHealth health() const { return executor_->health(); }
+  // Of a batch that the executor failed to run, on the thread that it told.
+  void fail(serve::BatchRan& ran, const Status& why) const;
 
  private:
   Status prepare(const serve::LoadModels& command, FailureCause& cause);

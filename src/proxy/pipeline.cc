@@ -70,8 +70,7 @@ serve::BatchRan Pipeline::finish(BegunBatch& batch) {
   if (written.ok()) {
     ran.output_bytes = written.value();
   } else {
-    ran.status = written.status().within("batch " + std::to_string(ran.id.value));
-    ran.device = loaded_.health();
+    loaded_.fail(ran, written.status());
   }
   batch.running.reset();
   return ran;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <optional>
 
 namespace gpulet::schedule {
@@ -29,62 +28,6 @@ std::string types_of(const Problem& problem) {
     types += (types.empty() ? "" : ", ") + known.example->type;
   }
   return types;
-}
-
-// The fastest batch of the model anywhere, margin included.
-struct Fastest {
-  double latency_ms = std::numeric_limits<double>::infinity();
-  int percent = 0;
-  const DeviceClass* where = nullptr;
-};
-
-Fastest fastest_batch(const Problem& problem, std::size_t model) {
-  Fastest fastest;
-  for (std::size_t index = 0; index < problem.classes().size(); ++index) {
-    const DeviceClass& known = problem.classes()[index];
-    const profile::ModelProfile* profile = problem.on_class(model, index).profile;
-    if (profile == nullptr) continue;
-    for (const int percent : known.sizes) {
-      const std::optional<double> latency_ms = profile->latency.latency_ms(1, Share{percent});
-      if (!latency_ms) continue;
-      const double with_margin_ms = *latency_ms * problem.input().options.margin;
-      if (with_margin_ms < fastest.latency_ms) fastest = {with_margin_ms, percent, &known};
-    }
-  }
-  return fastest;
-}
-
-// The most that one empty device serves of the model, and what keeps it from serving any.
-struct BestDevice {
-  double rate = 0;
-  int percent = 0;
-  const DeviceClass* where = nullptr;
-  double memory_mb = 0;       // that the model needs
-  double largest_mb = 0;      // that a device has
-  bool memory_short = false;  // on every device that meets the SLO
-};
-
-BestDevice best_device(const Problem& problem, std::size_t model) {
-  BestDevice best;
-  for (std::size_t index = 0; index < problem.classes().size(); ++index) {
-    const DeviceClass& known = problem.classes()[index];
-    const ModelOnClass& there = problem.on_class(model, index);
-    const Row& row = problem.row(model, index, there.best_size);
-    const bool too_large = there.memory_mb > known.gpulet_mb.back();  // for any gpulet
-    if (row.largest == 0 && !too_large) continue;
-    const double limit_mb = too_large ? known.gpulet_mb.back() : known.example->memory_mb;
-    if (limit_mb > 0 && there.memory_mb > limit_mb) {
-      best.memory_short = best.rate == 0;
-      best.memory_mb = there.memory_mb;
-      best.largest_mb = std::max(best.largest_mb, limit_mb);
-    } else if (row.most_rate > best.rate) {
-      best.rate = row.most_rate;
-      best.percent = known.sizes[there.best_size];
-      best.where = &known;
-      best.memory_short = false;
-    }
-  }
-  return best;
 }
 
 std::string explain_latency(const Problem& problem, std::size_t model) {
@@ -122,6 +65,52 @@ std::string explain_capacity(const Problem& problem, std::size_t model, double u
 
 }  // namespace
 
+Fastest fastest_batch(const Problem& problem, std::size_t model) {
+  Fastest fastest;
+  for (std::size_t index = 0; index < problem.classes().size(); ++index) {
+    const DeviceClass& known = problem.classes()[index];
+    const profile::ModelProfile* profile = problem.on_class(model, index).profile;
+    if (profile == nullptr) continue;
+    for (const int percent : known.sizes) {
+      const std::optional<double> latency_ms = profile->latency.latency_ms(1, Share{percent});
+      if (!latency_ms) continue;
+      const double with_margin_ms = *latency_ms * problem.input().options.margin;
+      if (with_margin_ms < fastest.latency_ms) fastest = {with_margin_ms, percent, &known};
+    }
+  }
+  return fastest;
+}
+
+BestDevice best_device(const Problem& problem, std::size_t model) {
+  BestDevice best;
+  for (std::size_t index = 0; index < problem.classes().size(); ++index) {
+    const DeviceClass& known = problem.classes()[index];
+    const ModelOnClass& there = problem.on_class(model, index);
+    const Row& row = problem.row(model, index, there.best_size);
+    const bool too_large = there.memory_mb > known.gpulet_mb.back();  // for any gpulet
+    if (row.largest == 0 && !too_large) continue;
+    const double limit_mb = too_large ? known.gpulet_mb.back() : known.example->memory_mb;
+    if (limit_mb > 0 && there.memory_mb > limit_mb) {
+      best.memory_short = best.rate == 0;
+      best.memory_mb = there.memory_mb;
+      best.largest_mb = std::max(best.largest_mb, limit_mb);
+    } else if (row.most_rate > best.rate) {
+      best.rate = row.most_rate;
+      best.percent = known.sizes[there.best_size];
+      best.where = &known;
+      best.memory_short = false;
+    }
+  }
+  return best;
+}
+
+bool is_measured(const Problem& problem, std::size_t model) {
+  for (std::size_t index = 0; index < problem.classes().size(); ++index) {
+    if (problem.on_class(model, index).profile != nullptr) return true;
+  }
+  return false;
+}
+
 std::string explain_unserved(const Problem& problem, std::size_t model, double unserved,
                              std::size_t devices_used) {
   const std::string& name = problem.models()[model]->name;
@@ -131,11 +120,7 @@ std::string explain_unserved(const Problem& problem, std::size_t model, double u
            "divided by MIG, another for the rest, or `cover` for both";
   }
   if (problem.device_budget() == 0) return "max_devices is 0: no device may be used";
-  bool measured = false;
-  for (std::size_t index = 0; index < problem.classes().size(); ++index) {
-    measured = measured || problem.on_class(model, index).profile != nullptr;
-  }
-  if (!measured) {
+  if (!is_measured(problem, model)) {
     return "'" + name + "' is in no profile of the cluster's device types (" + types_of(problem) +
            "): measure it with `gpulet profile run`, or import its latencies";
   }

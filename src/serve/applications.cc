@@ -59,8 +59,8 @@ std::shared_ptr<const Application> Applications::find(std::string_view name) con
 }
 
 Applications::Row Applications::row_of(const Served& served, Time now) {
-  return {served.application, served.rate.rate(),         served.runs,
-          served.counters,    served.latency.recent(now), served.statistics};
+  return {served.application,         served.rate.rate(), served.runs,    served.counters,
+          served.latency.recent(now), served.statistics,  served.outcomes};
 }
 
 std::vector<Applications::Row> Applications::rows(Time now, const std::string& after,
@@ -84,10 +84,11 @@ void Applications::tick(Time now) {
 
 // ---- runs
 
-void Applications::count(Served& served, const Status& failure, Duration after) {
+void Applications::count(Served& served, const Status& failure, Duration after, Time now) {
   const bool dropped =
       failure.code() == StatusCode::too_late || failure.code() == StatusCode::overloaded;
   ++(dropped ? served.counters.dropped : served.counters.failed);
+  served.outcomes.add_failure(dropped, now);
   served.statistics.add_failure(failure.code(), after);
 }
 
@@ -103,6 +104,7 @@ Applications::Run Applications::run_of(std::shared_ptr<const Application> applic
   run.late_after = asked.late_after;
   run.answer_by = asked.answer_by;
   run.place = asked.place;
+  run.priority = asked.priority;
   return run;
 }
 
@@ -125,7 +127,7 @@ void Applications::refuse(const std::string& name, const Asked& asked, Status st
                           ApplicationOutput& out) {
   Served& served = served_.find(name)->second;
   ++served.counters.offered;
-  count(served, status, {});
+  count(served, status, {}, now);
   observe::RequestTraceRecord record =
       record_of(run_of(served.application, asked, now), status.code(), now);
   InferReply reply;
@@ -192,7 +194,7 @@ void Applications::begin(std::uint64_t run_id, Run& run, std::size_t node, Time 
   run.calls.push_back(id);
   if (const auto* call = std::get_if<ModelCall>(&what.work)) {
     out.calls.push_back({id, call->model, stage_deadline(*run.application, node, now, run.deadline),
-                         joined(inputs)});
+                         joined(inputs), run.priority});
   } else {
     out.steps.push_back({id, std::get<config::Step>(what.work), std::move(inputs)});
   }
@@ -268,9 +270,12 @@ void Applications::succeed(std::uint64_t run_id, Time now, ApplicationOutput& ou
     reply.payload.push_back(read(run, source).bytes);
   Served& served = served_.find(graph.name)->second;
   ++served.counters.served;
-  if (now > run.late_after) ++served.counters.late;
+  const bool late = now > run.late_after;
+  if (late) ++served.counters.late;
+  served.outcomes.add_served(late, now);
   served.latency.record(now - run.arrived, now);
-  served.statistics.add_success({now - run.arrived, reply.queued, reply.executed, {}}, now);
+  served.statistics.add_success({now - run.arrived, reply.queued, {}, reply.executed, {}}, now);
+  ++served.statistics.executions;
   observe::RequestTraceRecord record = record_of(run, StatusCode::ok, now);
   record.trace.executed = reply.executed;
   out.answers.push_back({run.client, std::move(reply), std::move(record)});
@@ -284,7 +289,7 @@ void Applications::fail(const Place& place, const Status& why, Time now, Applica
   reply.tag = run.tag;
   reply.status =
       why.within("application " + graph.name + ", " + described(graph.nodes[place.node]));
-  count(served_.find(graph.name)->second, why, now - run.arrived);
+  count(served_.find(graph.name)->second, why, now - run.arrived, now);
   out.answers.push_back({run.client, std::move(reply), record_of(run, why.code(), now)});
   end(place.run, out);
 }
@@ -307,7 +312,7 @@ void Applications::answer_overdue(std::uint64_t run_id, Time now, ApplicationOut
                       (where.empty() ? std::string() : " with " + where + " under way")};
   Served& served = served_.find(graph.name)->second;
   ++served.counters.overdue;
-  count(served, reply.status, now - run.arrived);
+  count(served, reply.status, now - run.arrived, now);
   observe::RequestTraceRecord record = record_of(run, reply.status.code(), now);
   out.answers.push_back({run.client, std::move(reply), std::move(record)});
   end(run_id, out);

@@ -110,8 +110,13 @@ void BackendCore::on_event(ProxyRan& event, Now now) {
   BatchResult result;
   result.id = held.id;
   result.status = std::move(event.ran.status);
-  if (result.status.ok()) result.outputs = std::move(event.outputs);
-  result.queued = (held.sent - held.arrived) + event.ran.queued;
+  if (result.status.ok()) {
+    result.outputs = std::move(event.outputs);
+  } else if (event.ran.cause == FailureCause::input) {
+    result.cause = FailureCause::input;  // other causes are not for a proxy to tell
+  }
+  result.received = held.sent - held.arrived;
+  result.queued = result.received + event.ran.queued;
   result.executed = event.ran.executed;
   answer(held, std::move(result), now);
 }

@@ -115,7 +115,7 @@ void BackendCore::look_at_frontend(Now now) {
     return;
   }
   if (now.time >= next_heartbeat_) {
-    tell(Heartbeat{}, now);
+    tell(heartbeat(), now);
     next_heartbeat_ = now.time + *heartbeat_every_;
   }
 }
@@ -137,6 +137,16 @@ void BackendCore::on_event(ShutDown& /*event*/, Now now) {
 void BackendCore::retire_all(Now now) {
   leave_by_ = kNever;
   for (auto& [id, gpulet] : gpulets_) retire(gpulet, now);
+}
+
+Heartbeat BackendCore::heartbeat() const {
+  Heartbeat beat;
+  for (const auto& [device, power] : power_) {
+    if (!power.usage_w && !power.limit_w && !power.energy_j) continue;
+    beat.power.push_back(power);
+    beat.power.back().device = device;
+  }
+  return beat;
 }
 
 void BackendCore::tell(BackendMessage message, Now now) {

@@ -304,6 +304,7 @@ void BackendCore::end_at_once(HostedGpulet& gpulet, FailureCause cause, const St
 
 void BackendCore::on_event(DeviceSeen& event, Now now) {
   if (event.device >= device_faults_.size()) return;
+  power_[event.device] = event.power;
   Status& fault = device_faults_[event.device];
   if (fault.ok() == event.fault.ok()) return;
   fault = std::move(event.fault);

@@ -143,16 +143,18 @@ double Demands::lasting_rate(const Model& model, bool all_served) {
   return all_served ? std::max(model.fast.rate(), model.slow.rate()) : model.fast.rate();
 }
 
-std::string Demands::above_plan() const {
+std::optional<Demands::Strayed> Demands::above_plan() const {
   const auto found = std::find_if(models_.begin(), models_.end(),
                                   [this](const Model& model) { return above(model); });
-  return found == models_.end() ? std::string() : told(*found);
+  if (found == models_.end()) return std::nullopt;
+  return Strayed{found->served.name, told(*found)};
 }
 
-std::string Demands::below_plan(bool all_served) const {
+std::optional<Demands::Strayed> Demands::below_plan(bool all_served) const {
   const auto found = std::find_if(models_.begin(), models_.end(),
                                   [&](const Model& model) { return below(model, all_served); });
-  return found == models_.end() ? std::string() : told(*found);
+  if (found == models_.end()) return std::nullopt;
+  return Strayed{found->served.name, told(*found)};
 }
 
 std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {

@@ -16,8 +16,10 @@ Dispatcher::Dispatcher(std::vector<ServedModel> models, std::uint32_t max_queue_
       next_batch_(first_batch),
       control_(control),
       chance_(control.seed) {
-  for (ModelIndex model = 0; model < models_.size(); ++model)
+  for (ModelIndex model = 0; model < models_.size(); ++model) {
     queues_.emplace_back(std::make_unique<ModelQueue>())->counted_as = model;
+    queue_of(model).requests.set_rules(models_[model].queue);
+  }
 }
 
 // ---- models
@@ -33,11 +35,13 @@ ModelIndex Dispatcher::add(ServedModel model) {
   free_.pop_back();
   models_[index] = std::move(model);
   queue_of(index).counted_as = index;
+  queue_of(index).requests.set_rules(models_[index].queue);
   return index;
 }
 
 void Dispatcher::change(ModelIndex model, ServedModel changed) {
   models_[model] = std::move(changed);
+  if (queue_of(model).requests.set_rules(models_[model].queue)) touch(model);
 }
 
 bool Dispatcher::same_tensors(ModelIndex a, ModelIndex b) const {
@@ -55,6 +59,7 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
   next.counters = std::exchange(old.counters, {});
   next.statistics = std::exchange(old.statistics, {});
   next.latency = std::exchange(old.latency, observe::RecentHistogram(kLatencyWindow));
+  next.outcomes = std::exchange(old.outcomes, {});
   next.responses = std::exchange(old.responses, std::nullopt);
   std::vector<ModelIndex> versions = std::exchange(old.before, {});
   versions.push_back(model);
@@ -76,10 +81,9 @@ void Dispatcher::succeed(ModelIndex model, ModelIndex heir, Time now, DispatchOu
     refuse_waiting(model, old.closed, now, out);
     return;
   }
-  for (batching::RequestQueue* const waiting : {&old.requests, &old.suspects}) {
-    for (Request& request : waiting->take_due_before(kNever))
-      next.requests.push(std::move(request));
-  }
+  for (Request& request : old.requests.take_all()) next.requests.push(std::move(request));
+  for (Request& request : old.suspects.take_due_before(kNever))
+    next.requests.push(std::move(request));
   arrived(heir);
 }
 
@@ -241,6 +245,18 @@ void Dispatcher::enqueue(ModelIndex model, Request&& request, Time now, Dispatch
            {}, now, out);
     return;
   }
+  if (const batching::LevelQueue* const levels = state.requests.levels();
+      levels != nullptr && levels->full_for(request)) {
+    const std::uint32_t level = levels->rules().level_of(request.priority);
+    const std::uint32_t most = levels->rules().policy_of(level).max_queue_size;
+    answer(model, std::move(request),
+           {StatusCode::overloaded,
+            "model " + models_[model].name + ": " + std::to_string(most) +
+                (level == 0 ? " requests" : " requests of priority " + std::to_string(level)) +
+                " are waiting already, its max_queue_size; send slower"},
+           {}, now, out);
+    return;
+  }
   state.requests.push(std::move(request));
   arrived(model);
 }
@@ -275,31 +291,34 @@ void Dispatcher::withdraw(ModelIndex model, ClientId client, std::uint64_t tag) 
 void Dispatcher::refuse_waiting(ModelIndex model, const Status& status, Time now,
                                 DispatchOutput& out) {
   ModelQueue& state = queue_of(model);
-  for (batching::RequestQueue* const waiting : {&state.requests, &state.suspects}) {
-    for (Request& request : waiting->take_due_before(kNever))
-      answer(model, std::move(request), status, {}, now, out);
-  }
+  for (Request& request : state.requests.take_all())
+    answer(model, std::move(request), status, {}, now, out);
+  for (Request& request : state.suspects.take_due_before(kNever))
+    answer(model, std::move(request), status, {}, now, out);
 }
 
 void Dispatcher::answer(ModelIndex model, Request&& request, Status status,
-                        std::vector<Bytes> outputs, Time now, DispatchOutput& out) {
+                        std::vector<Bytes> outputs, Time now, DispatchOutput& out,
+                        const BatchTimes& times) {
   ModelQueue& state = queue_of(queue_of(model).counted_as);
   request.trace.answered = now;
   record_response(queue_of(model).counted_as, request, status, now);
   const Duration latency = now - request.trace.arrived;
   if (status.ok()) {
     ++state.counters.served;
-    if (now > request.due()) ++state.counters.late;
+    const bool late = now > request.due();
+    if (late) ++state.counters.late;
+    state.outcomes.add_served(late, now);
     state.latency.record(latency, now);
     const RequestTrace& trace = request.trace;
-    state.statistics.add_success(
-        {latency, trace.dispatched - trace.arrived + trace.queued_at_backend, trace.executed,
-         trace.completed - trace.dispatched - trace.queued_at_backend - trace.executed},
-        now);
+    state.statistics.add_success({latency, trace.dispatched - trace.arrived + times.queued,
+                                  times.input, times.executed, times.output},
+                                 now);
   } else {
     const bool dropped =
         status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded;
     ++(dropped ? state.counters.dropped : state.counters.failed);
+    state.outcomes.add_failure(dropped, now);
     state.statistics.add_failure(status.code(), latency);
   }
   request.input = Bytes();
@@ -337,6 +356,10 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     statistics.requests += batch.requests.size();
     statistics.executed += result.executed;
     statistics.planned += batch.planned;
+    if (served_by->second.service == schedule::Service::rounds) {
+      served_by->second.pace.add(result.executed, batch.expected, now);
+      queue_of(queue_of(batch.model).counted_as).pace.add(result.executed, batch.expected, now);
+    }
   }
   release(batch, result.status.ok(), now);
 
@@ -346,14 +369,15 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     status = batching::check_outputs(result.outputs, batch.requests.size(), model.output_sizes);
   }
   if (!status.ok()) {
-    put_back(std::move(batch), status, now, out);
+    const bool one_of_many = result.cause == FailureCause::input && batch.requests.size() > 1;
+    one_of_many ? separate(std::move(batch), now, out)
+                : put_back(std::move(batch), status, now, out);
     return;
   }
   const std::size_t count = batch.requests.size();
-  const Duration under_way = now - batch.requests.front().trace.dispatched;
+  const BatchTimes times = times_of(result, now - batch.requests.front().trace.dispatched, now);
   queue_of(queue_of(batch.model).counted_as)
-      .statistics.add_batch(static_cast<std::uint32_t>(count), result.queued, result.executed,
-                            under_way - result.queued - result.executed);
+      .statistics.add_batch(static_cast<std::uint32_t>(count), times);
   ModelCounters& counters = queue_of(queue_of(batch.model).counted_as).counters;
   for (std::size_t i = 0; i < count; ++i) {
     Request& request = batch.requests[i];
@@ -366,7 +390,8 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
     request.trace.queued_at_backend = result.queued;
     request.trace.executed = result.executed;
     answer(batch.model, std::move(request), {},
-           batching::scatter_outputs(result.outputs, count, i, model.output_sizes), now, out);
+           batching::scatter_outputs(result.outputs, count, i, model.output_sizes), now, out,
+           times);
   }
 }
 
@@ -400,6 +425,11 @@ bool Dispatcher::idle() const {
   return in_flight_.empty() && std::all_of(queues_.begin(), queues_.end(), [](const auto& state) {
            return state->requests.empty() && state->suspects.empty();
          });
+}
+
+double Dispatcher::pace(GpuletId id, Time now) const {
+  const auto found = gpulets_.find(id);
+  return found == gpulets_.end() ? 0 : found->second.pace.pace(now);
 }
 
 Dispatcher::GpuletStatistics Dispatcher::statistics(GpuletId id) const {

@@ -68,7 +68,7 @@ void Dispatcher::pump_controlled(Time now, DispatchOutput& out) {
     const std::size_t at = chance_.below(places.size());
     const Place place = places[at];
     const Taking taking = taking_of(place, now);
-    batching::RequestQueue& requests = queue_of(model).requests;
+    batching::WaitingRequests& requests = queue_of(model).requests;
     std::vector<Request> taken;
     if (taking.which == Taking::Which::first) {
       taken = requests.take_due_from(taking.from, 1);
@@ -97,11 +97,11 @@ Time Dispatcher::reachable_by_rounds(ModelIndex model, Time now) const {
 // the first that are too late for them, or the last of more than their next batches hold.
 Dispatcher::Taking Dispatcher::taking_of(const Place& executable, Time now) const {
   const ModelIndex model = executable.lane->model;
-  const batching::RequestQueue& requests = queue_of(model).requests;
+  const batching::WaitingRequests& requests = queue_of(model).requests;
   const bool alone = by_executables(model);
   const Time from = alone ? now : now + executable.lane->execution.front();
   if (requests.count_due_from(from) == 0) return {};
-  if (alone || requests.first_deadline_from(from) < reachable_by_rounds(model, now))
+  if (alone || requests.first_deadline_from(from, 1) < reachable_by_rounds(model, now))
     return {Taking::Which::first, from};
   return {backlogged(model) ? Taking::Which::last : Taking::Which::none, from};
 }
@@ -128,7 +128,7 @@ Responses::Period Dispatcher::take_period(ModelIndex model) {
 }
 
 Duration Dispatcher::mean_age(ModelIndex model, Time now) const {
-  const batching::RequestQueue& waiting = queue_of(model).requests;
+  const batching::WaitingRequests& waiting = queue_of(model).requests;
   std::int64_t count = static_cast<std::int64_t>(waiting.size());
   Duration sum = count == 0 ? Duration{} : waiting.mean_waited(now) * count;
   for (const auto& [id, batch] : in_flight_) {

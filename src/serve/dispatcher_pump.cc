@@ -112,13 +112,13 @@ void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
 
 std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, const Lane& lane,
                                                       Time now) const {
-  const batching::RequestQueue& queue = queue_of(lane.model).requests;
+  const batching::WaitingRequests& queue = queue_of(lane.model).requests;
   if (queue.empty()) return std::nullopt;
   const Time reachable = reachable_deadline(gpulet, lane, now);
   batching::LaneView view;
   view.waiting = queue.count_due_from(reachable);
   if (view.waiting == 0) return std::nullopt;
-  view.most_urgent = queue.first_deadline_from(reachable);
+  view.most_urgent = queue.first_deadline_from(reachable, lane.execution.size());
   view.execution = lane.execution;
   view.turn = lane.turn;
   view.start = std::max(now, gpulet.busy_until);
@@ -140,7 +140,13 @@ bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchO
     wake = std::min(wake, wait->time);
     return false;
   }
-  dispatch(place.id, gpulet, lane, std::get<batching::Dispatch>(decision).count, now, out);
+  std::uint32_t count = std::get<batching::Dispatch>(decision).count;
+  if (queue_of(lane.model).requests.levels() != nullptr) {
+    count = count_in_time(
+        lane, *view, static_cast<std::uint32_t>(std::min(view->waiting, lane.execution.size())),
+        reachable_deadline(gpulet, lane, now));
+  }
+  dispatch(place.id, gpulet, lane, count, now, out);
   return true;
 }
 
@@ -170,10 +176,26 @@ bool Dispatcher::pump_in_turn(const Place& place, Time now, Time& wake, Dispatch
     }
   }
   dispatch(place.id, gpulet, *next,
-           batching::largest_batch_by(next->execution, count, chosen->start + chosen->allowance,
-                                      chosen->most_urgent),
-           now, out);
+           count_in_time(*next, *chosen, count, reachable_deadline(gpulet, *next, now)), now, out);
   return true;
+}
+
+std::uint32_t Dispatcher::count_in_time(const Lane& lane, const batching::LaneView& view,
+                                        std::uint32_t wanted, Time reachable) const {
+  const Time start = view.start + view.allowance;
+  if (const batching::LevelQueue* const levels = queue_of(lane.model).requests.levels())
+    return levels->largest_batch(reachable, lane.execution, wanted, start);
+  return batching::largest_batch_by(lane.execution, wanted, start, view.most_urgent);
+}
+
+void Dispatcher::pump_timeouts(ModelIndex model, Time now, Time& wake, DispatchOutput& out) {
+  batching::LevelQueue& levels = *queue_of(model).requests.levels();
+  for (Request& request : levels.take_rejected(now)) {
+    answer(model, std::move(request),
+           {StatusCode::too_late, "model " + models_[model].name + ": its queue timeout passed"},
+           {}, now, out);
+  }
+  wake = std::min(wake, levels.next_timeout());
 }
 
 // What it takes to bring a batch to its proxy.
@@ -188,6 +210,7 @@ void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
   ModelQueue& state = queue_of(model);
   Time wake = kNever;
   pump_suspects(model, now, wake, out);
+  if (state.requests.levels() != nullptr) pump_timeouts(model, now, wake, out);
   for (const Place& place : state.places) {
     while (pump_gpulet(place, now, wake, out)) {
     }

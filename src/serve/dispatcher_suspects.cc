@@ -1,6 +1,6 @@
-// Dispatcher: requests under which a process ended or hung. One of them may be what did it: each is
-// tried again in a batch of its own, on a gpulet that holds nothing else, so that it is known
-// which.
+// Dispatcher: requests under which a process ended or hung, or whose batch failed for what one of
+// them holds. One of them may be what did it: each is tried again in a batch of its own, on a
+// gpulet that holds nothing else, so that it is known which.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -66,6 +66,23 @@ void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, Disp
   arrived(*queue);
 }
 
+void Dispatcher::separate(InFlight batch, Time now, DispatchOutput& out) {
+  const std::optional<ModelIndex> queue = queue_for(batch.model);
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    if (batch.is_answered(i)) continue;
+    Request& request = batch.requests[i];
+    if (queue) {
+      queue_of(*queue).suspects.push(std::move(request));
+    } else {
+      answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
+    }
+  }
+  if (!queue) return;
+  queue_of(*queue).lost =
+      "model " + models_[batch.model].name + ": another request of its batch could not be computed";
+  arrived(*queue);
+}
+
 // The one that has the fewest models beside it, which would lose their process with it.
 const Dispatcher::Place* Dispatcher::place_for_suspects(ModelIndex model) const {
   const Place* chosen = nullptr;
@@ -83,7 +100,7 @@ void Dispatcher::pump_suspects(ModelIndex model, Time now, Time& wake, DispatchO
   for (Request& request : state.suspects.take_due_before(now)) {
     answer(
         model, std::move(request),
-        {StatusCode::unavailable, state.lost + ", and no other could run it before its deadline"},
+        {StatusCode::unavailable, state.lost + ", and no process could run it before its deadline"},
         {}, now, out);
   }
   if (state.suspects.empty()) return;

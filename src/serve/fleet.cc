@@ -86,6 +86,13 @@ std::optional<schedule::DeviceKey> Fleet::device_seen(BackendId backend,
   return std::nullopt;
 }
 
+void Fleet::power_told(BackendId backend, const std::vector<DevicePower>& power) {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return;
+  found->second.power.clear();
+  for (const DevicePower& one : power) found->second.power.insert_or_assign(one.device, one);
+}
+
 void Fleet::leaving(BackendId backend) {
   const auto found = backends_.find(backend);
   if (found != backends_.end()) found->second.leaving = true;

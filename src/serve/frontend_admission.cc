@@ -5,6 +5,16 @@
 #include "gpulet/serve/frontend_core.h"
 
 namespace gpulet::serve {
+namespace {
+
+// The timeout that it asks for is that of the queue and no deadline.
+bool is_for_queue(const InferRequest& asked, const ServedModel& model) {
+  if (!model.queue || asked.timeout <= Duration::zero()) return false;
+  const QueueRules& rules = *model.queue;
+  return rules.policy_of(rules.level_of(asked.priority)).allow_timeout_override;
+}
+
+}  // namespace
 
 Status FrontendCore::admissible(const InferRequest& request, const ServedModel& model) const {
   const std::string where = "model " + model.name;
@@ -70,15 +80,19 @@ void FrontendCore::on_event(ClientSaid event, Time now, FrontendEffects& effects
     return;
   }
   const ServedModel& model = dispatcher_.models()[known->current.index];
+  const bool for_queue = is_for_queue(asked, model);
   Request request;
   request.id = trace_choice_.next();
   request.client = event.client;
   request.tag = asked.tag;
-  request.deadline =
-      now + (asked.timeout > Duration::zero() ? asked.timeout : from_ms(model.slo_ms));
-  request.own_deadline = asked.timeout > Duration::zero();
+  request.own_deadline = asked.timeout > Duration::zero() && !for_queue;
+  request.deadline = now + (request.own_deadline ? asked.timeout : from_ms(model.slo_ms));
   request.grace = request.own_deadline ? Duration::zero() : options_.late_grace;
   request.trace.arrived = now;
+  if (model.queue) {
+    request.priority = asked.priority;
+    if (for_queue) request.queue_timeout = asked.timeout;
+  }
 
   DispatchOutput output;
   if (const Status status = admissible(asked, model); !status.ok()) {

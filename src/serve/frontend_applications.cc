@@ -65,6 +65,7 @@ bool FrontendCore::ask_application(ClientSaid& event, Time now, FrontendEffects&
   asked.deadline = now + given;
   asked.late_after = now + given;
   asked.id = trace_choice_.next();
+  asked.priority = request.priority;
   ApplicationOutput output;
   const auto refuse = [&](Status why) {
     applications_.refuse(request.model, asked, std::move(why), now, output);
@@ -130,6 +131,7 @@ void FrontendCore::call(ModelToCall call, Time now, FrontendEffects& effects) {
   request.deadline = call.deadline;
   request.grace = Request::kNoLimit;  // its run is answered in time
   request.trace.arrived = now;
+  request.priority = call.priority;
   request.input = std::move(call.input);
   NamedModel* const known = versions_.find(call.model);
   // The catalogue may have changed since the run began.
@@ -178,7 +180,7 @@ ModelState FrontendCore::state_of(const Application& application) const {
   return any_loading ? ModelState::loading : ModelState::idle;
 }
 
-ModelStatus FrontendCore::status_of(const Applications::Row& row) const {
+ModelStatus FrontendCore::status_of(const Applications::Row& row, Time now) const {
   ModelStatus one;
   one.name = row.application->front.name;
   one.state = state_of(*row.application);
@@ -189,6 +191,7 @@ ModelStatus FrontendCore::status_of(const Applications::Row& row) const {
     const NamedModel* const known = versions_.find(name);
     const double rate = known == nullptr ? 0 : demands_.rate_planned(known->demand);
     one.rate_planned = std::min(one.rate_planned, rate / static_cast<double>(calls));
+    one.calls.push_back(name);
   }
   one.reason = why_unserved(*row.application);
   one.queued = row.runs;
@@ -197,6 +200,8 @@ ModelStatus FrontendCore::status_of(const Applications::Row& row) const {
   one.p99_ms = to_ms(row.latencies.percentile(0.99));
   one.statistics = row.statistics;
   one.application = true;
+  one.last_minute = row.outcomes.of_minute(now);
+  one.latest = row.outcomes.of_now(now);
   return one;
 }
 

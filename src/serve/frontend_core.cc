@@ -9,6 +9,23 @@ namespace gpulet::serve {
 namespace {
 
 constexpr std::size_t kEventsKept = 50;
+constexpr Duration kRepeatedWithin = std::chrono::seconds(60);  // then it counts as one event
+
+// What happened within a minute before counts on.
+void keep(StatusEvent event, std::deque<StatusEvent>& events) {
+  const auto before = std::find_if(events.begin(), events.end(), [&](const StatusEvent& other) {
+    if (event.time - other.time > kRepeatedWithin || other.kind != event.kind) return false;
+    const bool same_kind =
+        event.kind == StatusEvent::Kind::other_rates || event.kind == StatusEvent::Kind::shortage;
+    return same_kind || (other.text == event.text && other.warning == event.warning);
+  });
+  if (before != events.end()) {
+    event.count = before->count + 1;
+    events.erase(before);
+  }
+  events.push_back(std::move(event));
+  if (events.size() > kEventsKept) events.pop_front();
+}
 
 DemandOptions demand_options(const FrontendOptions& options) {
   DemandOptions demands = options.demands;
@@ -26,6 +43,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
                                               : std::make_shared<const profile::ProfileSet>()),
       interference_(std::move(catalogue.interference)),
       under_way_(options_.under_way),
+      unloaded_(std::move(catalogue.unloaded)),
       dispatcher_({}, options_.max_queue_per_model, BatchId{(options_.run << kRunShift) + 1},
                   options_.control),
       demands_({}, demand_options(options_)),
@@ -33,7 +51,7 @@ FrontendCore::FrontendCore(FrontendOptions options, Catalogue catalogue, Time no
       quarantine_(options_.quarantine),
       applications_(options_.max_queue_per_model),
       trace_choice_(options_.trace_every),
-      plan_reasons_{"the frontend started"},
+      plan_reasons_{{"the frontend started", {}}},
       last_plan_(now - options_.least_between_plans),
       period_end_(now + options_.period),
       exclusions_(options_.exclusions),
@@ -177,7 +195,9 @@ void FrontendCore::heard(BackendId, const BatchResult& message, Time now,
   for (const LostProcess& one : lost) process_lost(one, now, effects);
 }
 
-void FrontendCore::heard(BackendId, Heartbeat, Time, FrontendEffects&) {}
+void FrontendCore::heard(BackendId backend, const Heartbeat& message, Time, FrontendEffects&) {
+  fleet_.power_told(backend, message.power);
+}
 
 void FrontendCore::heard(BackendId backend, Leaving, Time now, FrontendEffects& effects) {
   const auto found = fleet_.backends().find(backend);
@@ -266,6 +286,10 @@ void FrontendCore::on_event(Settle, Time now, FrontendEffects& effects) {
   }
 }
 
+void FrontendCore::on_event(TraceEvery event, Time, FrontendEffects&) {
+  trace_choice_.choose_every(event.every);
+}
+
 void FrontendCore::on_event(TraceUntil event, Time now, FrontendEffects&) {
   trace_choice_.choose_all(now, event.time);
 }
@@ -298,11 +322,12 @@ void FrontendCore::tick(Time now, FrontendEffects& effects) {
   for (const auto& [id, backend] : fleet_.backends())
     effects.emplace_back(TellBackend{id, Heartbeat{}});
 
-  if (std::string why = demands_.above_plan(); !why.empty()) want_plan(std::move(why));
+  if (auto strayed = demands_.above_plan())
+    want_plan(std::move(strayed->told), std::move(strayed->model));
   const bool period_over = now >= period_end_;
   if (period_over || !plan_.schedulable()) {
-    if (std::string why = demands_.below_plan(plan_.schedulable()); !why.empty())
-      want_plan(std::move(why));
+    if (auto strayed = demands_.below_plan(plan_.schedulable()))
+      want_plan(std::move(strayed->told), std::move(strayed->model));
   }
   if (period_over) {
     period_end_ = now + options_.period;
@@ -368,9 +393,19 @@ observe::RequestTraceRecord FrontendCore::record_of(const Answer& answer) const 
   return record;
 }
 
-void FrontendCore::note(bool warning, std::string text, Time now, FrontendEffects& effects) {
-  events_.push_back({now, text, warning});
-  if (events_.size() > kEventsKept) events_.pop_front();
+void FrontendCore::note(bool warning, std::string text, Time now, FrontendEffects& effects,
+                        StatusEvent::Kind kind) {
+  keep({now, text, warning, kind}, events_);
+  effects.emplace_back(Note{warning, std::move(text)});
+}
+
+void FrontendCore::note_of_plan(bool warning, std::string text, Time now,
+                                FrontendEffects& effects) {
+  StatusEvent event{now, text, warning};
+  event.kind = record_.decision()->moves_gpulets() ? StatusEvent::Kind::reorganisation
+                                                   : StatusEvent::Kind::other_rates;
+  event.plan = record_.decision()->number;
+  keep(std::move(event), events_);
   effects.emplace_back(Note{warning, std::move(text)});
 }
 

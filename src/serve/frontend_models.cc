@@ -11,15 +11,22 @@ namespace {
 constexpr std::size_t kModelsInAStep = 64;
 constexpr std::size_t kVersionsInAStep = 256;  // that take over, or are forgotten
 
+bool same_description(const ServedModel& a, const ServedModel& b) {
+  if (a.description == b.description) return true;
+  return a.description && b.description && *a.description == *b.description;
+}
+
 bool same_settings(const ServedModel& a, const ServedModel& b) {
   return a.slo_ms == b.slo_ms && a.configured_rate == b.configured_rate &&
-         a.max_batch == b.max_batch;
+         a.max_batch == b.max_batch && a.queue == b.queue;
 }
 
 }  // namespace
 
-void FrontendCore::on_event(CatalogueChanged event, Time, FrontendEffects&) {
+void FrontendCore::on_event(CatalogueChanged event, Time now, FrontendEffects& effects) {
   Catalogue& catalogue = event.catalogue;
+  for (FileProblems::News& news : file_problems_.read(catalogue))
+    note(news.warning, std::move(news.text), now, effects);
   CatalogueUnderWay next;
   next.asked_for.insert(event.asked_for.begin(), event.asked_for.end());
   if (catalogue_) {  // replaced before it was taken in as a whole
@@ -36,6 +43,7 @@ void FrontendCore::on_event(CatalogueChanged event, Time, FrontendEffects&) {
   for (const ServedModel& model : catalogue.models) next.present.insert(model.name);
   next.models = std::move(catalogue.models);
   next.applications = std::move(catalogue.applications);
+  next.unloaded = std::move(catalogue.unloaded);
   catalogue_.emplace(std::move(next));
 }
 
@@ -62,7 +70,10 @@ void FrontendCore::take_in_catalogue(Time now, FrontendEffects& effects) {
   const bool whole = taken.gone && taken.gone->empty();
   if (whole && replace_applications(taken.applications, now)) taken.changed = true;
   const bool changed = taken.changed;
-  if (whole) catalogue_.reset();
+  if (whole) {
+    unloaded_ = std::move(taken.unloaded);
+    catalogue_.reset();
+  }
   if (!changed) return;
   // What is being planned is out of date: its answer will not be looked at.
   plan_pending_ = false;
@@ -92,7 +103,8 @@ bool FrontendCore::take_in_model(const ServedModel& model, bool asked_for, Time 
 }
 
 void FrontendCore::on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects) {
-  note(true, "the models stay as they are: " + event.why.message(), now, effects);
+  for (FileProblems::News& news : file_problems_.refused(event.why, event.by_hand))
+    note(news.warning, std::move(news.text), now, effects);
 }
 
 void FrontendCore::add_model(ServedModel model, Time now) {
@@ -113,6 +125,9 @@ bool FrontendCore::change_model(NamedModel& known, const ServedModel& model, boo
                                 Time now, FrontendEffects& effects) {
   std::string id = version_of(model);
   bool changed = change_settings(known, model, now);
+  for (const ModelVersion* const version : {&known.current, known.next ? &*known.next : nullptr}) {
+    if (version != nullptr && version->id == id) change_description(version->index, model);
+  }
   if (id == known.current.id) {
     if (known.next) {
       drop_next(known, effects);
@@ -137,12 +152,21 @@ bool FrontendCore::change_settings(const NamedModel& known, const ServedModel& m
     changed.slo_ms = model.slo_ms;
     changed.configured_rate = model.configured_rate;
     changed.max_batch = model.max_batch;
+    changed.queue = model.queue;
     dispatcher_.change(index, std::move(changed));
   };
   settle(known.current.index);
   if (known.next) settle(known.next->index);
   demands_.change(known.demand, model, now);
   return true;
+}
+
+// No plan depends on it.
+void FrontendCore::change_description(ModelIndex index, const ServedModel& model) {
+  if (same_description(dispatcher_.models()[index], model)) return;
+  ServedModel changed = dispatcher_.models()[index];
+  changed.description = model.description;
+  dispatcher_.change(index, std::move(changed));
 }
 
 void FrontendCore::stage_version(NamedModel& known, const ServedModel& model, std::string id,
@@ -351,6 +375,10 @@ bool FrontendCore::withheld(const std::string& name) const {
          (known != nullptr && (known->current_refused() || known->stuck));
 }
 
+bool FrontendCore::is_unloaded(std::string_view name) const {
+  return unloaded_ != nullptr && std::binary_search(unloaded_->begin(), unloaded_->end(), name);
+}
+
 bool FrontendCore::has_ready_lane(const std::string& name) const {
   const NamedModel* const known = versions_.find(name);
   return known != nullptr && dispatcher_.has_ready_lane(known->current.index);
@@ -402,8 +430,8 @@ std::string FrontendCore::reason_of(const std::string& name, const NamedModel& k
   }
   if (known.failure) return failure_of(known);
   if (std::string why = why_nothing_serves(); !why.empty()) return why;
-  const schedule::Unserved* const unserved = unserved_part(name);
-  return unserved == nullptr ? std::string() : unserved->reason;
+  if (const schedule::Unserved* const unserved = unserved_part(name)) return unserved->reason;
+  return file_problems_.of_model(name);
 }
 
 bool FrontendCore::knows_file(std::string_view sha256) const {

@@ -18,12 +18,39 @@ std::vector<std::string> models_of(const std::vector<schedule::Unserved>& unserv
   return names;
 }
 
+// "no place for 39.8/s of a, 12.0/s of b and 7 more: <why the first has none>"
+std::string told(const std::vector<schedule::Unserved>& unserved) {
+  constexpr std::size_t kMostModels = 4;
+  std::vector<std::string> models;
+  for (const schedule::Unserved& one : unserved) {
+    if (models.size() == kMostModels) break;
+    models.push_back(per_second(one.rate) + " of " + one.model);
+  }
+  std::string text = "no place for " + joined(models, ", ");
+  if (unserved.size() > kMostModels)
+    text += " and " + std::to_string(unserved.size() - kMostModels) + " more";
+  text += ": " + unserved.front().reason;
+  return text + (unserved.size() > 1 ? " (" + unserved.front().model + ")" : "");
+}
+
+std::vector<bool> created_by(const schedule::Steps& steps, std::size_t gpulets) {
+  std::vector<bool> created(gpulets, false);
+  for (const std::size_t index : steps.create) created[index] = true;
+  return created;
+}
+
 }  // namespace
 
-void FrontendCore::want_plan(std::string why) {
-  if (plan_reasons_.size() >= kMostReasons) return;
-  if (std::find(plan_reasons_.begin(), plan_reasons_.end(), why) != plan_reasons_.end()) return;
-  plan_reasons_.push_back(std::move(why));
+void FrontendCore::want_plan(std::string why, std::string subject) {
+  const auto known =
+      std::find_if(plan_reasons_.begin(), plan_reasons_.end(), [&](const PlanReason& reason) {
+        return reason.why == why || (!subject.empty() && reason.subject == subject);
+      });
+  if (known != plan_reasons_.end()) {
+    known->why = std::move(why);
+  } else if (plan_reasons_.size() < kMostReasons) {
+    plan_reasons_.push_back({std::move(why), std::move(subject)});
+  }
 }
 
 void FrontendCore::plan_if_wanted(Time now, FrontendEffects& effects) {
@@ -106,14 +133,17 @@ void FrontendCore::on_event(PlanMade event, Time now, FrontendEffects& effects) 
   }
   if (!event.plan.schedulable()) ++reorganisation_counters_.unschedulable;
   if (epoch_.value > 0 && steps.empty() && event.plan == plan_) return;  // it stands as it is
-  tell_decision(event.plan, steps, now, effects);
+  tell_decision(event.plan, steps, std::move(event.explanation), now, effects);
   stages_ = stages_to(std::move(event.plan), now, effects);
 }
 
-void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Steps& steps, Time now,
+void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Steps& steps,
+                                 schedule::Explanation explanation, Time now,
                                  FrontendEffects& effects) {
   const std::uint32_t before = plan_.devices_used();
   const std::uint32_t after = plan.devices_used();
+  std::vector<std::string> reasons;
+  for (const PlanReason& reason : reasons_of_pending_) reasons.push_back(reason.why);
   std::string text =
       "plans " + counted(plan.gpulets.size(), "gpulet") + " on " + counted(after, "device");
   if (after > before) {
@@ -123,17 +153,19 @@ void FrontendCore::tell_decision(const schedule::Plan& plan, const schedule::Ste
     text += ", " + std::to_string(before - after) + " given back";
     reorganisation_counters_.devices_given_back += before - after;
   }
-  text += " (" + std::to_string(steps.create.size()) + " new, " +
-          std::to_string(steps.retire.size()) + " to go): " + joined(reasons_of_pending_, "; ");
-  decision_ = text;
-  note(false, std::move(text), now, effects);
-  if (models_of(plan.unserved) == models_of(plan_.unserved)) return;  // told before
-  for (const schedule::Unserved& unserved : plan.unserved) {
-    note(true,
-         "no place for " + per_second(unserved.rate) + " of " + unserved.model + ": " +
-             unserved.reason,
-         now, effects);
+  if (steps.empty()) {
+    text += ", the same with other rates: ";
+  } else {
+    text += " (" + std::to_string(steps.create.size()) + " new, " +
+            std::to_string(steps.retire.size()) + " to go): ";
   }
+  text += joined(reasons, "; ");
+  record_.decide({plan_number_, now, text, plan, created_by(steps, plan.gpulets.size()),
+                  steps.retire.size(), std::move(explanation)});
+  note_of_plan(false, std::move(text), now, effects);
+  if (models_of(plan.unserved) == models_of(plan_.unserved)) return;  // told before
+  if (!plan.schedulable())
+    note(true, told(plan.unserved), now, effects, StatusEvent::Kind::shortage);
   if (plan.schedulable()) note(false, "every rate has a place again", now, effects);
 }
 

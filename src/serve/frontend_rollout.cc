@@ -259,17 +259,20 @@ void FrontendCore::activate(Time now, FrontendEffects& effects) {
   reorganisation_counters_.longest_took = std::max(reorganisation_counters_.longest_took, took);
   reorganisation_counters_.took.record(took);
   ++reorganisation_counters_.plans;
-  reorganisation_counters_.last_at = now;
-  reorganisation_counters_.last_reason = decision_;
+  record_.in_force(epoch_, now);
   // The next stage would take away what those that are missing were to stand in for.
   if (rollout_->parts().size() < plan_.gpulets.size()) stages_.clear();
   rollout_.reset();
-  note(false,
-       "epoch " + std::to_string(epoch_.value) + " serves" +
-           (stages_.empty() ? "" : " on the way to the plan") + ", " +
-           std::to_string(std::llround(to_ms(took))) + " ms after it was decided: " +
-           counted(serving_.size(), "gpulet") + " on " + counted(plan_.devices_used(), "device"),
-       now, effects);
+  std::string text = "epoch " + std::to_string(epoch_.value) + " serves" +
+                     (stages_.empty() ? "" : " on the way to the plan") + ", " +
+                     std::to_string(std::llround(to_ms(took))) +
+                     " ms after it was decided: " + counted(serving_.size(), "gpulet") + " on " +
+                     counted(plan_.devices_used(), "device");
+  if (record_.decision()->moves_gpulets()) {
+    note_of_plan(false, std::move(text), now, effects);
+  } else {  // the event of the decision says it all
+    effects.emplace_back(Note{false, std::move(text)});
+  }
 }
 
 void FrontendCore::set_plan(schedule::Plan plan) {

@@ -35,6 +35,7 @@ ModelInfo FrontendCore::describe(const std::string& name, const NamedModel& know
   }
   info.reason = reason_of(name, known);
   info.number = known.number;
+  info.pending = !options_.keep_plan && (plan_wanted() || plan_pending_ || rolls_out());
   return info;
 }
 
@@ -57,7 +58,8 @@ std::optional<ModelView> FrontendCore::model(std::string_view name) const {
                      reason_of(model.name, *known)};
   }
   if (const auto application = applications_.find(name))
-    return ModelView{application->front, 1, state_of(*application), why_unserved(*application)};
+    return ModelView{application->front, 1, state_of(*application), why_unserved(*application),
+                     application};
   return std::nullopt;
 }
 
@@ -75,6 +77,7 @@ ModelsReply FrontendCore::models_after(const std::string& name, std::size_t most
   const std::vector<Applications::Row> rows = applications_.rows(settled_at_, name, most + 1);
   for (const Applications::Row& row : rows) found.emplace(row.application->front.name, nullptr);
   ModelsReply page;
+  page.problems = file_problems_.all();
   for (const auto& [listed, leaving] : found) {
     if (page.models.size() == most) {
       page.more = true;
@@ -162,6 +165,9 @@ void FrontendCore::take_whole(FrontendStatus& status) const {
   status.failures = failures_;
   status.controlled_nodes = control_.nodes();
   status.events = events_;
+  status.unloaded = unloaded_;
+  status.plans = record_.plans();
+  status.file_problems = file_problems_.all();
   for (const LeavingVersion& leaving : versions_.leaving()) {
     if (leaving.removed && versions_.find(leaving.name) == nullptr)
       status.leaving.push_back(leaving.name);
@@ -179,6 +185,8 @@ bool FrontendCore::take_backends(StatusInSteps& taken, std::size_t parts) const 
       device.key = offer.device.key;
       device.type = offer.device.type;
       device.memory_mb = offer.device.memory_mb;
+      const auto power = backend.power.find(offer.device.key.device);
+      if (power != backend.power.end()) device.power = power->second;
     }
     taken.backend_ = id;
     done += 1 + backend.devices.size();
@@ -191,7 +199,7 @@ bool FrontendCore::take_gpulets(StatusInSteps& taken, std::size_t parts) const {
   auto one = taken.gpulet_ ? all.upper_bound(*taken.gpulet_) : all.begin();
   for (std::size_t done = 0; one != all.end() && done < parts; ++one) {
     const auto& [id, gpulet] = *one;
-    taken.status_.gpulets.push_back(status_of(id, gpulet));
+    taken.status_.gpulets.push_back(status_of(id, gpulet, taken.now_));
     if (const auto device = taken.devices_.find(gpulet.device); device != taken.devices_.end())
       add_to_device(device->second, id, gpulet);
     taken.gpulet_ = id;
@@ -213,19 +221,20 @@ bool FrontendCore::take_models(StatusInSteps& taken, std::size_t parts) const {
 
 bool FrontendCore::take_applications(StatusInSteps& taken, std::size_t parts) const {
   const auto rows = applications_.rows(taken.now_, taken.name_, parts);
-  for (const auto& row : rows) taken.status_.models.push_back(status_of(row));
+  for (const auto& row : rows) taken.status_.models.push_back(status_of(row, taken.now_));
   if (rows.empty()) return true;
   taken.name_ = rows.back().application->front.name;
   return rows.size() < parts;
 }
 
-GpuletStatus FrontendCore::status_of(GpuletId id, const FleetGpulet& gpulet) const {
+GpuletStatus FrontendCore::status_of(GpuletId id, const FleetGpulet& gpulet, Time now) const {
   GpuletStatus one{
       id, gpulet, std::nullopt, dispatcher_.in_flight(id), 0, dispatcher_.statistics(id)};
   if (const auto planned = serving_.find(id); planned != serving_.end())
     one.planned = planned->second;
   if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
   one.cores = control_.cores_of(id);
+  one.pace = dispatcher_.pace(id, now);
   return one;
 }
 
@@ -246,19 +255,24 @@ ModelStatus FrontendCore::status_of(const std::string& name, const NamedModel& k
   one.p99_ms = to_ms(latencies.percentile(0.99));
   one.statistics = dispatcher_.statistics(index);
   one.number = known.number;
-  if (const schedule::Unserved* const unserved = unserved_part(name))
+  if (const schedule::Unserved* const unserved = unserved_part(name)) {
     one.rate_unserved = unserved->rate;
+    one.missing = record_.missing(name);
+  }
   one.reason = reason_of(name, known);
   one.crashes = quarantine_.crashes(name);
   one.quarantined_for = quarantine_.left(name, now);
   one.control = control_.status_of(name);
+  one.last_minute = dispatcher_.outcomes(index).of_minute(now);
+  one.latest = dispatcher_.outcomes(index).of_now(now);
+  one.pace = dispatcher_.pace(index, now);
   return one;
 }
 
 std::optional<ModelStatus> FrontendCore::model_status(std::string_view name, Time now) const {
   if (const NamedModel* const known = versions_.find(name))
     return status_of(std::string(name), *known, now);
-  if (const auto row = applications_.row(std::string(name), now)) return status_of(*row);
+  if (const auto row = applications_.row(std::string(name), now)) return status_of(*row, now);
   return std::nullopt;
 }
 

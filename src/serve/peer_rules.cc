@@ -72,6 +72,16 @@ std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch, const 
                    "it sent a result of " + name + ", which another node holds");
 }
 
+namespace {
+
+PeerBreach breach_by_device(std::uint32_t device) {
+  return breach_by(
+      PeerViolation::foreign_device,
+      "it reported on its device " + std::to_string(device) + ", which it does not offer");
+}
+
+}  // namespace
+
 std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& message,
                                     const Fleet& fleet, const Dispatcher& dispatcher) {
   if (const auto* const result = std::get_if<BatchResult>(&message))
@@ -85,11 +95,14 @@ std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& messag
     return breach_by(PeerViolation::before_hello, "it sent another message before its Hello");
   if (const auto* const report = std::get_if<GpuletReport>(&message))
     return breach_of_report(from, report->id, fleet);
+  if (const auto* const beat = std::get_if<Heartbeat>(&message)) {
+    for (const DevicePower& power : beat->power) {
+      if (!fleet.offers(from, power.device)) return breach_by_device(power.device);
+    }
+  }
   if (const auto* const report = std::get_if<DeviceReport>(&message)) {
     if (fleet.offers(from, report->device)) return std::nullopt;
-    return breach_by(PeerViolation::foreign_device, "it reported on its device " +
-                                                        std::to_string(report->device) +
-                                                        ", which it does not offer");
+    return breach_by_device(report->device);
   }
   return std::nullopt;
 }

@@ -89,6 +89,26 @@ schedule::Plan plan_apart(const schedule::PlanInput& input, const schedule::Poli
   return plan;
 }
 
+void plan_and_check(const MakePlan& request, const schedule::PlanInput& input,
+                    const schedule::Policy& policy, PlanMade& made) {
+  const auto plan = [&](const schedule::PlanInput& asked) {
+    return plan_apart(asked, policy, request);
+  };
+  if (request.closed.empty()) {
+    made.plan = plan(input);
+    made.faults = schedule::check(made.plan, input);
+    return;
+  }
+  made.plan = plan_around(input, request.closed, request.kept, plan);
+  made.plan.policy = std::string(policy.name());
+  made.faults = schedule::check(made.plan, input);
+  if (made.faults.empty() || request.kept.empty()) return;
+  // What is kept no longer holds, for example since the profiles changed: it moves.
+  made.plan = plan_around(input, request.closed, {}, plan);
+  made.plan.policy = std::string(policy.name());
+  made.faults = schedule::check(made.plan, input);
+}
+
 }  // namespace
 
 PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
@@ -106,22 +126,12 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
     made.faults.push_back(valid.message());
     return made;
   }
-  const auto plan = [&](const schedule::PlanInput& asked) {
-    return plan_apart(asked, policy, request);
-  };
-  if (request.closed.empty()) {
-    made.plan = plan(input);
-    made.faults = schedule::check(made.plan, input);
-    return made;
-  }
-  made.plan = plan_around(input, request.closed, request.kept, plan);
-  made.plan.policy = std::string(policy.name());
-  made.faults = schedule::check(made.plan, input);
-  if (made.faults.empty() || request.kept.empty()) return made;
-  // What is kept no longer holds, for example since the profiles changed: it moves.
-  made.plan = plan_around(input, request.closed, {}, plan);
-  made.plan.policy = std::string(policy.name());
-  made.faults = schedule::check(made.plan, input);
+  plan_and_check(request, input, policy, made);
+  if (!made.faults.empty()) return made;
+  made.explanation = schedule::explain(made.plan, input);
+  if (request.closed.size() < request.cluster.devices.size()) return made;
+  for (schedule::MissingPlace& missing : made.explanation.missing)
+    missing.lack = schedule::Lack::any_device;
   return made;
 }
 

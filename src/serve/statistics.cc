@@ -1,12 +1,76 @@
 #include "gpulet/serve/statistics.h"
 
+#include <algorithm>
+
 namespace gpulet::serve {
+namespace {
+
+constexpr std::size_t kSlicesOfNow = 2;
+constexpr std::uint64_t kLeastBatches = 5;  // that tell how fast batches run
+
+}  // namespace
+
+void RecentOutcomes::add_served(bool late, Time now) {
+  sums_.add(kServed, 1, now);
+  if (late) sums_.add(kLate, 1, now);
+}
+
+void RecentOutcomes::add_failure(bool dropped, Time now) {
+  sums_.add(dropped ? kDropped : kFailed, 1, now);
+}
+
+Outcomes RecentOutcomes::outcomes(Time now, std::size_t slices) const {
+  const auto sums = sums_.last(now, slices);
+  return {sums[kServed] + sums[kDropped] + sums[kFailed], sums[kLate], sums[kDropped],
+          sums[kFailed]};
+}
+
+Outcomes RecentOutcomes::of_minute(Time now) const {
+  return outcomes(now, observe::RecentSums<kFigures>::kSlices);
+}
+
+Outcomes RecentOutcomes::of_now(Time now) const { return outcomes(now, kSlicesOfNow); }
+
+void RecentPace::add(Duration executed, Duration expected, Time now) {
+  const auto nanoseconds = [](Duration duration) {
+    return static_cast<std::uint64_t>(std::max(duration, Duration::zero()).count());
+  };
+  sums_.add(kBatches, 1, now);
+  sums_.add(kExecuted, nanoseconds(executed), now);
+  sums_.add(kExpected, nanoseconds(expected), now);
+}
+
+double RecentPace::pace(Time now) const {
+  for (const std::size_t slices : {kSlicesOfNow, observe::RecentSums<kFigures>::kSlices}) {
+    const auto sums = sums_.last(now, slices);
+    if (sums[kBatches] >= kLeastBatches && sums[kExpected] > 0)
+      return static_cast<double>(sums[kExecuted]) / static_cast<double>(sums[kExpected]);
+  }
+  return 0;
+}
+
+BatchTimes times_of(const BatchResult& result, Duration under_way, Time now) {
+  const Duration received =
+      std::clamp(result.received, Duration::zero(), std::max(result.queued, Duration::zero()));
+  const Duration both_ways = under_way - result.queued - result.executed;
+  const Duration returned = result.returning == Time()
+                                ? Duration::zero()
+                                : std::clamp(now - result.returning, Duration::zero(),
+                                             std::max(both_ways, Duration::zero()));
+  BatchTimes times;
+  times.queued = result.queued - received;
+  times.executed = result.executed;
+  times.input = received + (both_ways - returned) / 2;
+  times.output = under_way - times.queued - times.executed - times.input;
+  return times;
+}
 
 void ModelStatistics::add_success(const ServedTimes& times, Time now) {
   latency.record(times.latency);
   queued.record(times.queued);
   executed.record(times.executed);
-  transferred.add(times.transferred);
+  input.add(times.input);
+  output.add(times.output);
   last_success = now;
 }
 
@@ -19,13 +83,13 @@ void ModelStatistics::add_cancelled(std::uint64_t requests) {
   failures[static_cast<std::size_t>(StatusCode::cancelled)] += requests;
 }
 
-void ModelStatistics::add_batch(std::uint32_t requests, Duration queued_there, Duration executed_in,
-                                Duration transferred_in) {
+void ModelStatistics::add_batch(std::uint32_t requests, const BatchTimes& times) {
   if (batches.size() < requests) batches.resize(requests);
   BatchesOfSize& of_size = batches[requests - 1];
-  of_size.executed.add(executed_in);
-  of_size.queued.add(queued_there);
-  of_size.transferred.add(transferred_in);
+  of_size.executed.add(times.executed);
+  of_size.queued.add(times.queued);
+  of_size.input.add(times.input);
+  of_size.output.add(times.output);
   ++executions;
 }
 

@@ -37,6 +37,7 @@ void add_config_command(CLI::App& app, Run& chosen);
 void add_devices_command(CLI::App& app, Run& chosen);
 void add_infer_command(CLI::App& app, Run& chosen);
 void add_load_command(CLI::App& app, Run& chosen);
+void add_logs_command(CLI::App& app, Run& chosen);
 void add_models_command(CLI::App& app, Run& chosen);
 void add_optimize_command(CLI::App& app, Run& chosen);
 void add_profile_command(CLI::App& app, Run& chosen);
@@ -44,8 +45,10 @@ void add_schedule_command(CLI::App& app, Run& chosen);
 void add_simulate_command(CLI::App& app, Run& chosen);
 void add_status_command(CLI::App& app, Run& chosen);
 void add_top_command(CLI::App& app, Run& chosen);
+void add_torch_setup_command(CLI::App& app, Run& chosen);
 void add_trace_command(CLI::App& app, Run& chosen);
 void add_train_command(CLI::App& app, Run& chosen);
 void add_transition_command(CLI::App& app, Run& chosen);
+void add_wait_command(CLI::App& app, Run& chosen);
 
 }  // namespace gpulet::tools

@@ -14,7 +14,7 @@
 
 #include "gpulet/partition/driver.h"
 #include "tools/counters.h"
-#include "tools/measured_device.h"
+#include "tools/own_folder.h"
 
 namespace gpulet::tools {
 namespace {

@@ -9,7 +9,9 @@
 namespace gpulet::tools {
 namespace {
 
-constexpr int kBarWidth = 72;  // columns between the brackets
+constexpr int kUsualWidth = 72;  // columns between the brackets
+constexpr int kLeastWidth = 16;
+constexpr int kAround = 4;  // columns before, after and of the brackets
 
 struct Glyphs {
   std::string_view used;
@@ -69,8 +71,10 @@ std::string filled(const std::string& label, std::string_view fill, int width) {
   return text;
 }
 
-// Columns up to a share of the whole, rounded.
-int column(int percent, int whole) { return (percent * kBarWidth + whole / 2) / whole; }
+int width_of(const PictureStyle& style) {
+  if (style.columns == 0) return kUsualWidth;
+  return std::max(kLeastWidth, static_cast<int>(style.columns) - kAround);
+}
 
 }  // namespace
 
@@ -79,12 +83,15 @@ std::string draw_device(const std::vector<DeviceShare>& shares, const PictureSty
   int used = 0;
   for (const DeviceShare& share : shares) used += share.percent;
   const int whole = std::max(used, 100);
+  const int bar_width = width_of(style);
+  // Columns up to a share of the whole, rounded.
+  const auto column = [&](int percent) { return (percent * bar_width + whole / 2) / whole; };
 
   std::string bar = "  [";
   std::string notes;
   int before = 0;
   const auto begin_segment = [&](int percent) {
-    const int width = column(before + percent, whole) - column(before, whole);
+    const int width = column(before + percent) - column(before);
     if (before > 0) bar += glyphs.separator;
     const int inner = std::max(before > 0 ? width - 1 : width, 0);
     before += percent;
@@ -97,9 +104,8 @@ std::string draw_device(const std::vector<DeviceShare>& shares, const PictureSty
     bar += filled(label, glyphs.used, width);
     if (style.colour) bar += "\033[0m";
     if (label == full_label(share) && share.status.empty()) continue;
-    notes += "    " + full_label(share);
-    if (!share.status.empty()) notes += ": " + share.status;
-    notes += '\n';
+    const std::string status = share.status.empty() ? "" : ": " + share.status;
+    notes += wrapped("    " + full_label(share) + status, style.columns, 6);
   }
   if (before < 100) {
     const std::string label = percent_text(100 - before) + " free";

@@ -1,5 +1,5 @@
-// One device as a bar of fixed width, divided by the shares of its gpulets; what is free stays
-// visible. Pure.
+// One device as a bar as wide as the window (72 columns where it has no limit), divided by the
+// shares of its gpulets; what is free stays visible. Pure.
 //
 //   [######## 40% lenet 100/s b5 ########|......... 60% free .........]
 #pragma once

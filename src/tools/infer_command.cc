@@ -16,6 +16,7 @@
 
 #include "gpulet/load/call.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/image.h"
 #include "tools/infer_input.h"
 #include "tools/table.h"
@@ -202,7 +203,9 @@ void add_infer_command(CLI::App& app, Run& chosen) {
       app.add_subcommand("infer", "send one request to a running frontend and print its answer");
   const auto options = std::make_shared<InferOptions>();
   add_target_options(*command, options->target);
-  command->add_option("--model", options->model, "the model or application to ask")->required();
+  command->add_option("--model", options->model, "the model or application to ask")
+      ->required()
+      ->type_name(kModelName);
   auto* const input = command->add_option(
       "--input", options->input,
       "a .json file with the values of the inputs, as {\"NAME\":[...]} or as a request of the Open "
@@ -225,11 +228,12 @@ void add_infer_command(CLI::App& app, Run& chosen) {
   command
       ->add_option("--timeout-ms", options->timeout_ms,
                    "the request's deadline; 0: the model's objective")
-      ->check(CLI::Range(0.0, kLongestTimeoutMs))
+      ->check(number_within(0, kLongestTimeoutMs))
       ->capture_default_str();
   command
       ->add_option("--top", options->top,
                    "print the K largest elements of each output instead of all")
+      ->check(natural_number())
       ->type_name("K");
   command->add_option("--labels", options->labels, "a file with the name of a class on each line");
   command->add_flag("--json", options->json, "print one JSON document; without --top it always is");

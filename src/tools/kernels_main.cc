@@ -1,5 +1,6 @@
 // gpulet-kernels: a model's batches one after another in one process, with nothing of the way that
 // requests take.
+//   try     whether the LibTorch executor can be loaded and runs a small model
 //   run     what a profiler looks at, and what a batch costs without that way
 //   check   whether a device answers as the CPU does
 #include <sys/wait.h>
@@ -28,7 +29,7 @@
 #include "gpulet/executor/torch/torch_executor.h"
 #include "gpulet/gpu/profiled_range.h"
 #include "gpulet/load/inputs.h"
-#include "tools/measured_device.h"
+#include "tools/own_folder.h"
 #include "tools/profile_support.h"
 #include "tools/table.h"
 
@@ -103,6 +104,12 @@ Status run_batches(LoadedModel& model, int count, std::vector<double>& took_ms) 
     took_ms.push_back(to_ms(std::chrono::steady_clock::now() - before));
   }
   return {};
+}
+
+int try_executor() {
+  executor::prepare_torch();  // makes, saves, loads and runs a small model
+  std::cout << "the LibTorch executor works\n";
+  return kSucceeded;
 }
 
 int run(const Options& options) {
@@ -232,6 +239,8 @@ int check(const Options& options) {
 }
 
 void add_commands(CLI::App& app, Options& options, Run& chosen) {
+  app.add_subcommand("try", "load the LibTorch executor and run a small model on the CPU")
+      ->callback([&] { chosen = try_executor; });
   CLI::App* const runs = app.add_subcommand("run", "run batches of one model");
   runs->add_option("--models", options.models, "the models file")->required();
   runs->add_option("--model", options.model, "one of them")->required();
@@ -270,7 +279,7 @@ int main(int argc, char** argv) {
     }
     return chosen();
   } catch (const std::exception& error) {
-    std::cerr << "gpulet-kernels: unexpected failure: " << error.what() << '\n';
+    std::cerr << "gpulet-kernels: " << error.what() << '\n';
     return kRunFailed;
   }
 }

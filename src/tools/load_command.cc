@@ -14,6 +14,7 @@
 #include "gpulet/load/call.h"
 #include "gpulet/load/client.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/load_report.h"
 #include "tools/progress_line.h"
 #include "tools/signal_watch.h"
@@ -58,21 +59,6 @@ std::string describe(const load::Progress& progress, Duration elapsed, double se
          " served, " + std::to_string(progress.late) + " late, " +
          std::to_string(progress.dropped) + " dropped, " + std::to_string(progress.errors) +
          " errors, " + std::to_string(progress.outstanding) + " under way";
-}
-
-Status check_numbers(const LoadArguments& arguments) {
-  // Written so that NaN, which the command line can spell, fails as well.
-  if (!(arguments.seconds > 0 && arguments.seconds <= kLongestSeconds)) {
-    return {StatusCode::invalid, "--seconds: must be above 0 and at most 1000000; was " +
-                                     shortest(arguments.seconds, 6)};
-  }
-  for (const auto& [name, scale] : {std::pair("--rate-scale", arguments.scale.rate),
-                                    std::pair("--slo-scale", arguments.scale.slo)}) {
-    if (scale > 0 && scale <= kLargestScale) continue;
-    return {StatusCode::invalid,
-            std::string(name) + ": must be above 0 and at most 1000000; was " + shortest(scale, 6)};
-  }
-  return {};
 }
 
 int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
@@ -137,7 +123,6 @@ int send_load(const LoadArguments& arguments, const load::Target& target,
 int run(const LoadArguments& arguments) {
   const Result<load::Target> target = find_target(arguments.target);
   if (!target.ok()) return bad_input(target.status());
-  if (const Status numbers = check_numbers(arguments); !numbers.ok()) return bad_input(numbers);
   const auto workload = config::load_workload(arguments.workload);
   if (!workload.ok()) return bad_input(workload.status());
   const Result<std::vector<serve::ModelInfo>> served = load::fetch_models(target.value());
@@ -156,12 +141,17 @@ void add_load_command(CLI::App& app, Run& chosen) {
   const auto arguments = std::make_shared<LoadArguments>();
   add_target_options(*command, arguments->target, TargetNeed::required);
   command->add_option("--workload", arguments->workload, "what to send (JSON)")->required();
-  command->add_option("--seconds", arguments->seconds, "how long to send")->required();
+  command->add_option("--seconds", arguments->seconds, "how many seconds to send")
+      ->required()
+      ->check(number_above(0, kLongestSeconds));
   command->add_option("--rate-scale", arguments->scale.rate, "multiplies every open loop's rate")
+      ->check(number_above(0, kLargestScale))
       ->capture_default_str();
   command->add_option("--slo-scale", arguments->scale.slo, "multiplies the workload's objectives")
+      ->check(number_above(0, kLargestScale))
       ->capture_default_str();
   command->add_option("--seed", arguments->seed, "of arrivals and random inputs")
+      ->check(natural_number())
       ->capture_default_str();
   command->add_option("--csv", arguments->csv, "write every request to this file");
   command->add_option("--report", arguments->report,
@@ -169,12 +159,12 @@ void add_load_command(CLI::App& app, Run& chosen) {
   command
       ->add_option("--connections", arguments->connections,
                    "connections to the target, used in turn")
-      ->check(CLI::Range(1, 1024))
+      ->check(whole_number_within(1, 1024))
       ->capture_default_str();
   command
       ->add_option("--max-outstanding", arguments->max_outstanding,
                    "requests of one model that may wait for answers")
-      ->check(CLI::Range(1, 1000000))
+      ->check(whole_number_within(1, 1000000))
       ->capture_default_str();
   command->add_flag("--json", arguments->json, "print one JSON document");
   command->footer("Ends with 1 if not one request was served.");

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "tools/command.h"
+#include "tools/command_line.h"
 
 int main(int argc, char** argv) {
   try {
@@ -22,6 +23,7 @@ int main(int argc, char** argv) {
     gpulet::tools::add_devices_command(app, chosen);
     gpulet::tools::add_infer_command(app, chosen);
     gpulet::tools::add_load_command(app, chosen);
+    gpulet::tools::add_logs_command(app, chosen);
     gpulet::tools::add_models_command(app, chosen);
     gpulet::tools::add_optimize_command(app, chosen);
     gpulet::tools::add_profile_command(app, chosen);
@@ -29,16 +31,19 @@ int main(int argc, char** argv) {
     gpulet::tools::add_simulate_command(app, chosen);
     gpulet::tools::add_status_command(app, chosen);
     gpulet::tools::add_top_command(app, chosen);
+    gpulet::tools::add_torch_setup_command(app, chosen);
     gpulet::tools::add_trace_command(app, chosen);
     gpulet::tools::add_train_command(app, chosen);
     gpulet::tools::add_transition_command(app, chosen);
+    gpulet::tools::add_wait_command(app, chosen);
 
     try {
       app.parse(argc, argv);
+    } catch (const CLI::Success& help) {  // or the version
+      return app.exit(help);
     } catch (const CLI::ParseError& error) {
-      // Help and version are "errors" of CLI11 with code 0; its own codes above 100 mean bad
-      // arguments.
-      return app.exit(error) == 0 ? gpulet::tools::kSucceeded : gpulet::tools::kBadInput;
+      std::cerr << gpulet::tools::complaint(app, error);
+      return gpulet::tools::kBadInput;
     }
     return chosen();
   } catch (const std::exception& error) {

@@ -1,6 +1,5 @@
 #include "tools/measured_device.h"
 
-#include <stdlib.h>  // mkdtemp
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -62,6 +61,7 @@ Result<MeasuredDevice> open_cpu(const DeviceName& device) {
   if (!driver.ok()) return driver.status();
   MeasuredDevice opened;
   opened.name = "cpu-core";
+  opened.cores = device.cores;
   opened.even_over = kEvenOnCpu;
   opened.steady = kSteadyOnCpu;
   opened.driver = std::move(driver).value();
@@ -123,25 +123,6 @@ Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& par
 }
 
 }  // namespace
-
-Result<OwnFolder> OwnFolder::make(const std::string& beginning) {
-  std::error_code error;
-  std::string path =
-      (std::filesystem::temp_directory_path(error) / (beginning + "XXXXXX")).string();
-  if (error || ::mkdtemp(path.data()) == nullptr) {
-    return Status(StatusCode::unavailable, "cannot make a folder " + path +
-                                               " for temporary files; point TMPDIR to one that may "
-                                               "be written");
-  }
-  return OwnFolder(path);
-}
-
-OwnFolder::OwnFolder(OwnFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-
-OwnFolder::~OwnFolder() {
-  std::error_code ignored;
-  if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-}
 
 Result<DeviceName> parse_device(const std::string& text) {
   const Status wrong(StatusCode::invalid,

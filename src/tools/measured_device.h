@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "gpulet/core/time.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/profile/profile.h"
+#include "tools/own_folder.h"
 
 namespace gpulet::tools {
 
@@ -26,25 +26,11 @@ struct DeviceName {
 // Fails with invalid, naming what may be written.
 [[nodiscard]] Result<DeviceName> parse_device(const std::string& text);
 
-// A folder of this process's own that goes with it.
-class OwnFolder {
- public:
-  [[nodiscard]] static Result<OwnFolder> make(const std::string& beginning);
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
-  OwnFolder(OwnFolder&& other) noexcept;
-  OwnFolder& operator=(OwnFolder&&) = delete;
-  ~OwnFolder();
-
- private:
-  explicit OwnFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
-};
-
 struct MeasuredDevice {
-  std::string name;           // of a profile of it: "cpu-core", "h200"
-  profile::Provenance facts;  // device, machine, driver, partitioning, ...
-  std::string gpu;            // UUID; empty: a CPU device
+  std::string name;                  // of a profile of it: "cpu-core", "h200"
+  profile::Provenance facts;         // device, machine, driver, partitioning, ...
+  std::string gpu;                   // UUID; empty: a CPU device
+  std::vector<std::uint32_t> cores;  // of a CPU device
   // The shortest time over which what a share gives is even.
   Duration even_over{};
   double steady = 0;   // how far a median may be off by chance, as a fraction, and be good enough

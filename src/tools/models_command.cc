@@ -17,8 +17,10 @@
 
 #include "gpulet/config/model_config.h"
 #include "gpulet/load/call.h"
+#include "gpulet/serve/load_outcome.h"
 #include "gpulet/serve/served_model.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/table.h"
 #include "tools/target_options.h"
 
@@ -74,13 +76,15 @@ nlohmann::ordered_json to_json(const ModelInfo& model) {
           {"max_batch", model.max_batch}};
 }
 
-void print_json(const std::vector<ModelInfo>& models) {
+void print_json(const serve::ModelsReply& reply) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const ModelInfo& model : models) list.push_back(to_json(model));
-  std::cout << nlohmann::ordered_json({{"models", list}}).dump(2) << '\n';
+  for (const ModelInfo& model : reply.models) list.push_back(to_json(model));
+  std::cout << nlohmann::ordered_json({{"models", list}, {"problems", reply.problems}}).dump(2)
+            << '\n';
 }
 
-void print_table(const std::vector<ModelInfo>& models) {
+void print_table(const serve::ModelsReply& reply) {
+  const std::vector<ModelInfo>& models = reply.models;
   Table table({{"model", Table::Align::left},
                {"state", Table::Align::left},
                {"version", Table::Align::left},
@@ -97,12 +101,14 @@ void print_table(const std::vector<ModelInfo>& models) {
   for (const ModelInfo& model : models) {
     if (!model.reason.empty()) std::cout << model.name << ": " << model.reason << '\n';
   }
+  for (const std::string& problem : reply.problems)
+    std::cout << "not in force: " << problem << '\n';
 }
 
 int list(const ListOptions& options) {
   const Result<load::Target> target = find_target(options.target);
   if (!target.ok()) return bad_input(target.status());
-  const Result<std::vector<ModelInfo>> models = load::fetch_models(target.value());
+  const Result<serve::ModelsReply> models = load::fetch_model_list(target.value());
   if (!models.ok()) return run_failed(models.status());
   if (options.json) {
     print_json(models.value());
@@ -110,31 +116,6 @@ int list(const ListOptions& options) {
     print_table(models.value());
   }
   return kSucceeded;
-}
-
-// What became of a model that was to serve as version `wanted`. Nothing: it is not decided yet.
-struct Decided {
-  bool serves = false;
-  std::string words;
-};
-std::optional<Decided> look(const ModelInfo& model, const std::string& wanted) {
-  const std::string version = "version " + serve::short_version(wanted);
-  if (model.version != wanted) {
-    if (model.next == wanted && !model.next_refused) return std::nullopt;
-    return Decided{false, model.reason.empty() ? "another version took its place" : model.reason};
-  }
-  switch (model.state) {
-    case ModelState::ready:
-      return Decided{true, version + " serves"};
-    case ModelState::idle:
-      return Decided{true, version + " is registered; its first request wakes it"};
-    case ModelState::unavailable:
-      return Decided{false, model.reason};
-    case ModelState::loading:
-    case ModelState::leaving:
-      break;
-  }
-  return std::nullopt;
 }
 
 const ModelInfo* find(const std::vector<ModelInfo>& models, const std::string& name) {
@@ -146,7 +127,7 @@ const ModelInfo* find(const std::vector<ModelInfo>& models, const std::string& n
 struct Outcome {
   std::string name;
   std::string version;
-  std::optional<Decided> decided;
+  std::optional<serve::LoadOutcome> decided;
   ModelInfo model;
 };
 
@@ -156,8 +137,7 @@ Result<std::vector<Outcome>> await_loaded(const load::Target& target,
                                           Clock::time_point deadline) {
   std::vector<Outcome> outcomes;
   for (const ModelInfo& model : meant) {
-    const bool stages = !model.next.empty() && !model.next_refused;
-    outcomes.push_back({model.name, stages ? model.next : model.version, {}, model});
+    outcomes.push_back({model.name, serve::wanted_version(model), {}, model});
   }
   for (;;) {
     const Result<std::vector<ModelInfo>> models = load::fetch_models(target);
@@ -166,9 +146,9 @@ Result<std::vector<Outcome>> await_loaded(const load::Target& target,
     for (Outcome& outcome : outcomes) {
       if (const ModelInfo* model = find(models.value(), outcome.name)) {
         outcome.model = *model;
-        outcome.decided = look(*model, outcome.version);
+        outcome.decided = serve::outcome_of_load(*model, outcome.version);
       } else {
-        outcome.decided = Decided{false, "it was unloaded meanwhile"};
+        outcome.decided = serve::LoadOutcome{false, "it was unloaded meanwhile"};
       }
       all = all && outcome.decided;
     }
@@ -223,16 +203,16 @@ int load_models(const ChangeOptions& options) {
   bool all_serve = true;
   nlohmann::ordered_json document = nlohmann::ordered_json::array();
   for (const Outcome& outcome : outcomes.value()) {
-    const Decided decided = outcome.decided.value_or(
-        Decided{false, "still " + std::string(to_string(outcome.model.state)) + " after " +
-                           shortest(options.timeout_s, 1) + " s; `gpulet models list` tells more"});
+    const serve::LoadOutcome decided = outcome.decided.value_or(serve::LoadOutcome{
+        false, "still " + std::string(to_string(outcome.model.state)) + " after " +
+                   shortest(options.timeout_s, 1) + " s; `gpulet models list` tells more"});
     all_serve = all_serve && decided.serves;
     document.push_back({{"name", outcome.name},
                         {"version", serve::short_version(outcome.version)},
                         {"serves", decided.serves},
                         {"state", to_string(outcome.model.state)},
-                        {"message", decided.words}});
-    const std::string line = "model " + outcome.name + ": " + decided.words + "\n";
+                        {"message", decided.text}});
+    const std::string line = "model " + outcome.name + ": " + decided.text + "\n";
     if (!options.json) (decided.serves ? std::cout : std::cerr) << line;
   }
   if (options.json) std::cout << nlohmann::ordered_json({{"models", document}}).dump(2) << '\n';
@@ -273,7 +253,7 @@ int unload_model(const ChangeOptions& options) {
 void add_common(CLI::App& command, ChangeOptions& options) {
   add_target_options(command, options.target);
   command.add_option("--timeout", options.timeout_s, "seconds to wait for what comes of it")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(number_within(0, 86400))
       ->capture_default_str();
   command.add_flag("--json", options.json, "print one JSON document");
 }
@@ -290,8 +270,10 @@ void add_load(CLI::App& models, Run& chosen) {
   CLI::App* const command = models.add_subcommand(
       "load", "register models, or a new version of one, and wait until they serve");
   const auto options = std::make_shared<ChangeOptions>();
-  command->add_option("name", options->name,
-                      "an entry of the frontend's models file, which is read again");
+  command
+      ->add_option("name", options->name,
+                   "an entry of the frontend's models file, which is read again")
+      ->type_name(kModelName);
   command->add_option("--file", options->file,
                       "a models file whose entries serve until the frontend restarts; paths in it "
                       "are as the frontend sees them");
@@ -303,7 +285,7 @@ void add_unload(CLI::App& models, Run& chosen) {
   CLI::App* const command = models.add_subcommand(
       "unload", "take a model out of service until it is loaded, or the frontend restarts");
   const auto options = std::make_shared<ChangeOptions>();
-  command->add_option("name", options->name, "the model")->required();
+  command->add_option("name", options->name, "the model")->required()->type_name(kModelName);
   add_common(*command, *options);
   command->callback([options, &chosen] { chosen = [options] { return unload_model(*options); }; });
 }

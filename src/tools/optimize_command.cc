@@ -19,6 +19,7 @@
 #include "gpulet/mig/optimise.h"
 #include "gpulet/schedule/mig_policies.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/on_threads.h"
 #include "tools/plan_options.h"
 #include "tools/plan_output.h"
@@ -85,10 +86,6 @@ void print_search(const Search& search, std::ostream& out) {
 int optimize(const OptimizeOptions& options) {
   Result<LoadedPlanInput> loaded = load(options.plan);
   if (!loaded.ok()) return bad_input(loaded.status());
-  if (!(options.seconds > 0)) {
-    return bad_input(
-        {StatusCode::invalid, "--seconds: must be above 0; was " + shortest(options.seconds, 6)});
-  }
   const schedule::PlanInput& input = loaded.value().input;
   Search search;
   std::optional<Watch> watch;
@@ -116,14 +113,16 @@ void add_optimize_command(CLI::App& app, Run& chosen) {
   CLI::App* const command = app.add_subcommand(
       "optimize", "search for the plan with the fewest devices that are divided by MIG");
   add_plan_flags(*command, options->plan);
-  command->add_option("--seconds", options->seconds, "search no longer than this")
+  command->add_option("--seconds", options->seconds, "search no longer than this many seconds")
+      ->check(number_above(0, 1e9))
       ->capture_default_str();
   command->add_option("--seed", options->seed, "of the search: the same seed finds the same plan")
+      ->check(natural_number())
       ->capture_default_str();
   command
       ->add_option("--threads", options->threads, "that search; they do not change what is found")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+      ->check(whole_number_within(1, 1024));
   command->add_flag("--json", options->json, "print the plan as one JSON document");
   command->callback([options, &chosen] { chosen = [options] { return optimize(*options); }; });
 }

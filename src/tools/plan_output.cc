@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gpulet/schedule/check.h"
+#include "gpulet/schedule/shortage.h"
 #include "tools/plan_json.h"
 #include "tools/table.h"
 
@@ -144,6 +145,15 @@ void print_document(const TimedPlan& made) {
   std::cout << tools::to_json(made.plan, made.microseconds).dump(2) << '\n';
 }
 
+// Every plan is held against the rules before anybody sees it.
+Result<TimedPlan> checked(TimedPlan made, const schedule::PlanInput& input) {
+  const std::vector<std::string> violations = schedule::check(made.plan, input);
+  if (violations.empty()) return made;
+  std::string message = "the plan of policy '" + made.plan.policy + "' breaks the rules (a bug):";
+  for (const std::string& violation : violations) message += "\n  " + violation;
+  return Status(StatusCode::internal, message);
+}
+
 }  // namespace
 
 Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::PlanInput& input) {
@@ -152,11 +162,14 @@ Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::Plan
   made.plan = policy.plan(input);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
   made.microseconds = took.count();
-  const std::vector<std::string> violations = schedule::check(made.plan, input);
-  if (violations.empty()) return made;
-  std::string message = "the plan of policy '" + made.plan.policy + "' breaks the rules (a bug):";
-  for (const std::string& violation : violations) message += "\n  " + violation;
-  return Status(StatusCode::internal, message);
+  return checked(std::move(made), input);
+}
+
+Result<TimedPlan> share_shortage(const schedule::Policy& policy, const schedule::PlanInput& input,
+                                 TimedPlan whole) {
+  if (!policy.scales()) return whole;
+  whole.plan = schedule::share_shortage(policy, input, std::move(whole.plan));
+  return checked(std::move(whole), input);
 }
 
 void print_plan(const TimedPlan& made, std::size_t devices, bool json) {

@@ -19,6 +19,11 @@ struct TimedPlan {
 [[nodiscard]] Result<TimedPlan> make_plan(const schedule::Policy& policy,
                                           const schedule::PlanInput& input);
 
+// What a frontend serves where the demand is more than that plan covers: the shortage is shared
+// (schedule/shortage.h). Fails as make_plan().
+[[nodiscard]] Result<TimedPlan> share_shortage(const schedule::Policy& policy,
+                                               const schedule::PlanInput& input, TimedPlan whole);
+
 // On standard output: a table of gpulets and a summary, or with `json` the document of the
 // contract; what is unserved then goes to standard error. `devices`: of the cluster.
 void print_plan(const TimedPlan& made, std::size_t devices, bool json);

@@ -1,4 +1,5 @@
-// gpulet profile check: the errors of the models of interference on held-out pairs.
+// gpulet profile check: cells in doubt, and the errors of the models of interference on held-out
+// pairs.
 #include "tools/profile_check.h"
 
 #include <CLI/App.hpp>
@@ -16,6 +17,7 @@
 #include "gpulet/profile/inss_errors.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
+#include "tools/profile_support.h"
 #include "tools/table.h"
 
 namespace gpulet::tools {
@@ -33,6 +35,7 @@ struct Checked {
   profile::InterferenceFit fit;
   profile::InssErrors inss;
   std::string inss_note;
+  const profile::Profile* profile = nullptr;
 };
 
 std::string percent(double fraction) { return fixed(100 * fraction, 1) + " %"; }
@@ -83,6 +86,7 @@ void print_json(const std::vector<Checked>& checked) {
     entry["models"] = nlohmann::ordered_json::array();
     for (const auto& errors : profile.fit.errors) entry["models"].push_back(errors_json(errors));
     entry["inss"] = inss_json(profile);
+    entry["in_doubt"] = doubts_json(*profile.profile);
   }
   std::cout << document.dump(2) << '\n';
 }
@@ -136,6 +140,17 @@ void print_inss(const Checked& checked) {
   if (!checked.inss_note.empty()) std::cout << checked.inss_note << '\n';
 }
 
+void print_doubts(const profile::Profile& profile) {
+  bool any = false;
+  for (const auto& [name, model] : profile.models) {
+    const std::string doubts = doubts_of(model);
+    if (doubts.empty()) continue;
+    if (!any) std::cout << "cells in doubt, by batch:\n";
+    any = true;
+    std::cout << "  " << name << ": " << doubts << '\n';
+  }
+}
+
 void print_text(const std::vector<Checked>& checked) {
   bool first = true;
   for (const Checked& profile : checked) {
@@ -144,6 +159,7 @@ void print_text(const std::vector<Checked>& checked) {
     first = false;
     if (!fit.note.empty()) std::cout << " (" << fit.note << ")";
     std::cout << '\n';
+    print_doubts(*profile.profile);
     if (fit.errors.empty()) continue;
     std::cout << "error of the latency, " << shortest(100 * fit.train_fraction, 1)
               << " % of the pairs fitted, the others held out (seed " << fit.seed << "):\n";
@@ -174,16 +190,8 @@ int check(const CheckOptions& options) {
     checked.push_back({.name = name,
                        .fit = std::move(fit).value(),
                        .inss = profile::held_out_errors(inss, profile),
-                       .inss_note = inss.note()});
-  }
-  const bool none = std::all_of(checked.begin(), checked.end(),
-                                [](const Checked& profile) { return profile.fit.errors.empty(); });
-  if (none) {
-    const Checked& example = checked.front();
-    return bad_input(
-        {StatusCode::invalid, options.profiles + ": no profile here has enough measured pairs (" +
-                                  example.name + ": " + example.fit.note +
-                                  "); import some with `gpulet profile import --interference`"});
+                       .inss_note = inss.note(),
+                       .profile = &profile});
   }
   if (options.json) {
     print_json(checked);
@@ -206,7 +214,9 @@ void add_fit_options(CLI::App& command, profile::FitOptions& options) {
 
 void add_profile_check(CLI::App& profile, Run& chosen) {
   CLI::App* const command = profile.add_subcommand(
-      "check", "how far each model of interference is from measured pairs that it did not see");
+      "check",
+      "which measured cells are in doubt, and how far each model of interference is from measured "
+      "pairs that it did not see");
   const auto options = std::make_shared<CheckOptions>();
   command->add_option("--profiles", options->profiles, "the folder of profiles")->required();
   command->add_option("--name", options->name, "check this profile only");

@@ -11,6 +11,8 @@
 
 #include "gpulet/gpu/nvml.h"
 #include "gpulet/partition/driver.h"
+#include "tools/busy_watch.h"
+#include "tools/cell_doubts.h"
 #include "tools/clock_watch.h"
 #include "tools/held_share.h"
 #include "tools/measured_proxy.h"
@@ -24,9 +26,20 @@ constexpr std::size_t kFewestRuns = 3;
 constexpr int kWarmUpFraction = 10;   // a tenth of a cell's time
 constexpr int kLongestExtension = 5;  // times a cell's time, for its median to become steady
 constexpr int kLooksPerCell = 4;      // whether it is steady, in each of them
+constexpr int kRepetitions = 2;       // of a cell that is in doubt
+constexpr double kBusy = 0.1;         // of the cores' time, used by others
 constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 
 using Environment = std::map<std::string, std::string>;
+
+std::vector<std::uint32_t> batches_of(const ProfileRunOptions& options,
+                                      const config::ModelConfig& model) {
+  std::vector<std::uint32_t> batches{options.batches.front()};
+  for (const std::uint32_t batch : options.batches) {
+    if (batch > batches.back() && batch <= model.max_batch) batches.push_back(batch);
+  }
+  return batches;
+}
 
 // Of the file that libraries of Python's torch have beside them: __version__ = '2.8.0+cu128'.
 std::string version_in(const std::filesystem::path& file) {
@@ -82,6 +95,8 @@ class Sweep {
         device_(device),
         progress_(progress),
         device_memory_(device.gpu),
+        off_cores_(device.cores),
+        busy_(device.cores, !off_cores_.off()),
         source_(loop_.executor(), options.proxy, device.lanes) {
     if (!device.gpu.empty()) clocks_.emplace(device.gpu);
   }
@@ -91,10 +106,12 @@ class Sweep {
 
  private:
   struct Measured {
-    std::string model;
     std::vector<profile::LatencySample> samples;
     std::optional<double> memory_mb;
   };
+  // What is to be measured of a model: batches by size, both in the order of measuring. The largest
+  // size is first: what is too slow there need not be tried on less.
+  using Batches = std::map<Share, std::vector<std::uint32_t>, std::greater<>>;
   // Sizes whose processes start with the same environment, the largest first.
   struct SizeGroup {
     Environment environment;
@@ -102,7 +119,10 @@ class Sweep {
   };
   // All sizes of a group in one process.
   [[nodiscard]] Status measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
-                                     Measured& measured);
+                                     const Batches& batches, Measured& measured);
+  // The cells that are in doubt once more, as long as there are fewer of them each time.
+  [[nodiscard]] Status repeat_doubtful(const config::ModelConfig& model,
+                                       const std::vector<SizeGroup>& groups, Measured& measured);
   // Starts and loads; tells of the load, and keeps what it found.
   [[nodiscard]] Result<std::unique_ptr<MeasuredProxy>> load_proxy(HeldShare& share,
                                                                   const config::ModelConfig& model,
@@ -116,30 +136,30 @@ class Sweep {
   [[nodiscard]] Result<SustainedTime> time_of(MeasuredProxy& proxy, std::uint32_t batch);
   [[nodiscard]] bool is_enough(const SustainedTime& time, Duration& next_look) const;
   // Empty where a batch takes longer than is useful.
-  [[nodiscard]] Result<std::optional<SustainedTime>> measure_cell(MeasuredProxy& proxy,
-                                                                  std::uint32_t batch,
-                                                                  bool smallest);
+  [[nodiscard]] Result<std::optional<profile::LatencySample>> measure_cell(MeasuredProxy& proxy,
+                                                                           std::uint32_t batch,
+                                                                           Share size,
+                                                                           bool smallest);
   [[nodiscard]] Result<std::vector<SizeGroup>> group_sizes();
-  [[nodiscard]] std::vector<std::uint32_t> batches_of(const config::ModelConfig& model) const;
 
   const ProfileRunOptions& options_;
   MeasuredDevice& device_;
   std::ostream& progress_;
   const DeviceMemory device_memory_;
+  const OffCores off_cores_;
+  BusyWatch busy_;
   std::optional<ClockWatch> clocks_;
   BlockingLoop loop_;  // a signal is waited for all the time: a daemon may have to end
   ProxySource source_;
   GpuletId last_gpulet_;
   std::string libtorch_;
   std::map<Share, std::uint32_t> sms_;  // by size, where the device tells
-  std::string unsteady_;
 };
 
 profile::Provenance Sweep::found() const {
   profile::Provenance found;
   if (clocks_) found = clocks_->seen();
   if (!libtorch_.empty()) found["libtorch"] = libtorch_;
-  if (!unsteady_.empty()) found["unsteady"] = unsteady_;
   std::string sms;
   for (const auto& [size, count] : sms_) {
     sms +=
@@ -149,17 +169,8 @@ profile::Provenance Sweep::found() const {
   return found;
 }
 
-std::vector<std::uint32_t> Sweep::batches_of(const config::ModelConfig& model) const {
-  std::vector<std::uint32_t> batches{options_.batches.front()};
-  for (const std::uint32_t batch : options_.batches) {
-    if (batch > batches.back() && batch <= model.max_batch) batches.push_back(batch);
-  }
-  return batches;
-}
-
 Result<std::vector<Sweep::SizeGroup>> Sweep::group_sizes() {
   std::vector<Share> sizes = options_.sizes;
-  // The largest first: what is too slow there need not be tried on less.
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
   std::vector<SizeGroup> groups;
   HeldShare share(*device_.driver, last_gpulet_);
@@ -182,14 +193,52 @@ Result<std::vector<Sweep::SizeGroup>> Sweep::group_sizes() {
 Result<profile::ModelProfile> Sweep::measure_model(const config::ModelConfig& model) {
   const auto groups = group_sizes();
   if (!groups.ok()) return groups.status();
-  Measured measured{model.name, {}, std::nullopt};
+  Batches batches;
+  for (const Share size : options_.sizes) batches[size] = batches_of(options_, model);
+  Measured measured;
   for (const SizeGroup& group : groups.value()) {
-    Status status = measure_sizes(model, group, measured);
+    Status status = measure_sizes(model, group, batches, measured);
     if (!status.ok()) return status;
   }
+  if (Status status = repeat_doubtful(model, groups.value(), measured); !status.ok()) return status;
   auto table = profile::LatencyTable::create(std::move(measured.samples));
   if (!table.ok()) return table.status();
   return profile::ModelProfile{std::move(table).value(), {}, measured.memory_mb};
+}
+
+Status Sweep::repeat_doubtful(const config::ModelConfig& model,
+                              const std::vector<SizeGroup>& groups, Measured& measured) {
+  std::size_t before = measured.samples.size() + 1;
+  for (int repetition = 0;; ++repetition) {
+    // By the figures that count now: a cell that was measured again no longer makes its neighbours
+    // doubtful.
+    for (profile::LatencySample& sample : measured.samples) {
+      if (sample.doubt == profile::Doubt::neighbours) sample.doubt = profile::Doubt::none;
+    }
+    doubt_by_neighbours(measured.samples);
+    Batches again;
+    std::size_t doubtful = 0;
+    for (const profile::LatencySample& sample : measured.samples) {
+      if (sample.doubt == profile::Doubt::none) continue;
+      again[sample.share].push_back(sample.batch);
+      ++doubtful;
+    }
+    if (doubtful == 0 || doubtful >= before || repetition == kRepetitions) return {};
+    before = doubtful;
+    progress_ << "  again, as " << doubtful << (doubtful == 1 ? " cell is" : " cells are")
+              << " in doubt:\n";
+    for (const SizeGroup& group : groups) {
+      const bool concerned = std::any_of(group.sizes.begin(), group.sizes.end(),
+                                         [&](Share size) { return again.contains(size); });
+      if (!concerned) continue;
+      const Status status = measure_sizes(model, group, again, measured);
+      if (status.code() == StatusCode::cancelled) return status;
+      if (!status.ok()) {  // what was measured before stays, and stays in doubt
+        progress_ << "  not measured again: " << status.message() << '\n';
+        return {};
+      }
+    }
+  }
 }
 
 Result<std::unique_ptr<MeasuredProxy>> Sweep::load_proxy(HeldShare& share,
@@ -197,9 +246,9 @@ Result<std::unique_ptr<MeasuredProxy>> Sweep::load_proxy(HeldShare& share,
                                                          const SizeGroup& group,
                                                          Measured& measured) {
   const auto free_before = device_memory_.free_bytes();
-  auto started =
-      MeasuredProxy::start(loop_, source_, {group.environment}, model, batches_of(model).back(),
-                           [&share](pid_t process) { return share.end(process); });
+  auto started = MeasuredProxy::start(loop_, source_, {group.environment}, model,
+                                      batches_of(options_, model).back(),
+                                      [&share](pid_t process) { return share.end(process); });
   if (!started.ok()) return started.status();
   MeasuredProxy& proxy = *started.value();
   if (Status attached = share.attach(proxy.pid()); !attached.ok()) return attached;
@@ -222,7 +271,7 @@ Result<std::unique_ptr<MeasuredProxy>> Sweep::load_proxy(HeldShare& share,
 }
 
 Status Sweep::measure_sizes(const config::ModelConfig& model, const SizeGroup& group,
-                            Measured& measured) {
+                            const Batches& batches, Measured& measured) {
   HeldShare share(*device_.driver, last_gpulet_);  // outlives the process
   auto granted = share.grant(group.sizes.front());
   if (!granted.ok()) return granted.status();
@@ -230,10 +279,12 @@ Status Sweep::measure_sizes(const config::ModelConfig& model, const SizeGroup& g
   if (!loaded.ok()) return loaded.status();
   MeasuredProxy& proxy = *loaded.value();
   for (const Share size : group.sizes) {
+    const auto wanted = batches.find(size);
+    if (wanted == batches.end()) continue;
     if (auto moved = share.grant(size); !moved.ok()) return moved.status();
     Status status = share.attach(proxy.pid());
     if (status.ok()) status = share.activate();
-    if (status.ok()) status = measure_size(proxy, batches_of(model), size, measured);
+    if (status.ok()) status = measure_size(proxy, wanted->second, size, measured);
     if (!status.ok()) return status.within(std::to_string(size.percent) + " %");
   }
   return proxy.stop();
@@ -244,22 +295,21 @@ Status Sweep::measure_size(MeasuredProxy& proxy, const std::vector<std::uint32_t
   progress_ << "  " << size.percent << " %:" << std::flush;
   Status status;
   for (const std::uint32_t batch : batches) {
-    const auto time = measure_cell(proxy, batch, batch == batches.front());
-    status = time.status();
-    if (!status.ok() || !time.value()) break;
-    const double latency_ms = time.value()->median_ms();
-    const bool steady = time.value()->spread() <= device_.steady;
-    measured.samples.push_back({.batch = batch,
-                                .share = size,
-                                .latency_ms = latency_ms,
-                                .p99_ms = time.value()->p99_ms()});
-    progress_ << "  " << batch << ": " << (steady ? "" : "~") << shortest(latency_ms, 2) << " ms"
-              << std::flush;
-    if (!steady) {
-      unsteady_ += (unsteady_.empty() ? "" : ", ") + measured.model + " " + std::to_string(batch) +
-                   " at " + std::to_string(size.percent) + " %";
+    const auto cell = measure_cell(proxy, batch, size, batch == batches.front());
+    status = cell.status();
+    if (!status.ok() || !cell.value()) break;
+    const profile::LatencySample& sample = *cell.value();
+    progress_ << "  " << batch << ": " << (sample.doubt == profile::Doubt::none ? "" : "~")
+              << shortest(sample.latency_ms, 2) << " ms" << std::flush;
+    const auto known = std::find_if(
+        measured.samples.begin(), measured.samples.end(),
+        [&](const profile::LatencySample& one) { return one.share == size && one.batch == batch; });
+    if (known == measured.samples.end()) {
+      measured.samples.push_back(sample);
+    } else {
+      *known = better_of(*known, sample);
     }
-    if (from_ms(latency_ms) > options_.longest_batch) break;
+    if (from_ms(sample.latency_ms) > options_.longest_batch) break;
   }
   progress_ << '\n' << std::flush;
   return status;
@@ -310,14 +360,22 @@ Result<SustainedTime> Sweep::time_of(MeasuredProxy& proxy, std::uint32_t batch) 
   return time;
 }
 
-Result<std::optional<SustainedTime>> Sweep::measure_cell(MeasuredProxy& proxy, std::uint32_t batch,
-                                                         bool smallest) {
+Result<std::optional<profile::LatencySample>> Sweep::measure_cell(MeasuredProxy& proxy,
+                                                                  std::uint32_t batch, Share size,
+                                                                  bool smallest) {
   const auto useful = warm_up(proxy, batch);
   if (!useful.ok()) return useful.status();
-  if (!useful.value() && !smallest) return std::optional<SustainedTime>();
-  auto time = time_of(proxy, batch);
+  if (!useful.value() && !smallest) return std::optional<profile::LatencySample>();
+  busy_.begin(proxy.pid());
+  const auto time = time_of(proxy, batch);
   if (!time.ok()) return time.status();
-  return std::optional(std::move(time).value());
+  profile::LatencySample sample{.batch = batch,
+                                .share = size,
+                                .latency_ms = time.value().median_ms(),
+                                .p99_ms = time.value().p99_ms()};
+  if (time.value().spread() > device_.steady) sample.doubt = profile::Doubt::unsteady;
+  if (busy_.end().value_or(0) > kBusy) sample.doubt = profile::Doubt::busy;
+  return std::optional(sample);
 }
 
 }  // namespace
@@ -332,6 +390,10 @@ Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& dev
              << std::flush;
     auto measured = sweep.measure_model(model);
     if (measured.ok()) {
+      for (const Share size : options.sizes) {
+        for (const std::uint32_t batch : batches_of(options, model))
+          run.asked[model.name].emplace(size, batch);
+      }
       run.models.emplace(model.name, std::move(measured).value());
       continue;
     }

@@ -6,7 +6,12 @@
 // two in flight as in serving, for a given time and at least three of them, and then on, up to five
 // times as long, until the median is steady. The latency of the cell is the sustained time per
 // batch, which holds what the share really delivers; p99 is that of the times from one answer to
-// the next. Batches of a size grow until one takes longer than is useful. Blocking; one thread.
+// the next. Batches of a size grow until one takes longer than is useful.
+//
+// A cell is in doubt where its median did not become steady, where others used the device's cores
+// meanwhile (busy_watch.h), or where it stands out from its neighbours (cell_doubts.h). Such cells
+// are measured again, twice at most and only while that helps, and the better measurement counts.
+// Blocking; one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +26,7 @@
 #include "gpulet/core/status.h"
 #include "gpulet/core/time.h"
 #include "gpulet/profile/profile.h"
+#include "gpulet/profile/update.h"
 #include "tools/measured_device.h"
 
 namespace gpulet::tools {
@@ -37,14 +43,15 @@ struct ProfileRunOptions {
 
 struct ProfileRun {
   std::map<std::string, profile::ModelProfile, std::less<>> models;
+  profile::CellSet asked;        // of those models, measured or not
   std::vector<Status> failures;  // of the models that could not be measured; each names its model
   // What the measurement found: "libtorch", which the proxy had loaded; "sms_by_size", as the
-  // device told; "unsteady", the cells whose median did not become steady; clocks.
+  // device told; clocks.
   profile::Provenance found;
 };
 
-// Tells each cell on `progress`; one that did not become steady with a '~'. Fails as a whole with
-// cancelled where a signal ended it.
+// Tells each cell on `progress`; one that is in doubt with a '~'. Fails as a whole with cancelled
+// where a signal ended it.
 [[nodiscard]] Result<ProfileRun> measure(const ProfileRunOptions& options, MeasuredDevice& device,
                                          std::ostream& progress);
 

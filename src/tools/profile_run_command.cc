@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "gpulet/config/json.h"
 #include "gpulet/profile/store.h"
+#include "gpulet/profile/update.h"
 #include "tools/controller_report.h"
 #include "tools/controller_run.h"
 #include "tools/counters.h"
@@ -36,7 +38,8 @@ struct RunOptions : MeasureFlags {
   double longest_batch_ms = 2000;
   double control_period_s = 1;
   std::uint32_t control_periods = 60;
-  bool keep = false;
+  bool replace = false;
+  bool keep = false;  // as without --replace
   bool controller = false;
   bool no_counters = false;
 };
@@ -101,23 +104,73 @@ Status add_counters(const RunOptions& options, const std::string& gpu, profile::
   return {};
 }
 
-// With --keep, the models of the stored profile that were not measured now, and what controllers
-// know of those that were.
-Status add_kept(const RunOptions& options, profile::Profile& profile) {
-  const std::filesystem::path place = std::filesystem::path(options.out) / profile.name;
+std::filesystem::path place_of(const RunOptions& options, const std::string& name) {
+  return std::filesystem::path(options.out) / name;
+}
+
+// The profile that the measurement adds to; nothing: it starts one.
+Result<std::optional<profile::Profile>> stored_profile(const RunOptions& options,
+                                                       const std::string& name) {
+  const std::filesystem::path place = place_of(options, name);
   std::error_code error;
-  if (!options.keep || !std::filesystem::exists(place, error)) return {};
+  if (options.replace || !std::filesystem::exists(place, error))
+    return std::optional<profile::Profile>();
   auto stored = profile::read_profile(place);
-  if (!stored.ok()) return stored.status();
-  for (auto& [name, model] : profile.models) {
-    if (const auto* before = stored.value().find(name)) model.controller = before->controller;
+  if (!stored.ok()) {
+    return Status(stored.status().code(),
+                  stored.status().message() +
+                      "; or start a new profile with --replace, which keeps this one as a backup");
   }
-  profile.models.merge(stored.value().models);
-  profile.pairs = std::move(stored.value().pairs);
+  return std::optional(std::move(stored).value());
+}
+
+// One of another machine or partitioning has other latencies.
+void warn_of_mixture(const profile::Profile& stored, const profile::Provenance& now,
+                     const std::filesystem::path& place) {
+  for (const std::string key : {"machine", "partitioning"}) {
+    const auto before = stored.provenance.find(key);
+    const auto found = now.find(key);
+    if (before == stored.provenance.end() || found == now.end() || before->second == found->second)
+      continue;
+    std::cerr << "gpulet: warning: " << place.string() << " was measured with " << key << " \""
+              << before->second << "\", this is \"" << found->second
+              << "\"; --replace starts over, and --name writes another profile\n";
+  }
+}
+
+// What stays of a profile that was there.
+Result<profile::Profile> add_to(std::optional<profile::Profile> stored, profile::Profile measured,
+                                const profile::CellSet& asked) {
+  if (!stored) return measured;
+  profile::Profile all = profile::updated(std::move(*stored), std::move(measured), asked);
+  all.provenance.erase("unsteady");  // earlier versions told doubts there
+  if (!all.interference) return all;
   // Solo latencies have changed, and what the pairs say with them.
-  const auto& fit = stored.value().interference;
-  if (!fit) return {};
-  return keep_fit(profile, {.seed = fit->seed, .train_fraction = fit->train_fraction});
+  const profile::FitOptions fit{.seed = all.interference->seed,
+                                .train_fraction = all.interference->train_fraction};
+  if (Status fitted = keep_fit(all, fit); !fitted.ok()) return fitted;
+  return all;
+}
+
+// Returns the backup that was made.
+Result<std::filesystem::path> write(const profile::Profile& profile, const RunOptions& options) {
+  if (options.replace) return profile::replace_profile(profile, options.out);
+  if (Status written = profile::write_profile(profile, options.out); !written.ok()) return written;
+  return std::filesystem::path();
+}
+
+void warn_of_doubts(const profile::Profile& profile, const ProfileRun& run) {
+  bool any = false;
+  for (const auto& [name, cells] : run.asked) {
+    const profile::ModelProfile* const model = profile.find(name);
+    const std::string doubts = model == nullptr ? "" : doubts_of(*model);
+    if (doubts.empty()) continue;
+    any = true;
+    std::cerr << "gpulet: warning: " << name << ": in doubt, by batch: " << doubts << '\n';
+  }
+  if (!any) return;
+  std::cerr << "gpulet: warning: measure these cells again when nothing else uses the machine "
+               "(--only, --sizes, --batches); plans take them as they are until then\n";
 }
 
 profile::Provenance provenance_of(const RunOptions& options, const MeasuredDevice& device,
@@ -173,11 +226,15 @@ int run(const RunOptions& options) {
   if (options.controller) return run_controllers(options, run_options.value(), named.value());
   auto device = open_device(named.value(), options.partitioning);
   if (!device.ok()) return measuring_failed(device.status());
+  profile::Profile profile;
+  profile.name = options.name.empty() ? device.value().name : options.name;
+  const auto before = stored_profile(options, profile.name);
+  if (!before.ok()) return bad_input(before.status());
+  if (before.value())
+    warn_of_mixture(*before.value(), device.value().facts, place_of(options, profile.name));
   auto measured = measure(run_options.value(), device.value(), std::cerr);
   device.value().driver.reset();  // with its daemon
   if (!measured.ok()) return measuring_failed(measured.status());
-  profile::Profile profile;
-  profile.name = options.name.empty() ? device.value().name : options.name;
   profile.provenance = provenance_of(options, device.value(), measured.value());
   profile.models = std::move(measured.value().models);
   int exit_code = kSucceeded;
@@ -187,11 +244,15 @@ int run(const RunOptions& options) {
     Status counted = add_counters(options, device.value().gpu, profile);
     if (!counted.ok()) return run_failed(counted);
   }
-  if (Status kept = add_kept(options, profile); !kept.ok()) return run_failed(kept);
-  if (Status written = profile::write_profile(profile, options.out); !written.ok()) {
-    return run_failed(written);
-  }
-  tell_written(profile, options.out, measured.value().failures, options.json);
+  // As it is now: somebody may have written to it meanwhile.
+  auto stored = stored_profile(options, profile.name);
+  if (!stored.ok()) return run_failed(stored.status());
+  const auto all = add_to(std::move(stored).value(), std::move(profile), measured.value().asked);
+  if (!all.ok()) return run_failed(all.status());
+  const Result<std::filesystem::path> backup = write(all.value(), options);
+  if (!backup.ok()) return run_failed(backup.status());
+  tell_written(all.value(), options.out, measured.value().failures, options.json, backup.value());
+  warn_of_doubts(all.value(), measured.value());
   return exit_code;
 }
 
@@ -213,8 +274,13 @@ void add_profile_run(CLI::App& profile, Run& chosen) {
       ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  command->add_flag("--keep", options->keep,
-                    "keep what the profile says about models that are not measured now");
+  CLI::Option* const replace = command->add_flag(
+      "--replace", options->replace,
+      "start the profile anew, and keep the one that is there as a backup (default: add to it)");
+  command
+      ->add_flag("--keep", options->keep,
+                 "the default: keep what the profile says about all that is not measured now")
+      ->excludes(replace);
   command->add_option("--seconds-per-cell", options->seconds_per_cell, "measured time per cell")
       ->check(CLI::Range(0.001, 3600.0))
       ->capture_default_str();

@@ -90,13 +90,42 @@ std::string date_now() {
   return text.str();
 }
 
+std::string doubts_of(const profile::ModelProfile& model) {
+  std::string text;
+  for (const profile::LatencySample& sample : model.latency.samples()) {
+    if (sample.doubt == profile::Doubt::none) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(sample.batch) + " at " +
+            std::to_string(sample.share.percent) + " % (" +
+            std::string(profile::to_string(sample.doubt)) + ")";
+  }
+  return text;
+}
+
+nlohmann::ordered_json doubts_json(const profile::Profile& profile) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [name, model] : profile.models) {
+    for (const profile::LatencySample& sample : model.latency.samples()) {
+      if (sample.doubt == profile::Doubt::none) continue;
+      list.push_back({{"model", name},
+                      {"batch", sample.batch},
+                      {"partition", sample.share.percent},
+                      {"latency_ms", sample.latency_ms},
+                      {"doubt", profile::to_string(sample.doubt)}});
+    }
+  }
+  return list;
+}
+
 void tell_written(const profile::Profile& profile, const std::filesystem::path& out,
-                  const std::vector<Status>& failures, bool json) {
+                  const std::vector<Status>& failures, bool json,
+                  const std::filesystem::path& backup) {
   const std::string place = (out / profile.name).string();
   if (!json) {
     std::cout << place << ": " << profile.models.size() << " models, " << count_cells(profile)
               << " cells of latency, " << profile.pairs.size() << " pairs\n";
     if (const std::string fit = fit_line(profile); !fit.empty()) std::cout << fit << '\n';
+    if (!backup.empty())
+      std::cout << "the profile before it is kept as " << backup.string() << '\n';
     return;
   }
   nlohmann::ordered_json document;
@@ -113,6 +142,8 @@ void tell_written(const profile::Profile& profile, const std::filesystem::path& 
     row["cells"] = model.latency.samples().size();
     if (model.memory_mb) row["memory_mb"] = *model.memory_mb;
   }
+  document["in_doubt"] = doubts_json(profile);
+  if (!backup.empty()) document["backup"] = backup.string();
   document["failures"] = nlohmann::ordered_json::array();
   for (const Status& failure : failures) document["failures"].push_back(failure.message());
   std::cout << document.dump(2) << '\n';

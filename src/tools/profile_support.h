@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -42,8 +43,14 @@ void add_measure_flags(CLI::App& command, MeasureFlags& flags);
 // Coordinated universal time: "2026-11-22T03:10:00Z".
 [[nodiscard]] std::string date_now();
 
-// What was written, and where: a document where `json`.
+// "8 at 40 % (busy), 1 at 20 % (unsteady)": the model's cells that are in doubt; empty: none are.
+[[nodiscard]] std::string doubts_of(const profile::ModelProfile& model);
+[[nodiscard]] nlohmann::ordered_json doubts_json(const profile::Profile& profile);
+
+// What was written, and where: a document where `json`. `backup`: where the profile before it is
+// kept; empty: it is not.
 void tell_written(const profile::Profile& profile, const std::filesystem::path& out,
-                  const std::vector<Status>& failures, bool json);
+                  const std::vector<Status>& failures, bool json,
+                  const std::filesystem::path& backup = {});
 
 }  // namespace gpulet::tools

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpulet/schedule/check.h"
@@ -32,10 +33,11 @@ struct ScheduleOptions {
 
 int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
               const schedule::PlanInput& input) {
-  const Result<TimedPlan> made = make_plan(policy, input);
+  Result<TimedPlan> made = make_plan(policy, input);
+  if (made.ok()) made = share_shortage(policy, input, std::move(made).value());
   if (!made.ok()) return run_failed(made.status());
   print_plan(made.value(), input.cluster.devices.size(), options.json);
-  return kSucceeded;
+  return made.value().plan.schedulable() ? kSucceeded : kRunFailed;
 }
 
 double percentile(std::vector<double> values, double fraction) {
@@ -96,7 +98,9 @@ int plan(const ScheduleOptions& options) {
 
 void add_schedule_command(CLI::App& app, Run& chosen) {
   CLI::App* const command =
-      app.add_subcommand("schedule", "plan which gpulets serve a demand, without serving it");
+      app.add_subcommand("schedule",
+                         "plan which gpulets serve a demand, without serving it; exits "
+                         "with 1 where they cannot serve all of it");
   const auto options = std::make_shared<ScheduleOptions>();
   add_plan_flags(*command, options->plan);
   command->add_option("--scenarios", options->scenarios,

@@ -14,6 +14,7 @@
 #include "gpulet/config/control_config.h"
 #include "gpulet/simulate/simulation.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/plan_options.h"
 #include "tools/scenario_runs.h"
 #include "tools/simulate_report.h"
@@ -39,20 +40,7 @@ struct SimulateOptions {
   bool json = false;
 };
 
-Status check_time(const char* option, double value, double least, double most) {
-  if (value >= least && value <= most) return {};
-  return {StatusCode::invalid, std::string(option) + " must be from " + shortest(least, 3) +
-                                   " to " + shortest(most, 3) + "; was " + std::to_string(value)};
-}
-
 Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& asked) {
-  for (const Status& status : {check_time("--seconds", asked.seconds, 0.001, 1e7),
-                               check_time("--period", asked.period_s, 0.1, 1e6),
-                               check_time("--link-ms", asked.link_ms, 0, 1000),
-                               check_time("--process-start-ms", asked.process_start_ms, 0, 60000),
-                               check_time("--model-load-ms", asked.model_load_ms, 0, 60000)}) {
-    if (!status.ok()) return status;
-  }
   if (!asked.scenarios.empty() && !(asked.trace.empty() && asked.series.empty())) {
     return Status(StatusCode::invalid,
                   "--scenarios makes a run for each row; --trace and --series belong to one run");
@@ -153,21 +141,25 @@ int run(const SimulateOptions& asked) {
 
 void add_load_options(CLI::App& command, SimulateOptions& options) {
   command.add_option("--seconds", options.seconds, "how long the load lasts, in virtual time")
+      ->check(number_within(0.001, 1e7))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "of the arrivals; the same seed gives the same run")
+      ->check(natural_number())
       ->capture_default_str();
   command.add_option("--trace", options.trace,
                      "CSV of the load instead of the demand's rates: time_s,model,count (arrivals) "
                      "or time_s,model,rate (rates from then on)");
   command.add_option("--scenarios", options.scenarios,
                      "CSV of rate vectors: a run for each that is schedulable, its plan kept");
-  command.add_option("--jobs", options.jobs, "threads for --scenarios (default: one per core)");
+  command.add_option("--jobs", options.jobs, "threads for --scenarios (default: one per core)")
+      ->check(natural_number());
 }
 
 void add_world_options(CLI::App& command, SimulateOptions& options) {
   command.add_flag("--keep-plan", options.keep_plan,
                    "the first plan stays in force, whatever the load does");
   command.add_option("--period", options.period_s, "the scheduler's period, in seconds")
+      ->check(number_within(0.1, 1e6))
       ->capture_default_str();
   command.add_option("--control", options.control,
                      "JSON: how executables are controlled (docs/control.md), with --policy roma "
@@ -175,10 +167,13 @@ void add_world_options(CLI::App& command, SimulateOptions& options) {
   command.add_option("--series", options.series,
                      "write a CSV: devices, shares and violations of every period");
   command.add_option("--link-ms", options.link_ms, "between frontend and backend, each way")
+      ->check(number_within(0, 1000))
       ->capture_default_str();
   command.add_option("--process-start-ms", options.process_start_ms, "of a new gpulet")
+      ->check(number_within(0, 60000))
       ->capture_default_str();
   command.add_option("--model-load-ms", options.model_load_ms, "of each model of a new gpulet")
+      ->check(number_within(0, 60000))
       ->capture_default_str();
 }
 

@@ -18,6 +18,13 @@ void append_padded(std::string& line, std::string_view cell, std::size_t width,
   if (align == Table::Align::left) line += padding;
 }
 
+// Of so many characters at the beginning of the text.
+std::size_t bytes_of(std::string_view text, std::size_t characters) {
+  std::size_t end = 0;
+  while (end < text.size() && display_width(text.substr(0, end + 1)) <= characters) ++end;
+  return end;
+}
+
 std::string without_trailing_spaces(std::string line) {
   const std::size_t last = line.find_last_not_of(' ');
   line.erase(last == std::string::npos ? 0 : last + 1);
@@ -66,6 +73,39 @@ std::size_t display_width(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
   }));
+}
+
+std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent) {
+  constexpr std::size_t kLeastColumns = 8;  // for words, however deep the indentation
+  if (columns == 0) return std::string(text) + '\n';
+  const std::size_t room = std::max(columns, indent + kLeastColumns);
+  std::string lines;
+  std::string line;
+  const auto end_line = [&] {
+    lines += without_trailing_spaces(std::move(line)) + '\n';
+    line = std::string(indent, ' ');
+  };
+  while (!text.empty()) {
+    // A word with the spaces before it.
+    const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    std::string_view word = text.substr(0, end);
+    text.remove_prefix(end);
+    if (display_width(line) + display_width(word) > room && line.size() > indent) {
+      end_line();
+      word.remove_prefix(begin);
+    }
+    // One that is longer than a line is broken.
+    while (display_width(line) + display_width(word) > room) {
+      const std::size_t fits = bytes_of(word, room - display_width(line));
+      line += word.substr(0, fits);
+      word.remove_prefix(fits);
+      end_line();
+    }
+    line += word;
+  }
+  end_line();
+  return lines;
 }
 
 std::string fixed(double value, int decimals) {

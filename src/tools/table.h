@@ -33,6 +33,10 @@ class Table {
 // Characters of UTF-8 text, not bytes.
 [[nodiscard]] std::size_t display_width(std::string_view text);
 
+// The text in lines of at most so many characters, broken between words; those after the first
+// begin with `indent` spaces. 0 columns: one line. Every line ends with a newline.
+[[nodiscard]] std::string wrapped(std::string_view text, std::size_t columns, std::size_t indent);
+
 // "12.34"; "-" where there is no number (not finite).
 [[nodiscard]] std::string fixed(double value, int decimals);
 

@@ -17,6 +17,7 @@
 
 #include "gpulet/load/page.h"
 #include "tools/command.h"
+#include "tools/command_line.h"
 #include "tools/progress_line.h"
 #include "tools/signal_watch.h"
 #include "tools/table.h"
@@ -137,14 +138,14 @@ void add_trace_command(CLI::App& app, Run& chosen) {
   command
       ->add_option("--seconds", options->seconds,
                    "how long; 0: what it has kept by itself (trace_every)")
-      ->check(CLI::Range(0.0, kLongestSeconds))
+      ->check(number_within(0, kLongestSeconds))
       ->capture_default_str();
   command
       ->add_option(
           "--format", options->format,
           "chrome: JSON that Perfetto and chrome://tracing open; log, applications: CSV of "
           "requests for models, for applications")
-      ->check(CLI::IsMember({"chrome", "log", "applications"}))
+      ->check(one_of({"chrome", "log", "applications"}))
       ->capture_default_str();
   command->add_option("--out", options->out, "the file to write; standard output otherwise");
   command->add_flag("--json", options->json,

@@ -390,6 +390,7 @@ TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   ASSERT_EQ(results.size(), 1U);
   EXPECT_TRUE(results[0].status.ok());
   EXPECT_EQ(results[0].queued, milliseconds(3) + Duration(100));
+  EXPECT_EQ(results[0].received, milliseconds(3));
   EXPECT_EQ(results[0].executed, Duration(200));
 }
 
@@ -588,6 +589,18 @@ TEST(FrontendLink, ResultsOfAnEarlierConnectionAreDropped) {
   EXPECT_TRUE(told<BatchResult>(bench.ran(1, 8)).empty()) << "nobody there asked for it";
   bench.arrive(batch(8, 1));
   EXPECT_EQ(told<BatchResult>(bench.ran(1, 8)).size(), 1U);
+}
+
+TEST(FrontendLink, HeartbeatsTellWhatDevicesDraw) {
+  CoreBench bench;
+  bench.connect();
+  bench.on(DeviceSeen{0, {}, {0, 300.0, 700.0, 5000.0}});
+  const auto beats = told<Heartbeat>(bench.wake());
+  ASSERT_EQ(beats.size(), 1U);
+  EXPECT_EQ(beats[0].power, (std::vector<DevicePower>{{0, 300.0, 700.0, 5000.0}}));
+  bench.on(Heartbeat{});
+  bench.on(DeviceSeen{0, {}, {}});
+  EXPECT_TRUE(told<Heartbeat>(bench.wake()).at(0).power.empty());
 }
 
 TEST(FrontendLink, HeartbeatsAsOftenAsItIsTold) {

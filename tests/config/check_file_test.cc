@@ -1,16 +1,18 @@
+#include "gpulet/config/check_file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
-
-#include "gpulet/config/daemon_config.h"
+#include <vector>
 
 namespace gpulet::config {
 namespace {
 
 using testing::HasSubstr;
+using testing::UnorderedElementsAre;
 
 constexpr const char* kModels =
     R"({"models":[{"name":"a","file":"a.pt","slo_ms":5,"inputs":[{"name":"i","type":"FP32","shape":[1]}],
@@ -32,9 +34,18 @@ class CheckFile : public testing::Test {
     std::ofstream(folder_ / name) << text;
     return folder_ / name;
   }
+  std::vector<std::string> errors_of(const std::string& text) {
+    const auto checked = check_file(write("f.json", text));
+    if (!checked.ok()) return {checked.status().message()};
+    std::vector<std::string> errors;
+    for (const Status& error : checked.value().errors) errors.push_back(error.message());
+    return errors;
+  }
+  // Or what is wrong with it.
   std::string kind_of(const std::string& text) {
-    const auto kind = check_file(write("f.json", text));
-    return kind.ok() ? kind.value() : kind.status().message();
+    std::string told;
+    for (const std::string& error : errors_of(text)) told += error + '\n';
+    return told.empty() ? check_file(folder_ / "f.json").value().kind : told;
   }
 
   std::filesystem::path folder_;
@@ -81,6 +92,48 @@ TEST_F(CheckFile, AFrontendsModelsAreLoadedToo) {
   EXPECT_THAT(kind_of(R"({"models":"m.json","profiles":"p"})"),
               HasSubstr("f.json: /profiles: " + (folder_ / "p").string() +
                         " does not exist; measure one with"));
+}
+
+TEST_F(CheckFile, LabelsAreReadToo) {
+  write("a.pt", "");
+  std::string models = kModels;
+  models.replace(models.find("\"slo_ms\""), 0, R"("labels":{"o":"l.txt"},)");
+  EXPECT_THAT(kind_of(models), HasSubstr("f.json: /models/0/labels/o: " +
+                                         (folder_ / "l.txt").string() + ": there is no such"));
+  write("l.txt", "one\ntwo\n");
+  EXPECT_THAT(kind_of(models), HasSubstr("/models/0/labels/o: "));
+  write("l.txt", "one\n");
+  EXPECT_EQ(kind_of(models), "models");
+}
+
+TEST_F(CheckFile, TellsAllThatIsWrongAtOnce) {
+  write("m.json", R"({"models":[
+    {"name":"a","slo_ms":-5,"file":"a.pt","input":[],"outputs":[{"name":"o","type":"FP3","shape":[0]}]},
+    {"name":"b","slo_ms":5,"file":"b.pt","inputs":[],"outputs":"none"}]})");
+  EXPECT_THAT(
+      errors_of(R"({"models":7,"profiles":"p","margin":0,"colour":1,"tls":{"key":"k"}})"),
+      UnorderedElementsAre(HasSubstr("/models: 7"), HasSubstr("/colour: unknown key"),
+                           HasSubstr("/margin: 0"), HasSubstr("/tls/certificate: is missing"),
+                           HasSubstr("/tls/key: "), HasSubstr("f.json: /profiles: ")));
+  EXPECT_THAT(errors_of(R"({"models":"m.json","profiles":"p","model_root":"r","colour":1})"),
+              UnorderedElementsAre(
+                  HasSubstr("f.json: /colour: unknown key"), HasSubstr("m.json: /models/0/slo_ms"),
+                  HasSubstr("m.json: /models/0/input: unknown key"),
+                  HasSubstr("m.json: /models/0/inputs: is missing"),
+                  HasSubstr("m.json: /models/0/outputs/0/type"),
+                  HasSubstr("m.json: /models/0/outputs/0/shape/0"),
+                  HasSubstr("m.json: /models/1/inputs"), HasSubstr("m.json: /models/1/outputs"),
+                  HasSubstr("f.json: /profiles: "), HasSubstr("f.json: /model_root: ")));
+}
+
+TEST_F(CheckFile, WhatFollowsFromAnErrorIsNoErrorOfItsOwn) {
+  EXPECT_THAT(errors_of(R"({"nodes":[{"name":"n","devices":[
+                 {"type":"t","partitioning":"cpu_quotas","cores":[0],"count":0}]}]})"),
+              UnorderedElementsAre(HasSubstr("/nodes/0/devices/0/partitioning"),
+                                   HasSubstr("/nodes/0/devices/0/count")));
+  EXPECT_THAT(
+      errors_of(R"({"models":[{"name":"","rate":1,"slo_ms":1},{"name":"","rate":1,"slo_ms":1}]})"),
+      UnorderedElementsAre(HasSubstr("/models/0/name"), HasSubstr("/models/1/name")));
 }
 
 TEST_F(CheckFile, NamedFilesMustExist) {

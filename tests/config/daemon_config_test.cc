@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gpulet/config/control_config.h"
+#include "gpulet/config/full_batches.h"
 #include "tests/config/error_case.h"
 
 namespace gpulet::config {
@@ -99,7 +100,7 @@ TEST(FrontendConfig, FindsAPolicysFileBesideItself) {
 TEST(FrontendConfig, ReadsEveryMember) {
   const auto config = parse_frontend(
       R"({"listen":"0.0.0.0:1","backend_listen":"[::]:2","http":"a:3","grpc":"off","metrics":"a:5",
-          "shared_memory":"on","models":"models.json","profiles":"../profiles",
+          "shared_memory":"on","summary_latencies":"on","models":"models.json","profiles":"../profiles",
           "model_root":"../models","model_format":"any",
           "policy":"sbp","margin":1.2,"interference":"linear",
           "headroom":"none","period_s":0.5,"drain_timeout_s":3,"late_grace_ms":5,
@@ -116,6 +117,7 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().grpc, std::nullopt);
   EXPECT_EQ(config.value().metrics, (Endpoint{"a", 5}));
   EXPECT_TRUE(config.value().shared_memory);
+  EXPECT_TRUE(config.value().summary_latencies);
   EXPECT_EQ(config.value().models, "/etc/gpulet/models.json");
   EXPECT_EQ(config.value().profiles, "/etc/profiles");
   EXPECT_EQ(config.value().model_root, std::filesystem::path("/etc/models"));
@@ -141,6 +143,30 @@ TEST(FrontendConfig, ReadsEveryMember) {
   EXPECT_EQ(config.value().first_message, std::chrono::milliseconds(500));
 }
 
+TEST(FrontendConfig, FullBatchesThatDoNotFitALimitAreKnown) {
+  const auto serving = parse_serving(
+      R"({"models":[{"name":"small","file":"a.pt","slo_ms":5,"max_batch":8,
+            "inputs":[{"name":"i","type":"FP32","shape":[3,224,224]}],
+            "outputs":[{"name":"o","type":"FP32","shape":[1]}]},
+          {"name":"large","file":"a.pt","slo_ms":5,"max_batch":128,
+            "inputs":[{"name":"i","type":"FP32","shape":[3,224,224]}],
+            "outputs":[{"name":"o","type":"FP32","shape":[1]}]}]})",
+      "m.json");
+  ASSERT_TRUE(serving.ok()) << serving.status().to_string();
+  FrontendConfig config;
+  EXPECT_TRUE(full_batches_too_long(config, serving.value()).empty()) << "the limit follows them";
+  config.max_payload_bytes = 64U << 20U;
+  const auto warnings = full_batches_too_long(config, serving.value());
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("\"large\""), std::string::npos);
+  EXPECT_NE(warnings[0].find("77070336"), std::string::npos) << "what it needs";
+  config.max_payload_bytes = 77070336;
+  EXPECT_TRUE(full_batches_too_long(config, serving.value()).empty());
+  config.max_payload_bytes.reset();
+  config.max_buffered_mb = 1;
+  EXPECT_EQ(full_batches_too_long(config, serving.value()).size(), 2U);
+}
+
 TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
   expect_errors(
       {
@@ -158,7 +184,7 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
           {frontend(R"(,"exclusions":{"first_s":60,"longest_s":5})"),
            "/exclusions: longest_s is shorter than first_s; raise longest_s, or lower first_s"},
           {frontend(R"(,"headroom":"som")"),
-           R"(/headroom: "som" is not known here; write "none" (known here: poisson, none))"},
+           R"(/headroom: "som" is not known here; write one of poisson, none)"},
           {frontend(R"(,"margin":0.9)"),
            "/margin: 0.9 is not allowed here; write a number from 1 to 10"},
           {frontend(R"(,"period_s":0)"),
@@ -168,7 +194,7 @@ TEST(FrontendConfig, ErrorsNamePlaceValueAndMend) {
            "(known here: max_queue, max_requests, max_buffered_mb, max_connections, "
            "max_connections_per_address, max_payload_bytes, min_bytes_per_second, "
            "receive_grace_s, max_receive_s, first_message_s, per_address)"},
-          {frontend(R"(,"limits":{"max_buffered_mb":1})"),
+          {frontend(R"(,"limits":{"max_buffered_mb":1,"max_payload_bytes":67108864})"),
            "/limits: max_payload_bytes (67108864) of one request is more than max_buffered_mb (1) "
            "of all; raise max_buffered_mb, or lower max_payload_bytes"},
       },

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gpulet/core/status.h"
@@ -15,11 +16,16 @@ struct ErrorCase {
   std::string message;
 };
 
-// `parse`: (text, file) -> Result.
+// `parse`: (text, file) -> Result, or one that takes a list for all errors as well.
 template <typename Parse>
 void expect_errors(const std::vector<ErrorCase>& cases, Parse parse) {
   for (const ErrorCase& wrong : cases) {
-    const auto result = parse(wrong.text, "f.json");
+    const auto result = [&] {
+      if constexpr (std::is_invocable_v<Parse, const std::string&, const char*>)
+        return parse(wrong.text, "f.json");
+      else
+        return parse(wrong.text, "f.json", nullptr);
+    }();
     ASSERT_FALSE(result.ok()) << "accepted: " << wrong.text;
     EXPECT_EQ(result.status().code(), StatusCode::invalid);
     EXPECT_EQ(result.status().message(), "f.json: " + wrong.message);

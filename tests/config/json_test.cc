@@ -61,6 +61,37 @@ TEST(Json, AnErrorAtTheTopLevelSaysSo) {
             "f.json: (top level): a list of 2 is not allowed here; write an object");
 }
 
+TEST(Json, KeepsOneErrorOfEachPlace) {
+  const JsonCursor root = parsed(R"({"a":{"b":"x","c":"y"},"d":"z","e":1})");
+  const JsonCursor a = root.required("a");
+  EXPECT_TRUE(root.errors().empty());
+  EXPECT_EQ(a.required("b").number({}), 0);
+  EXPECT_EQ(a.required("b").integer(0, 1), 0);
+  a.fail("follows from what is wrong in it", "leave it out");
+  EXPECT_EQ(a.required("c").number({}), 0);
+  EXPECT_EQ(root.required("d").number({}), 0);
+  root.required("d").required("f").fail("follows from what is wrong around it", "leave it out");
+  root.fail("the whole is another matter", "mend it");
+  const std::vector<Status> errors = root.errors();
+  ASSERT_EQ(errors.size(), 4U);
+  EXPECT_EQ(errors[0], root.status());
+  for (std::size_t i = 0; i < 4; ++i) {
+    const std::string place[] = {"/a/b", "/a/c", "/d", "(top level)"};
+    EXPECT_THAT(errors[i].message(), HasSubstr("f.json: " + place[i] + ": "));
+  }
+  EXPECT_FALSE(a.sound());
+  EXPECT_TRUE(root.required("e").sound());
+  EXPECT_FALSE(a.required("b").sound());
+}
+
+TEST(Json, KeepsABoundedNumberOfErrors) {
+  std::string list;
+  for (int i = 0; i < 1000; ++i) list += list.empty() ? "0" : ",0";
+  const JsonCursor root = parsed("[" + list + "]");
+  for (const JsonCursor& element : root.elements("a list")) EXPECT_EQ(element.text("a text"), "");
+  EXPECT_EQ(root.errors().size(), 100U);
+}
+
 TEST(Json, WholeNumbersMayBeWrittenWithAPoint) {
   const JsonCursor root = parsed(R"({"a":20.0,"b":20.5,"c":18446744073709551615})");
   EXPECT_EQ(root.required("a").integer(1, 100), 20);

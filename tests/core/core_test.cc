@@ -9,6 +9,7 @@
 #include "gpulet/core/bytes.h"
 #include "gpulet/core/random.h"
 #include "gpulet/core/sha256.h"
+#include "gpulet/core/similar.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 
@@ -109,6 +110,27 @@ TEST(Sha256Test, MissingFileIsNotFound) {
   const auto result =
       sha256_of_file(std::filesystem::temp_directory_path() / "gpulet-no-such-file");
   EXPECT_EQ(result.status().code(), StatusCode::not_found);
+}
+
+TEST(SimilarTest, FindsWhatWasMeantAndNothingWhereNothingIsNear) {
+  const std::vector<std::string_view> commands{"load",    "logs",   "models",
+                                               "profile", "status", "wait"};
+  EXPECT_EQ(similar("statsu", commands), "status");
+  EXPECT_EQ(similar("stat", commands), "status");
+  EXPECT_EQ(similar("log", commands), "logs");
+  EXPECT_EQ(similar("prof", commands), "profile");
+  EXPECT_EQ(similar("fly", commands), "");
+  EXPECT_EQ(similar("BYTES", {"BOOL", "UINT8", "INT8", "FP32"}), "");
+  EXPECT_EQ(similar("FP33", {"BOOL", "FP16", "FP32"}), "FP32");
+  EXPECT_EQ(similar("anything", {}), "");
+}
+
+TEST(SimilarTest, CountsInsertionsDeletionsAndReplacements) {
+  EXPECT_EQ(edit_distance("", ""), 0U);
+  EXPECT_EQ(edit_distance("load", "load"), 0U);
+  EXPECT_EQ(edit_distance("load", "lead"), 1U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
 }
 
 }  // namespace

@@ -123,10 +123,86 @@ TEST(DashboardHistoryTest, MarksReorganisationsAndForgetsThoseOutOfSight) {
   history.add(cluster.status(at_s(2)), at_s(2));
   history.add(cluster.status(at_s(3)), at_s(3));
   ASSERT_EQ(history.reorganisations().size(), 1U);
-  EXPECT_EQ(history.reorganisations()[0].at, at_s(1.5));
-  EXPECT_EQ(history.reorganisations()[0].epoch, 2U);
+  EXPECT_EQ(history.reorganisations()[0].since, at_s(1.5));
+  EXPECT_EQ(history.reorganisations()[0].epoch, Epoch{2});
   history.add(cluster.status(at_s(602)), at_s(602));
   EXPECT_TRUE(history.reorganisations().empty());
+}
+
+serve::PlanInForce in_force(std::uint64_t number, std::uint64_t epoch, Time since, bool moves) {
+  serve::PlanDecision decision;
+  decision.number = number;
+  decision.plan.gpulets = {{{"n0", 0}, Share{40}, 12.5, {{"a", 20, 8, 6.1, 1, 40}}}};
+  decision.created = {moves};
+  return {
+      std::make_shared<const serve::PlanDecision>(std::move(decision)), Epoch{epoch}, since, {}};
+}
+
+TEST(DashboardHistoryTest, AMarkIsOneDecisionThatMovesGpulets) {
+  DashboardHistory history;
+  serve::FrontendStatus status = counted("a", {});
+  status.plans = {in_force(1, 1, at_s(1), true), in_force(2, 2, at_s(2), true),
+                  in_force(3, 3, at_s(3), false)};
+  history.add(status, at_s(4));
+  ASSERT_EQ(history.reorganisations().size(), 2U);
+  status.plans[1] = in_force(2, 4, at_s(5), true);  // its next stage
+  history.add(status, at_s(6));
+  ASSERT_EQ(history.reorganisations().size(), 2U);
+  EXPECT_EQ(history.reorganisations()[1].epoch, Epoch{4});
+}
+
+TEST(DashboardDocumentsTest, TellTheProblemsOfTheStatus) {
+  MadeUpCluster cluster(1, 3);
+  EXPECT_EQ(problems_document(cluster.status(at_s(1))), "[]");
+  cluster.violated = 0.5;
+  cluster.full = true;
+  cluster.a_gpulet_failed = true;
+  const json told = json::parse(problems_document(cluster.status(at_s(2))));
+  ASSERT_EQ(told.size(), 4U);
+  EXPECT_EQ(told[0]["cause"], "too_few_devices");
+  EXPECT_EQ(told[0]["model"], "model-0");
+  EXPECT_EQ(told[0]["grave"], true);
+  EXPECT_EQ(told[3]["cause"], "gpulet_failed");
+  EXPECT_EQ(told[3]["device"], 0);
+  EXPECT_EQ(told[3]["gpulet"], "1");
+}
+
+TEST(DashboardDocumentsTest, TellWhatAPlanDecidedAndWhy) {
+  MadeUpCluster cluster(1, 3);
+  DashboardHistory history;
+  cluster.reorganise(at_s(1));
+  const serve::FrontendStatus status = cluster.status(at_s(2));
+  EXPECT_EQ(json::parse(layout_document(status))["plan"], 2);
+  for (const bool remembered : {false, true}) {
+    if (remembered) history.add(status, at_s(2));
+    const json told =
+        json::parse(plan_document(remembered ? serve::FrontendStatus() : status, history, 2));
+    EXPECT_EQ(told["policy"], "elastic");
+    EXPECT_EQ(told["took_ms"], 120);
+    EXPECT_EQ(told["notes"][0], "the first attempt served everything");
+    EXPECT_EQ(told["unserved"][0]["model"], "model-1");
+    const json& gpulet = told["gpulets"][0];
+    EXPECT_EQ(gpulet["node"], "node-00");
+    EXPECT_EQ(gpulet["size"], 40);
+    EXPECT_EQ(gpulet["created"], true);
+    EXPECT_EQ(gpulet["why"], "40 % is the smallest size that serves 20 requests/s.");
+    EXPECT_EQ(gpulet["models"][0]["batch"], 8);
+  }
+  EXPECT_EQ(plan_document(status, history, 9), "");
+}
+
+TEST(DashboardDocumentsTest, EventsOfAReorganisationAreTheReorganisation) {
+  MadeUpCluster cluster(1, 3);
+  DashboardHistory history;
+  cluster.reorganise(at_s(1));
+  cluster.warn(at_s(1), "again", 4);
+  const serve::FrontendStatus status = cluster.status(at_s(2));
+  history.add(status, at_s(2));
+  const json told = json::parse(events_document(status, history, wall_at(at_s(2))));
+  EXPECT_EQ(told["log"], json::array({json::array({1'700'000'001, "again", true, 4})}));
+  ASSERT_EQ(told["reorganisations"].size(), 1U);
+  EXPECT_EQ(told["reorganisations"][0][3], 2);
+  EXPECT_EQ(told["reorganisations"][0][4], 120);
 }
 
 TEST(DashboardDocumentsTest, TellWhoIsWhereInOneOrder) {
@@ -152,7 +228,7 @@ TEST(DashboardDocumentsTest, TellWhoIsWhereInOneOrder) {
   EXPECT_EQ(tick["models"].size(), 5U);
   EXPECT_TRUE(tick["models"][0][0].is_null());
   EXPECT_EQ(tick["clients"], 3);
-  EXPECT_EQ(events["log"][0], json::array({1'700'000'001, "said \"no\"\nand\tgone", true}));
+  EXPECT_EQ(events["log"][0], json::array({1'700'000'001, "said \"no\"\nand\tgone", true, 1}));
 }
 
 TEST(DashboardDocumentsTest, TellWhatIsControlledAndOfNothingElse) {
@@ -271,6 +347,25 @@ TEST_F(DashboardHttpTest, TellsAPageEverythingAndThenWhatChanges) {
   handler_.stop();
   ASSERT_TRUE(loop_.run_until([&] { return times("event: stopping") == 1; }));
   EXPECT_EQ(handler_.pages(), 0U);
+}
+
+TEST_F(DashboardHttpTest, AnswersWhatAPlanDecided) {
+  cluster_.reorganise(now());
+  client_.send("GET /gpulet/events HTTP/1.1\r\nHost: x\r\n\r\n");
+  const auto told = [this] { return client_.received().find("\"plan\":2") != std::string::npos; };
+  ASSERT_TRUE(loop_.run_until(told));
+  Client other(loop_, server_->port());
+  const auto ask = [&](const std::string& target) {
+    other.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
+    return other.answer().value_or(Answer{});
+  };
+  const Answer plan = ask("/gpulet/plans/2");
+  EXPECT_EQ(plan.status, 200U);
+  EXPECT_EQ(plan.header("Content-Type"), "application/json");
+  EXPECT_EQ(json::parse(plan.body)["number"], 2);
+  EXPECT_EQ(ask("/gpulet/plans/77").status, 404U);
+  for (const std::string number : {"", "two", "2x", "-2", "99999999999999999999"})
+    EXPECT_EQ(ask("/gpulet/plans/" + number).status, 400U) << number;
 }
 
 TEST_F(DashboardHttpTest, RefusesOnePageTooMany) {

@@ -22,8 +22,8 @@ export async function start_frontend(bin, models) {
   const free = "127.0.0.1:0";
   write("frontend.json", { listen: free, backend_listen: free, http: free, grpc: "off", metrics: free, models: "models.json", profiles: "profiles", period_s: 5 });
   const frontend = start(join(bin, "gpulet-frontend"), "--config", join(folder, "frontend.json"));
-  const [, clients, backends] = await said(frontend, /clients: (\S+)\s+backends: (\S+)/);
-  const [, page] = await said(frontend, /metrics: (?:http:\/\/)?([^\s/]+)/);
+  const [, clients, backends] = await said(frontend, /clients (\S+), backends ([^\s,]+)/);
+  const [, page] = await said(frontend, /metrics (?:http:\/\/)?([^\s/]+)/);
   return {
     frontend,
     page: `http://${page}/`,

@@ -3,8 +3,8 @@
 //   gpulet-dashboard-feed DEVICES MODELS [PORT]
 //
 // Prints "port N" and "costs MICROSECONDS BYTES" (of writing all that a page is told), then does
-// what it reads, a line each: load X, violated X, reorganise, warn TEXT, unavailable MODEL, fail,
-// drain, control, stop.
+// what it reads, a line each: load X, violated X, full, reorganise, warn TEXT, repeat TEXT,
+// unavailable MODEL, fail, drain, control, stop.
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/streambuf.hpp>
@@ -95,6 +95,8 @@ class Feed {
     if (what == "violated") words >> cluster_.violated;
     if (what == "reorganise") cluster_.reorganise(now());
     if (what == "warn") cluster_.warn(now(), line.substr(line.find(' ') + 1));
+    if (what == "repeat") cluster_.warn(now(), line.substr(line.find(' ') + 1), 5);
+    if (what == "full") cluster_.full = cluster_.only_dropped = true;
     if (what == "unavailable") words >> what, cluster_.unavailable.insert(what);
     if (what == "fail") cluster_.a_gpulet_failed = true;
     if (what == "drain") cluster_.draining = true;

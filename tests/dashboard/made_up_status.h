@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -24,6 +25,7 @@ class MadeUpCluster {
     status.epoch = Epoch{epoch_};
     status.reorganisations = reorganisations_;
     status.events = events_;
+    status.plans = plans_;
     for (std::uint32_t i = 0; i < models_; ++i) status.models.push_back(model(i, now));
     const std::uint32_t per_node = controlled ? kPerControlledNode : kPerNode;
     for (std::uint32_t node = 0; node * per_node < devices_; ++node)
@@ -36,14 +38,31 @@ class MadeUpCluster {
   void reorganise(Time now) {
     ++epoch_;
     ++reorganisations_.plans;
-    reorganisations_.last_at = now;
-    reorganisations_.last_reason = "plans another division: more is asked of model-0";
+    serve::PlanDecision decision;
+    decision.number = epoch_;
+    decision.decided = now - std::chrono::milliseconds(120);
+    decision.summary = "plans another division: more is asked of model-0";
+    decision.plan.policy = "elastic";
+    decision.plan.notes = {"the first attempt served everything"};
+    decision.plan.unserved = {{"model-1", 5, "the devices are full"}};
+    decision.plan.gpulets = {{{"node-00", 0}, Share{40}, 12.5, {{"model-0", 20, 8, 6.1, 1, 40}}}};
+    decision.created = {true};
+    decision.explanation.gpulets = {"40 % is the smallest size that serves 20 requests/s."};
+    plans_.push_back({std::make_shared<const serve::PlanDecision>(std::move(decision)),
+                      Epoch{epoch_}, now, std::chrono::milliseconds(120)});
     events_.push_back({now, "epoch " + std::to_string(epoch_) + " serves"});
+    events_.back().kind = serve::StatusEvent::Kind::reorganisation;
+    events_.back().plan = epoch_;
   }
-  void warn(Time now, std::string text) { events_.push_back({now, std::move(text), true}); }
+  void warn(Time now, std::string text, std::uint64_t times = 1) {
+    events_.push_back({now, std::move(text), true});
+    events_.back().count = times;
+  }
 
-  double load = 1;      // multiplies every rate
-  double violated = 0;  // part of the requests
+  double load = 1;            // multiplies every rate
+  double violated = 0;        // part of the requests
+  bool only_dropped = false;  // what is served is in time
+  bool full = false;          // what is violated has no place in the plan
   bool draining = false;
   bool controlled = false;            // by the policy roma, on small nodes
   bool a_gpulet_failed = false;       // the first
@@ -78,7 +97,19 @@ class MadeUpCluster {
     counted.served += static_cast<std::uint64_t>(came) - dropped;
     one.counters = counted;
     one.p50_ms = one.slo_ms * 0.4;
-    one.p99_ms = one.slo_ms * (violated > 0 ? 1.2 : 0.8);
+    one.p99_ms = one.slo_ms * (violated > 0 && !only_dropped ? 1.2 : 0.8);
+    const auto part = [this](double requests) {
+      return serve::Outcomes{static_cast<std::uint64_t>(requests), 0,
+                             static_cast<std::uint64_t>(requests * violated), 0};
+    };
+    one.last_minute = part(6000);
+    one.latest = part(1500);
+    one.pace = 0.95;
+    if (full) {
+      one.rate_unserved = one.rate_planned * violated;
+      one.missing =
+          schedule::MissingPlace{one.name, one.rate_unserved, schedule::Lack::devices, 1.4};
+    }
     return one;
   }
 
@@ -131,6 +162,7 @@ class MadeUpCluster {
   std::uint64_t epoch_ = 1;
   serve::ReorganisationCounters reorganisations_;
   std::deque<serve::StatusEvent> events_;
+  std::deque<serve::PlanInForce> plans_;
   std::map<std::uint32_t, serve::ModelCounters> counters_;
   MadeUpControl control_;
   Time last_{};

@@ -30,6 +30,14 @@ async function open(address, options = {}) {
 const texts = (page, selector) => page.$$eval(selector, (all) => all.map((one) => one.textContent));
 const problems = async (page) => (await texts(page, "#problem-list li")).join("\n");
 
+/** What has more text than it shows, but for what is only for screen readers. */
+const cut_off = (page) => page.evaluate(() => [
+  ...(document.documentElement.scrollWidth > innerWidth ? ["the page"] : []),
+  ...[...document.querySelectorAll("body *")]
+    .filter((one) => one.clientWidth > 0 && one.scrollWidth > one.clientWidth + 1 && !one.closest(".hidden, thead") &&
+      getComputedStyle(one).overflowX !== "visible")
+    .map((one) => `${one.tagName} ${one.className} ${one.id}: ${one.textContent.slice(0, 60)}`)]);
+
 async function accessible(page, what) {
   // By the browser's own debugger: the page's policy lets no other script in.
   const session = await page.context().newCDPSession(page);
@@ -78,16 +86,70 @@ const tests = {
     const [, port] = await said(feed, /^port (\d+)/);
     const page = await open(`http://127.0.0.1:${port}/`);
     assert.equal(await problems(page), "");
-    feed.process.stdin.write("fail\nunavailable model-2\nwarn lost node n9\nreorganise\n");
+    feed.process.stdin.write("fail\nunavailable model-2\nwarn lost node n9\nrepeat over and over\nreorganise\n");
     await until(async () => /Nothing serves model-2: no device has memory for it/.test(await problems(page)), "why a model has no gpulet");
     assert.match(await problems(page), /gpulet of .* on node-00, device 0, failed: the file of model-1/);
-    assert.deepEqual(await texts(page, "#events .warning span:last-child"), ["lost node n9"]);
+    assert.deepEqual((await texts(page, "#events .warning .text")).sort(), ["lost node n9", "over and over"]);
+    assert.deepEqual((await texts(page, "#events .warning .count")).filter(Boolean), ["5 times"]);
     assert.match((await texts(page, "#events .mark"))[0], /epoch 2: plans another division/);
     await stop(feed, "SIGKILL");
     await until(async () => /connection to the frontend is lost/.test(await problems(page)), "a lost connection in words");
     feed = start(join(bin, "gpulet-dashboard-feed"), "1", "3", port);
     await until(async () => (await page.textContent("#state")) === "serving", "serving again");
     assert.equal(await problems(page), "");
+    await stop(feed);
+  },
+
+  async "every model above its violation target has a problem with cause and fix; drops colour its bar"() {
+    const feed = start(join(bin, "gpulet-dashboard-feed"), "2", "3");
+    const [, port] = await said(feed, /^port (\d+)/);
+    const page = await open(`http://127.0.0.1:${port}/`);
+    assert.equal(await page.isVisible("#no-problems"), true);
+    assert.equal(await page.$$eval("#models .meter.over", (all) => all.length), 0);
+    feed.process.stdin.write("full\nviolated 0.5\n");
+    await until(async () => (await texts(page, "#problem-list > li")).length === 3, "a problem of each model");
+    for (const text of await texts(page, "#problem-list > li")) {
+      assert.match(text, /Too few devices for model-\d/);
+      assert.match(text, /50 % of its requests/);
+      assert.match(text, /Add \d devices?.*, lower the rate, or raise the SLO/);
+    }
+    assert.equal(await page.isVisible("#no-problems"), false);
+    // What is served is in time, so the latency alone would not colour it.
+    await until(() => page.$$eval("#models .meter.over", (all) => all.length === 3), "bars in the colour of violations");
+    assert.ok((await texts(page, "#models .meter")).every((text) => /^80 %$/.test(text)));
+    await accessible(page, "problems");
+    await stop(feed);
+  },
+
+  async "a reorganisation is one mark, and opens to what was decided and why"() {
+    const feed = start(join(bin, "gpulet-dashboard-feed"), "2", "3");
+    const [, port] = await said(feed, /^port (\d+)/);
+    const page = await open(`http://127.0.0.1:${port}/`);
+    feed.process.stdin.write("reorganise\n");
+    await until(async () => (await texts(page, "#events li")).length === 1, "the reorganisation");
+    assert.equal((await texts(page, "#events .mark")).length, 1);
+    await page.click("#events .mark summary");
+    await until(async () => /40 % is the smallest size/.test((await texts(page, "#events .decided"))[0]), "why");
+    const decided = (await texts(page, "#events .decided"))[0];
+    assert.match(decided, /Policy elastic/);
+    assert.match(decided, /the first attempt served everything/);
+    assert.match(decided, /5\.0\/s of model-1: the devices are full/);
+    assert.match(decided, /node-00 \/ 0, 40 %, new. model-0: 20\.0\/s in batches of 8/);
+    await page.click("#events .mark summary");
+    assert.equal(await page.isVisible("#events .decided"), false);
+    // At the right end of the plot is now.
+    const plot = await page.$("#plot-rate .u-over");
+    const { width, height } = await plot.boundingBox();
+    await plot.click({ position: { x: width - 2, y: height / 2 } });
+    await until(() => page.isVisible("#events .decided"), "opened from the plot");
+    await page.click("li.device:first-child .device-name");
+    await until(async () => /40 % is the smallest size/.test(await page.textContent("#device-detail")), "why, in a device's detail");
+    await accessible(page, "what was decided");
+    for (const width of [1280, 400]) {
+      await page.setViewportSize({ width, height: 900 });
+      let cut = [];
+      await until(async () => !(cut = await cut_off(page)).length, "nothing cut off", 5).catch(() => assert.deepEqual(cut, [], `cut off at ${width}`));
+    }
     await stop(feed);
   },
 
@@ -98,14 +160,15 @@ const tests = {
     const page = await open(`http://127.0.0.1:${port}/`, { colorScheme: "light", reducedMotion: "reduce" });
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.className || document.activeElement.tagName);
+    await until(async () => (await texts(page, "#problem-list > li")).length === 2, "the problems, folded by cause");
     const walk = [];
     for (let i = 0; i < 9; ++i) {
       await page.keyboard.press("Tab");
       walk.push(await focused());
       assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), "none", `focus shows on ${walk.at(-1)}`);
     }
-    assert.deepEqual(walk.slice(0, 5), ["skip", "theme", "shown", "density", "device-name"]);
-    assert.ok(walk.includes("scroll") && walk.includes("model-name"), walk.join());
+    assert.deepEqual(walk.slice(0, 5), ["skip", "theme", "SUMMARY", "shown", "density"]);
+    assert.ok(walk.includes("device-name") && walk.includes("scroll") && walk.includes("model-name"), walk.join());
     await page.focus(".device-name");
     await page.keyboard.press("End");
     assert.equal(await page.evaluate(() => document.activeElement.textContent), "node-00 / 5");
@@ -114,7 +177,6 @@ const tests = {
     assert.equal((await texts(page, "#device-detail tbody tr")).length, 4);
     await page.click("tr[data-key=model-4] .model-name");
     assert.equal(await page.textContent("#traffic-title"), "model-4");
-    await until(async () => (await texts(page, "#problem-list li")).length === 1, "the problem");
     await accessible(page, "light");
     const light = await ground();
     await page.click("#theme");

@@ -19,14 +19,13 @@ const cluster = await start_frontend(bin, [
 cluster.add_backend("n0", 2);
 cluster.add_backend("n1", 2);
 const browser = await open_browser(modules);
-const page = await (await browser.newContext({ viewport: { width: 1360, height: 1120 }, colorScheme: "light" })).newPage();
+const page = await (await browser.newContext({ viewport: { width: 1360, height: 1500 }, colorScheme: "light" })).newPage();
 await page.goto(cluster.page);
 await until(async () => (await page.$$(".gpulet.ready")).length >= 3, "gpulets", 30);
-await cluster.load(30, 0.7).ended;
-await cluster.load(30, 1.1).ended;
-const load = cluster.load(60, 1.5);
-await pause(20);
-await page.screenshot({ path: join(out, "dashboard.png") });
+await cluster.load(40, 0.8).ended;
+const load = cluster.load(120, 1.7);
+await pause(75); // so that the minute in which it reorganised is over
+await page.screenshot({ path: join(out, "dashboard.png"), fullPage: true });
 await stop(load);
 await stop(cluster.frontend);
 await browser.close();

@@ -84,10 +84,10 @@ TEST(SimulatedExecutor, RefusesWhatDoesNotFitTheModel) {
   SimulatedExecutor executor;
   EXPECT_EQ(run(executor, 1, "a", 1).status().code(), StatusCode::not_found);
   ASSERT_TRUE(executor.load(model({bytes(2)}, {bytes(2)})).ok());
-  EXPECT_EQ(run(executor, 0, "", 0).status().code(), StatusCode::invalid);
-  EXPECT_EQ(run(executor, 2, "abc", 4).status().code(), StatusCode::invalid);
-  EXPECT_EQ(run(executor, 2, "abcd", 3).status().code(), StatusCode::invalid);
-  EXPECT_EQ(run(executor, 4'000'000'000U, "abcd", 4).status().code(), StatusCode::invalid);
+  EXPECT_EQ(run(executor, 0, "", 0).status().code(), StatusCode::internal);
+  EXPECT_EQ(run(executor, 2, "abc", 4).status().code(), StatusCode::internal);
+  EXPECT_EQ(run(executor, 2, "abcd", 3).status().code(), StatusCode::internal);
+  EXPECT_EQ(run(executor, 4'000'000'000U, "abcd", 4).status().code(), StatusCode::internal);
   EXPECT_EQ(executor.load(model({bytes(0)}, {bytes(1)})).status().code(), StatusCode::invalid);
   EXPECT_EQ(executor.load(model({}, {bytes(1)})).status().code(), StatusCode::invalid);
 }

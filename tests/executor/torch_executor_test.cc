@@ -198,12 +198,59 @@ def forward(self, x):
                          .output = std::as_writable_bytes(std::span(output))});
   };
   const Status raised = answer_to({1, 101}).status();
-  EXPECT_EQ(raised.code(), StatusCode::internal);
+  EXPECT_EQ(raised.code(), StatusCode::invalid);
   EXPECT_NE(raised.message().find("too hot"), std::string::npos) << raised.to_string();
-  EXPECT_EQ(answer_to({1, -101}).status().code(), StatusCode::internal)
+  EXPECT_EQ(answer_to({1, -101}).status().code(), StatusCode::invalid)
       << "another shape than declared";
-  EXPECT_EQ(answer_to({1}).status().code(), StatusCode::invalid);
+  EXPECT_EQ(answer_to({1}).status().code(), StatusCode::internal) << "of the proxy's making";
   EXPECT_TRUE(answer_to({1, 2}).ok());
+}
+
+TEST(TorchExecutor, BlamesTheInputForWhatTheModelCannotLookUpWithoutNumbersOfItsInside) {
+  const Folder folder;
+  const auto file = folder.module(R"(
+def forward(self, i):
+    rows = torch.embedding(self.weight, i.reshape(-1)).reshape(i.size(0), -1)
+    wide = torch.ones([int(i.max()) + 3])
+    return rows * wide[:3] if int(i.min()) == 0 else rows * wide)");
+  TorchExecutor executor;
+  const Status loaded = executor.load(model(file, {int64({1})}, {fp32({3})})).status();
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  const auto answer_to = [&executor](std::int64_t index) {
+    std::vector<float> output(3);
+    return executor.run({.model = "m",
+                         .count = 1,
+                         .input = std::as_bytes(std::span(&index, 1)),
+                         .output = std::as_writable_bytes(std::span(output))});
+  };
+  for (const std::int64_t index : {std::int64_t{2}, std::int64_t{1}}) {  // no such row; 3 and 4
+    const Status status = answer_to(index).status();
+    EXPECT_EQ(status.code(), StatusCode::invalid) << index << ": " << status.to_string();
+    EXPECT_EQ(status.message().find_first_of("0123456789"), std::string::npos)
+        << status.to_string();
+  }
+  EXPECT_TRUE(answer_to(0).ok());
+}
+
+TEST(TorchExecutor, AFailureWhateverTheInputIsNoFaultOfIt) {
+  const Folder folder;
+  // Loads and warms for its largest batch, and runs no larger one.
+  const auto file = folder.module(R"(
+def forward(self, x):
+    assert x.size(0) <= 4, 'too many'
+    return x * 2)");
+  TorchExecutor executor;
+  const Status loaded = executor.load(model(file, {fp32({1})}, {fp32({1})})).status();
+  ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+  const std::vector<float> input(9);
+  std::vector<float> output(9);
+  const Status ran = executor
+                         .run({.model = "m",
+                               .count = 9,
+                               .input = std::as_bytes(std::span(input)),
+                               .output = std::as_writable_bytes(std::span(output))})
+                         .status();
+  EXPECT_EQ(ran.code(), StatusCode::internal) << ran.to_string();
 }
 
 TEST(TorchExecutor, ReplacesAModelOfTheSameName) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 #include <span>
 
@@ -64,8 +65,7 @@ TEST_F(FileWatchTest, TellsOnceOfManyChangesAndNotOfOtherFiles) {
 class CatalogueLoaderTest : public FolderTest {
  protected:
   CatalogueLoaderTest() {
-    const auto profile = serve::testing::card_profile({{"a", 4}, {"b", 4}});
-    EXPECT_TRUE(profile::write_profile(profile, folder_ / "profiles").ok());
+    write_profile({{"a", 4}, {"b", 4}});
     write("a.pt", "a");
     write("b.pt", "b");
     write("models.json", text({"a", "b"}));
@@ -74,6 +74,10 @@ class CatalogueLoaderTest : public FolderTest {
     config_.model_format = config::ModelFormat::any;  // these are bytes
   }
 
+  void write_profile(const std::map<std::string, double>& base_ms) const {
+    const auto profile = serve::testing::card_profile(base_ms);
+    EXPECT_TRUE(profile::write_profile(profile, folder_ / "profiles").ok());
+  }
   static std::string text(const std::vector<std::string>& names) {
     std::string models;
     for (const std::string& name : names) {
@@ -134,6 +138,22 @@ TEST_F(CatalogueLoaderTest, ChangesByHandStandBesideTheFile) {
   EXPECT_EQ(names(loader.change(unload("c"))), (Names{"a", "b"}));
 }
 
+TEST_F(CatalogueLoaderTest, TellsWhichModelsOfTheFileAreUnloaded) {
+  using Unloaded = std::vector<std::string>;
+  CatalogueLoader loader(config_);
+  const auto unloaded = [](const Result<LoadedCatalogue>& loaded) {
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return loaded.ok() ? *loaded.value().catalogue.unloaded : Unloaded{"failed"};
+  };
+  EXPECT_EQ(unloaded(loader.load()), Unloaded{});
+  EXPECT_EQ(unloaded(loader.change(unload("b"))), Unloaded{"b"});
+  EXPECT_EQ(unloaded(loader.change(unload("a"))), (Unloaded{"a", "b"}));
+  EXPECT_EQ(unloaded(loader.load()), (Unloaded{"a", "b"}));
+  EXPECT_EQ(unloaded(loader.change(load("b"))), Unloaded{"a"});
+  write("models.json", text({"b"}));
+  EXPECT_EQ(unloaded(loader.load()), Unloaded{}) << "what the file has no more cannot be loaded";
+}
+
 TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoFileOutsideOfTheModelsFolders) {
   const support::TemporaryFolder elsewhere;
   elsewhere.write("a.pt", "somebody's");
@@ -153,6 +173,84 @@ TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoFileOutsideOfTheModelsFolders) {
   EXPECT_EQ(names(loader.load()).size(), 2U);
 }
 
+TEST_F(CatalogueLoaderTest, AConfigurationCountsUntilTheModelIsLoadedAgain) {
+  CatalogueLoader loader(config_);
+  const auto max_batch_of_a = [](const Result<LoadedCatalogue>& loaded) {
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    return loaded.ok() ? loaded.value().catalogue.models[0].max_batch : 0;
+  };
+  const auto configured = [](const std::string& text) {
+    serve::ModelsChange change = load("a");
+    change.configuration = text;
+    return change;
+  };
+  EXPECT_EQ(max_batch_of_a(loader.load()), 32U);
+  EXPECT_EQ(max_batch_of_a(loader.change(configured(R"({"max_batch_size":7})"))), 7U);
+  EXPECT_EQ(max_batch_of_a(loader.load()), 7U) << "an edit of the file does not end it";
+  EXPECT_EQ(loader.change(configured(R"({"backend":"other"})")).status().code(),
+            StatusCode::invalid);
+  EXPECT_EQ(max_batch_of_a(loader.load()), 7U);
+  EXPECT_EQ(max_batch_of_a(loader.change(load("a"))), 32U);
+  ASSERT_TRUE(loader.change(unload("a")).ok());
+  EXPECT_EQ(max_batch_of_a(loader.change(configured(R"({"name":"a","max_batch_size":3})"))), 3U)
+      << "one that is not loaded";
+}
+
+TEST_F(CatalogueLoaderTest, AConfigurationMayNameTheQueueThatTheModelHas) {
+  std::string models = text({"a"});
+  models.insert(models.find("\"slo_ms\""),
+                R"("queue":{"priority_levels":3,"default_priority_level":2},)");
+  write("models.json", models);
+  CatalogueLoader loader(config_);
+  serve::ModelsChange change = load("a");
+  change.configuration = R"({"dynamic_batching":{"priority_levels":"3"}})";
+  const auto same = loader.change(change);
+  EXPECT_TRUE(same.ok()) << same.status().to_string();
+  change.configuration = R"({"dynamic_batching":{"priority_levels":2}})";
+  EXPECT_EQ(loader.change(change).status().code(), StatusCode::invalid);
+}
+
+TEST_F(CatalogueLoaderTest, LabelsAreReadWithTheModelsAndWatched) {
+  const auto with_labels = [](const std::string& file) {
+    std::string models = text({"a"});
+    return models.insert(models.find("\"slo_ms\""), "\"labels\":{\"y\":\"" + file + "\"},");
+  };
+  write("models.json", with_labels("l.txt"));
+  CatalogueLoader loader(config_);
+  EXPECT_EQ(loader.load().status().code(), StatusCode::not_found) << "there is no such file";
+  EXPECT_TRUE(loader.watched().at(folder_).contains("l.txt")) << "somebody may mend it";
+  write("l.txt", "zero\n");
+  const auto loaded = loader.load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+  const auto description = loaded.value().catalogue.models[0].description;
+  ASSERT_NE(description, nullptr);
+  EXPECT_EQ(description->file_name, "a.pt");
+  EXPECT_EQ(description->labels, (std::vector<serve::OutputLabels>{{"l.txt", {"zero"}}}));
+  write("l.txt", "zero\none\n");
+  EXPECT_EQ(loader.load().status().code(), StatusCode::invalid) << "the output has one element";
+}
+
+TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoLabelsOutsideOfTheModelsFolders) {
+  const support::TemporaryFolder elsewhere;
+  elsewhere.write("l.txt", "somebody's");
+  write("l.txt", "zero\n");
+  std::filesystem::permissions(folder_ / "l.txt", std::filesystem::perms(0644));
+  std::filesystem::permissions(folder_ / "a.pt", std::filesystem::perms(0644));
+  CatalogueLoader loader(config_);
+  ASSERT_TRUE(loader.load().ok());
+  const auto load_with = [&](const std::string& file) {
+    std::string models = text({"a"});
+    models.insert(models.find("\"slo_ms\""), "\"labels\":{\"y\":\"" + file + "\"},");
+    return loader.change(load_file(models));
+  };
+  const auto refused = load_with((elsewhere.path() / "l.txt").string());
+  EXPECT_EQ(refused.status().code(), StatusCode::invalid) << refused.status().to_string();
+  const auto admitted = load_with("l.txt");
+  EXPECT_TRUE(admitted.ok()) << admitted.status().to_string();
+  std::filesystem::permissions(folder_ / "l.txt", std::filesystem::perms(0600));
+  EXPECT_EQ(load_with("l.txt").status().code(), StatusCode::invalid) << "it may be a secret";
+}
+
 TEST_F(CatalogueLoaderTest, AWrongChangeSaysWhatIsWrongAndDoesNotCount) {
   CatalogueLoader loader(config_);
   ASSERT_TRUE(loader.load().ok());
@@ -164,6 +262,80 @@ TEST_F(CatalogueLoaderTest, AWrongChangeSaysWhatIsWrongAndDoesNotCount) {
       << broken.status().message();
   EXPECT_EQ(loader.change(unload("c")).status().code(), StatusCode::not_found);
   EXPECT_EQ(names(loader.load()).size(), 2U);
+}
+
+TEST_F(CatalogueLoaderTest, AModelThatItsProfileHasLostKeepsTheFiguresThatWereRead) {
+  CatalogueLoader loader(config_);
+  const auto before = loader.load();
+  ASSERT_TRUE(before.ok()) << before.status().to_string();
+  EXPECT_TRUE(before.value().catalogue.kept_profiles.empty());
+  const auto samples = [](const Result<LoadedCatalogue>& loaded, const std::string& name) {
+    EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
+    const auto& profiles = *loaded.value().catalogue.profiles;
+    const auto card = profiles.find("card");
+    const auto* const model = card == profiles.end() ? nullptr : card->second.find(name);
+    return model == nullptr ? std::vector<profile::LatencySample>() : model->latency.samples();
+  };
+  const auto kept = samples(before, "b");
+  ASSERT_FALSE(kept.empty());
+  using Kept = std::map<std::string, std::string>;
+
+  write_profile({{"a", 9}});
+  const auto lost = loader.load();
+  EXPECT_EQ(samples(lost, "b"), kept);
+  EXPECT_NE(samples(lost, "a"), samples(before, "a")) << "what was measured again counts";
+  EXPECT_EQ(lost.value().catalogue.kept_profiles, (Kept{{"b", "card"}}));
+  const auto again = loader.load();
+  EXPECT_EQ(again.value().catalogue.profiles, lost.value().catalogue.profiles)
+      << "nothing has changed";
+  EXPECT_EQ(again.value().catalogue.interference, lost.value().catalogue.interference);
+
+  std::filesystem::remove_all(folder_ / "profiles" / "card");
+  const auto all_lost = loader.load();
+  EXPECT_EQ(samples(all_lost, "b"), kept);
+  EXPECT_EQ(samples(all_lost, "a"), samples(lost, "a"));
+
+  write("models.json", text({"a"}));
+  EXPECT_TRUE(samples(loader.load(), "b").empty()) << "it left the models file";
+  write_profile({{"a", 9}});
+  write("models.json", text({"a", "b"}));
+  const auto back = loader.load();
+  EXPECT_TRUE(samples(back, "b").empty());
+  EXPECT_TRUE(back.value().catalogue.kept_profiles.empty());
+}
+
+TEST_F(CatalogueLoaderTest, AModelThatIsUnloadedByHandKeepsItsFiguresForItsReturn) {
+  CatalogueLoader loader(config_);
+  ASSERT_TRUE(loader.load().ok());
+  write_profile({{"a", 9}});
+  ASSERT_TRUE(loader.change(unload("b")).ok());
+  const auto back = loader.change(load("b"));
+  ASSERT_TRUE(back.ok()) << back.status().to_string();
+  EXPECT_NE(back.value().catalogue.profiles->at("card").find("b"), nullptr);
+}
+
+TEST_F(CatalogueLoaderTest, AProfileThatCannotBeReadAnyMoreStaysAsItWas) {
+  CatalogueLoader loader(config_);
+  const auto before = loader.load();
+  ASSERT_TRUE(before.ok());
+  const std::filesystem::path table = folder_ / "profiles" / "card" / "latency.csv";
+  std::filesystem::rename(table, folder_ / "table");
+  write("profiles/card/latency.csv", "model,batch\n");
+  write("c.pt", "c");
+  write("models.json", text({"a", "b", "c"}));
+  const auto broken = loader.load();
+  EXPECT_EQ(names(broken), (std::set<std::string>{"a", "b", "c"})) << "all else goes on";
+  EXPECT_NE(broken.value().catalogue.profiles->at("card").find("b"), nullptr);
+  ASSERT_EQ(broken.value().catalogue.faults.size(), 1U);
+  EXPECT_NE(broken.value().catalogue.faults[0].find("latency.csv"), std::string::npos);
+  std::filesystem::rename(folder_ / "table", table);
+  EXPECT_TRUE(loader.load().value().catalogue.faults.empty());
+
+  std::filesystem::rename(folder_ / "profiles", folder_ / "gone");
+  const auto gone = loader.load();
+  EXPECT_EQ(names(gone).size(), 3U);
+  EXPECT_EQ(gone.value().catalogue.faults.size(), 1U);
+  EXPECT_NE(gone.value().catalogue.profiles->at("card").find("b"), nullptr);
 }
 
 TEST_F(CatalogueLoaderTest, AFileWithOtherContentIsAnotherVersion) {

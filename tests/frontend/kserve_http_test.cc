@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "frontend/token_handler.h"
 #include "tests/net/http/http_client.h"
 #include "tests/support/protocol_host.h"
 
@@ -23,6 +24,7 @@ namespace {
 using gpulet::testing::FakeHost;
 using net::http::testing::Answer;
 using net::http::testing::Client;
+using net::http::testing::text_of;
 using Json = nlohmann::json;
 
 std::string raw(const std::vector<float>& values) {
@@ -129,6 +131,51 @@ TEST_F(KserveHttpTest, RefusesOtherTargetsAndMethodsInTheProtocolsShape) {
   EXPECT_NE(error(501, ask("POST", "/v2/models/echo/infer", "x", "Content-Encoding: br\r\n")), "");
 }
 
+TEST_F(KserveHttpTest, NamesEveryMethodOfATarget) {
+  const Answer wrong = ask("DELETE", "/v2/logging");
+  EXPECT_EQ(wrong.status, 405U);
+  EXPECT_EQ(wrong.header("Allow"), "GET, HEAD, POST");
+}
+
+TEST_F(KserveHttpTest, TellsAndChangesTheLogsLevel) {
+  EXPECT_EQ(get("/v2/logging").at("log_verbose_level"), 0);
+  const Answer changed = ask("POST", "/v2/logging", R"({"log_verbose_level":1})");
+  ASSERT_EQ(changed.status, 200U) << changed.body;
+  EXPECT_EQ(Json::parse(changed.body).at("log_verbose_level"), 1);
+  EXPECT_EQ(host_.level, net::kserve::LogLevel::debug);
+  error(400, ask("POST", "/v2/logging", R"({"log_file":"/tmp/other"})"));
+  error(400, ask("POST", "/v2/logging", ""));
+  EXPECT_EQ(host_.level, net::kserve::LogLevel::debug);
+}
+
+TEST_F(KserveHttpTest, TellsAndChangesWhatIsTraced) {
+  EXPECT_EQ(get("/v2/trace/setting").at("trace_level"), Json({"OFF"}));
+  const Answer changed =
+      ask("POST", "/v2/trace/setting", R"({"trace_level":["TIMESTAMPS"],"trace_rate":"50"})");
+  ASSERT_EQ(changed.status, 200U) << changed.body;
+  EXPECT_EQ(Json::parse(changed.body), get("/v2/trace/setting"));
+  EXPECT_EQ(host_.sampling, (net::kserve::TraceSampling{.on = true, .every = 50}));
+  EXPECT_EQ(get("/v2/models/echo/trace/setting").at("trace_rate"), "50");
+  error(400, ask("POST", "/v2/models/echo/trace/setting", R"({"trace_rate":"60"})"));
+  EXPECT_EQ(ask("POST", "/v2/models/echo/trace/setting", R"({"trace_rate":null})").status, 200U);
+  error(404, ask("GET", "/v2/models/none/trace/setting"));
+  error(400, ask("POST", "/v2/trace/setting", R"({"trace_mode":"opentelemetry"})"));
+}
+
+TEST(NeedsOfProtocol, ReadingSettingsIsAnObserversAndChangingThemAnAdministrators) {
+  const auto right = [](const std::string& method, const std::string& target) {
+    net::http::HttpRequest head;
+    head.method = method;
+    head.target = target;
+    return needs_of_protocol(head).right;
+  };
+  for (const std::string target :
+       {"/v2/logging", "/v2/trace/setting", "/v2/models/echo/trace/setting"}) {
+    EXPECT_EQ(right("GET", target), net::Right::observe) << target;
+    EXPECT_EQ(right("POST", target), net::Right::admin) << target;
+  }
+}
+
 TEST_F(KserveHttpTest, AnswersAnInferenceInJson) {
   const Answer answer = ask("POST", "/v2/models/echo/infer", kTwoRows);
   ASSERT_EQ(answer.status, 200U) << answer.body;
@@ -198,12 +245,16 @@ TEST_F(KserveHttpTest, ListsLoadsAndUnloads) {
     return all;
   };
   EXPECT_EQ(names(Json::parse(ask("POST", "/v2/repository/index").body)),
-            (std::vector<std::string>{"echo", "gone", "idle"}));
+            (std::vector<std::string>{"echo", "gone", "idle", "unloaded"}));
+  EXPECT_EQ(Json::parse(ask("POST", "/v2/repository/index").body).at(3),
+            (Json{{"name", "unloaded"}, {"state", "UNAVAILABLE"}, {"reason", "unloaded"}}));
+  EXPECT_EQ(ask("GET", "/v2/models/unloaded/ready").status, 404U);
   EXPECT_EQ(names(Json::parse(ask("POST", "/v2/repository/index", R"({"ready":true})").body)),
             (std::vector<std::string>{"echo", "idle"}));
   EXPECT_EQ(ask("POST", "/v2/repository/models/echo/load").status, 200U);
   EXPECT_EQ(ask("POST", "/v2/repository/models/idle/unload").status, 200U);
-  EXPECT_EQ(error(400, ask("POST", "/v2/repository/models/broken/load")), "its file is broken");
+  EXPECT_EQ(error(400, ask("POST", "/v2/repository/models/broken/load")),
+            "failed to load 'broken': its file is broken");
   ASSERT_EQ(host_.changes.size(), 3U);
   EXPECT_EQ(host_.changes[0].kind, serve::ModelsChange::Kind::load);
   EXPECT_EQ(host_.changes[0].name, "echo");
@@ -220,9 +271,23 @@ TEST_F(KserveHttpTest, LoadsAConfigurationOfTheNamedModelAlone) {
   EXPECT_EQ(ask("POST", "/v2/repository/models/new/load", body).status, 200U);
   ASSERT_EQ(host_.changes.size(), 1U);
   EXPECT_EQ(host_.changes[0].name, "");
-  EXPECT_EQ(net::http::testing::text_of(host_.changes[0].text), config);
+  EXPECT_EQ(text_of(host_.changes[0].text), config);
   EXPECT_NE(error(400, ask("POST", "/v2/repository/models/other/load", body)).find("'other'"),
             std::string::npos);
+  EXPECT_EQ(host_.changes.size(), 1U);
+}
+
+TEST_F(KserveHttpTest, LoadsWithAModelConfiguration) {
+  const std::string body = Json{{"parameters", {{"config", R"({"max_batch_size":2})"}}}}.dump();
+  EXPECT_EQ(ask("POST", "/v2/repository/models/echo/load", body).status, 200U);
+  ASSERT_EQ(host_.changes.size(), 1U);
+  EXPECT_EQ(host_.changes[0].name, "echo");
+  EXPECT_EQ(host_.changes[0].configuration, R"({"max_batch_size":2})");
+  for (const std::string unknown : {"file:1/model.pt", "max_batch_size"}) {
+    const std::string other = Json{{"parameters", {{unknown, "x"}}}}.dump();
+    EXPECT_NE(error(400, ask("POST", "/v2/repository/models/echo/load", other)).find(unknown),
+              std::string::npos);
+  }
   EXPECT_EQ(host_.changes.size(), 1U);
 }
 
@@ -262,6 +327,53 @@ TEST_F(KserveHttpTest, TakesInputsFromSharedMemory) {
   EXPECT_EQ(ask("POST", where + "/unregister").status, 200U);
   EXPECT_EQ(error(404, ask("GET", where + "/region/mine/status")),
             "Unable to find system shared memory region: 'mine'");
+}
+
+TEST_F(KserveHttpTest, PutsOutputsIntoSharedMemoryAndAnswersNoParametersOfThem) {
+  const Region region({0, 0});
+  const Json named = {{"key", region.key()}, {"offset", 0}, {"byte_size", 8}};
+  ASSERT_EQ(ask("POST", "/v2/systemsharedmemory/region/out/register", named.dump()).status, 200U);
+  const std::string json =
+      R"({"inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","parameters":{"binary_data_size":8}}],)"
+      R"("outputs":[{"name":"y","parameters":{"shared_memory_region":"out","shared_memory_byte_size":8}}]})";
+  const Answer answer =
+      ask("POST", "/v2/models/echo/infer", json + raw({5, 6}),
+          "inference-header-content-length: " + std::to_string(json.size()) + "\r\n");
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  EXPECT_EQ(Json::parse(answer.body).at("outputs").at(0),
+            (Json{{"name", "y"}, {"datatype", "FP32"}, {"shape", {1, 2}}}));
+  EXPECT_EQ(text_of(regions_->read({"out", 0, 8}).value()), raw({5, 6}));
+}
+
+TEST_F(KserveHttpTest, ThereIsNoCudaSharedMemoryAndNothingToUnregister) {
+  const std::string where = "/v2/cudasharedmemory";
+  EXPECT_EQ(get(where + "/status"), Json::array());
+  EXPECT_NE(error(404, ask("GET", where + "/region/mine/status")), "");
+  EXPECT_EQ(ask("POST", where + "/unregister").status, 200U);
+  EXPECT_EQ(ask("POST", where + "/region/mine/unregister").status, 200U);
+  const std::string handle = R"({"raw_handle":{"b64":"aGFuZGxl"},"device_id":0,"byte_size":8})";
+  EXPECT_NE(
+      error(501, ask("POST", where + "/region/mine/register", handle)).find("systemsharedmemory"),
+      std::string::npos);
+}
+
+TEST_F(KserveHttpTest, TakesAndAnswersNaNAndInfinities) {
+  const Answer answer = ask(
+      "POST", "/v2/models/echo/infer",
+      R"({"inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[NaN,Infinity,-Infinity,1]}]})");
+  ASSERT_EQ(answer.status, 200U) << answer.body;
+  EXPECT_NE(answer.body.find(R"("data":[NaN,Infinity,-Infinity,1])"), std::string::npos)
+      << answer.body;
+}
+
+TEST_F(KserveHttpTest, RefusesAnIdBeyondTheLimit) {
+  const auto infer = [this](std::size_t length) {
+    return ask("POST", "/v2/models/echo/infer",
+               R"({"id":")" + std::string(length, 'a') +
+                   R"(","inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]}]})");
+  };
+  EXPECT_EQ(infer(net::kserve::kMaxIdBytes).status, 200U);
+  EXPECT_NE(error(400, infer(net::kserve::kMaxIdBytes + 1)), "");
 }
 
 TEST_F(KserveHttpTest, TakesNoSharedMemoryUnlessItMay) {

@@ -58,6 +58,7 @@ struct Family {
 
 // The names under which a family's samples come.
 std::set<std::string> names_of(const std::string& name, const std::string& type) {
+  if (type == "summary") return {name, name + "_sum", name + "_count"};
   if (type != "histogram") return {name};
   return {name + "_bucket", name + "_sum", name + "_count"};
 }
@@ -152,10 +153,12 @@ TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
   model.number = 2;
   model.queued = 4;
   model.counters.served = 2;
-  model.statistics.add_batch(2, milliseconds(1), milliseconds(3), milliseconds(2));
+  model.statistics.add_batch(2,
+                             {milliseconds(1), milliseconds(1), milliseconds(3), milliseconds(2)});
   for (int i = 0; i < 2; ++i) {
     model.statistics.add_success(
-        {milliseconds(10), milliseconds(5), milliseconds(3), milliseconds(2)}, at_s(1));
+        {milliseconds(10), milliseconds(4), milliseconds(1), milliseconds(3), milliseconds(2)},
+        at_s(1));
   }
   model.statistics.add_failure(StatusCode::too_late, {});
   model.statistics.add_failure(StatusCode::overloaded, {});
@@ -168,9 +171,9 @@ TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
   for (const char* const line :
        {"nv_inference_request_success@2\n", "nv_inference_count@2\n", "nv_inference_exec_count@1\n",
         "nv_inference_pending_request_count@4\n", "nv_inference_request_duration_us@20000\n",
-        "nv_inference_queue_duration_us@10000\n", "nv_inference_compute_input_duration_us@2000\n",
+        "nv_inference_queue_duration_us@8000\n", "nv_inference_compute_input_duration_us@2000\n",
         "nv_inference_compute_infer_duration_us@6000\n",
-        "nv_inference_compute_output_duration_us@2000\n",
+        "nv_inference_compute_output_duration_us@4000\n",
         "nv_inference_first_response_histogram_ms_sum@20\n"}) {
     std::string expected = line;
     expected.replace(expected.find('@'), 1, of_model);
@@ -184,6 +187,65 @@ TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="1"} 0)"));
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_bucket{model="lenet",kind="model",le="2"} 1)"));
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_sum{model="lenet",kind="model"} 2)"));
+}
+
+TEST(MetricsTest, TellLatenciesAsSummariesWhereThatIsAskedFor) {
+  serve::FrontendStatus status;
+  serve::ModelStatus model;
+  model.name = "lenet";
+  for (int i = 0; i < 100; ++i) {
+    const auto latency = i < 90 ? milliseconds(3) : milliseconds(30);
+    model.statistics.add_success(
+        {latency, milliseconds(1), milliseconds(1), milliseconds(1), milliseconds(0)}, at_s(1));
+  }
+  status.models.push_back(model);
+  EXPECT_THAT(metrics_text(status, kMoment), Not(HasSubstr("_summary_us")));
+  const auto families = parse(metrics_text(status, kMoment, {.summaries = true}));
+  const std::string name = "nv_inference_request_summary_us";
+  const std::string labels = R"(model="lenet",version="1")";
+  EXPECT_EQ(families.at(name).type, "summary");
+  EXPECT_EQ(sample(families, name, name + "_count{" + labels + "}"), 100);
+  EXPECT_EQ(sample(families, name, name + "_sum{" + labels + "}"), 570'000);
+  double before = 0;
+  for (const char* const quantile : {"0.5", "0.9", "0.95", "0.99", "0.999"}) {
+    const double value =
+        sample(families, name, name + "{" + labels + ",quantile=\"" + quantile + "\"}");
+    EXPECT_GT(value, before);
+    before = value;
+    const bool low = std::string(quantile) <= "0.9";
+    EXPECT_GT(value, low ? 2000 : 16000);  // the bucket's bounds
+    EXPECT_LE(value, low ? 4000 : 32000);
+  }
+  for (const char* const part : {"queue", "compute_input", "compute_infer", "compute_output"}) {
+    const std::string of_part = "nv_inference_" + std::string(part) + "_summary_us";
+    EXPECT_EQ(sample(families, of_part, of_part + "_count{" + labels + "}"), 100);
+  }
+}
+
+TEST(MetricsTest, TellWhatDevicesDrawWhereThatIsKnown) {
+  serve::FrontendStatus status;
+  status.devices.resize(2);
+  status.devices[0].key = {"n0", 0};
+  status.devices[0].power = {0, 312.5, 700, 5e6};
+  status.devices[1].key = {"n0", 1};
+  const auto families = parse(metrics_text(status, kMoment));
+  const auto told = [&families](const std::string& name) {
+    EXPECT_EQ(families.at(name).samples.size(), 1U) << name;
+    return sample(families, name, name + R"({gpu_uuid="n0/0"})");
+  };
+  EXPECT_EQ(told("nv_gpu_power_usage"), 312.5);
+  EXPECT_EQ(told("nv_gpu_power_limit"), 700);
+  EXPECT_EQ(told("nv_energy_consumption"), 5e6);
+}
+
+TEST(MetricsTest, TellOfTheMachine) {
+  const auto families = parse(metrics_text(
+      {}, kMoment,
+      {.machine = {.cpu = 0.25, .memory_total_bytes = 4096, .memory_used_bytes = 1024}}));
+  EXPECT_EQ(sample(families, "nv_cpu_utilization", "nv_cpu_utilization{}"), 0.25);
+  EXPECT_EQ(sample(families, "nv_cpu_memory_total_bytes", "nv_cpu_memory_total_bytes{}"), 4096);
+  EXPECT_EQ(sample(families, "nv_cpu_memory_used_bytes", "nv_cpu_memory_used_bytes{}"), 1024);
+  EXPECT_FALSE(parse(metrics_text({}, kMoment)).contains("nv_cpu_utilization"));
 }
 
 TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {

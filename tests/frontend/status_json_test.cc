@@ -97,6 +97,37 @@ TEST(StatusJsonTest, TellsWhichNodesAndDevicesTakeNoNewGpulets) {
   EXPECT_EQ(told["exclusions"][0]["device"], 1);
 }
 
+TEST(StatusJsonTest, TellsTheProblemsAndWhatTheyAreFoundIn) {
+  serve::FrontendStatus status = serving_status();
+  serve::ModelStatus& model = status.models[0];
+  model.state = serve::ModelState::ready;
+  model.last_minute = {100, 1, 24, 0};
+  model.latest = {20, 1, 4, 0};
+  model.rate_planned = 200;
+  model.rate_unserved = 50;
+  model.missing = schedule::MissingPlace{"lenet", 50, schedule::Lack::devices, 0.5};
+  model.pace = 1.25;
+  status.gpulets[0].pace = 1.5;
+  status.events.push_back({Time(std::chrono::seconds(4)), "again", true});
+  status.events.back().count = 3;
+  const json told = document(status);
+  ASSERT_EQ(told["problems"].size(), 1U);
+  const json& problem = told["problems"][0];
+  EXPECT_EQ(problem["cause"], "too_few_devices");
+  EXPECT_EQ(problem["grave"], true);
+  EXPECT_EQ(problem["model"], "lenet");
+  EXPECT_TRUE(problem["device"].is_null());
+  EXPECT_DOUBLE_EQ(problem["violated"], 0.25);
+  EXPECT_FALSE(problem["text"].get<std::string>().empty());
+  EXPECT_FALSE(problem["fix"].get<std::string>().empty());
+  EXPECT_EQ(told["models"][0]["last_minute"],
+            json::parse(R"({"answered": 100, "late": 1, "dropped": 24, "failed": 0})"));
+  EXPECT_DOUBLE_EQ(told["models"][0]["pace"], 1.25);
+  EXPECT_DOUBLE_EQ(told["nodes"][0]["devices"][0]["gpulets"][0]["pace"], 1.5);
+  EXPECT_EQ(told["events"][1]["count"], 3);
+  EXPECT_EQ(told["events"][1]["warning"], true);
+}
+
 TEST(StatusJsonTest, TellsTheInstanceOfAGpulet) {
   serve::FrontendStatus status = serving_status();
   status.gpulets[0].gpulet.instance = partition::MigInstance{3, 4};

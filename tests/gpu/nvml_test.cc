@@ -52,6 +52,19 @@ TEST(Nvml, TellsMemoryAndClocksOfOneGpu) {
   EXPECT_EQ(nvml.value().memory("GPU-cc").status().code(), StatusCode::not_found);
 }
 
+TEST(Nvml, TellsWhatAGpuDrawsWhereItKnows) {
+  const FakeGpus machine(std::string(kTwo) +
+                         "gpu\nuuid GPU-dd\npower_mw 312500\npower_limit_mw 700000\n"
+                         "energy_mj 5000000000\n");
+  const auto nvml = loaded();
+  const GpuPower power = nvml.value().power("GPU-dd");
+  EXPECT_EQ(power.usage_w, 312.5);
+  EXPECT_EQ(power.limit_w, 700);
+  EXPECT_EQ(power.energy_j, 5e6);
+  EXPECT_EQ(nvml.value().power("GPU-aa").usage_w, std::nullopt);
+  EXPECT_EQ(nvml.value().power("GPU-of-nobody").energy_j, std::nullopt);
+}
+
 TEST(Nvml, WithoutALibraryOneLineSaysWhy) {
   const auto nvml = Nvml::load("libnvidia-ml-of-nobody.so.1");
   ASSERT_FALSE(nvml.ok());

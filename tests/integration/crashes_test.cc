@@ -14,6 +14,7 @@ using std::chrono::seconds;
 
 constexpr std::uint64_t kCrashes = 255;  // the tag's low byte is the input
 constexpr std::uint64_t kHangs = 254;
+constexpr std::uint64_t kCannotBeComputed = 253;
 
 StatusCode code(const StreamClient& client, std::uint64_t tag) {
   const auto found = client.replies().find(tag);
@@ -35,6 +36,26 @@ TEST(CrashesTest, OnlyTheRequestThatEndsItsProcessFailsAndIsToldWhy) {
   const std::string& why = client.replies().at(kCrashes)[0].status.message();
   EXPECT_NE(why.find("ended by signal 11"), std::string::npos) << why;
   EXPECT_EQ(cluster.status().models.at(0).crashes, 2U);
+}
+
+TEST(CrashesTest, AnInputThatCannotBeComputedIsItsSendersFaultAndNobodyElses) {
+  Cluster cluster({{"a", 20, 20'000, 40}});
+  cluster.add_crashing_backend("n0");
+  cluster.wait_until_serving();
+  StreamClient client(cluster.client_port());
+  for (std::uint64_t tag = 1; tag <= 10; ++tag) client.send(byte_request("a", tag));
+  client.send(byte_request("a", kCannotBeComputed));
+  for (std::uint64_t tag = 11; tag <= 20; ++tag) client.send(byte_request("a", tag));
+  ASSERT_TRUE(client.run_until([&] { return client.replies().size() == 21; }, seconds(25)));
+  for (std::uint64_t tag = 1; tag <= 20; ++tag) EXPECT_EQ(code(client, tag), StatusCode::ok) << tag;
+  EXPECT_EQ(code(client, kCannotBeComputed), StatusCode::invalid);
+  const std::string& why = client.replies().at(kCannotBeComputed)[0].status.message();
+  EXPECT_EQ(why.find_first_of("0123456789"), std::string::npos) << why;
+  const serve::FrontendStatus status = cluster.status();
+  EXPECT_EQ(status.models.at(0).state, serve::ModelState::ready);
+  EXPECT_EQ(status.models.at(0).crashes, 0U);
+  EXPECT_TRUE(status.exclusions.empty());
+  EXPECT_TRUE(status.failures.empty());
 }
 
 TEST(CrashesTest, ARequestThatHangsTwoProcessesIsNotTriedAgain) {

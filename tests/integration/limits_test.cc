@@ -26,8 +26,8 @@ using ::testing::HasSubstr;
 constexpr std::size_t kBytes = 64;  // of the model's input
 
 // A frontend that nobody serves for: what it takes waits.
-std::unique_ptr<Cluster> frontend_with(std::uint32_t config::FrontendConfig::*limit,
-                                       std::uint32_t value) {
+template <typename Limit>
+std::unique_ptr<Cluster> frontend_with(Limit config::FrontendConfig::*limit, std::uint32_t value) {
   ClusterChanges changes;
   changes.frontend = [limit, value](config::FrontendConfig& config) { config.*limit = value; };
   const std::vector<ClusterModel> models{{"a", 2, 500, 50, kBytes}};

@@ -6,7 +6,10 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,6 +73,31 @@ TEST(ProtocolTest, HttpIsAnsweredByTheProxies) {
   EXPECT_TRUE(holds(statistics, R"("inference_count":2)")) << statistics;
   EXPECT_TRUE(holds(ask(cluster.metrics_port(), "GET", "/metrics"),
                     "gpulet_requests_total{model=\"a\",kind=\"model\"} 2"));
+}
+
+TEST(ProtocolTest, LoadIsAnsweredOnceTheModelServesOrCannot) {
+  Cluster cluster({{"a", 2, 500, 50, 1}, {"b", 2, 500, 50, 1}});
+  cluster.add_backend("n0");
+  cluster.wait_until_serving();
+  const std::uint16_t port = cluster.http_port();
+  const auto write = [file = cluster.setup().config.models](const std::string& text) {
+    const std::filesystem::path beside = file.string() + ".new";
+    std::ofstream(beside) << text;
+    std::filesystem::rename(beside, file);
+  };
+  std::ifstream stream(cluster.setup().config.models);
+  auto models = nlohmann::json::parse(stream);
+  const auto before = models;
+  models["models"][0]["slo_ms"] = 0.01;
+  write(models.dump());
+  const std::string refused = ask(port, "POST", "/v2/repository/models/a/load");
+  EXPECT_TRUE(holds(refused, "503 Service Unavailable")) << refused;
+  EXPECT_TRUE(holds(refused, "SLO of 0.01 ms is out of reach")) << refused;
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a/ready"), "400 Bad Request"));
+  EXPECT_TRUE(holds(ask(port, "POST", "/v2/repository/models/b/load"), "200 OK"));
+  write(before.dump());
+  EXPECT_TRUE(holds(ask(port, "POST", "/v2/repository/models/a/load"), "200 OK"));
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a/ready"), "200 OK")) << "it serves by then";
 }
 
 TEST(ProtocolTest, IsNotReadyOnceTheLastBackendHasGone) {

@@ -296,15 +296,17 @@ TEST_F(SecurityTest, observing_needs_a_token_where_one_is_asked_for) {
 
   const std::string shows = " HTTP/1.1\r\nAuthorization: Bearer ";
   const auto metrics = target(cluster.metrics_port());
-  for (const std::string page : {"/metrics", "/", "/gpulet/history", "/gpulet/events"}) {
+  for (const std::string page :
+       {"/metrics", "/", "/gpulet/history", "/gpulet/events", "/gpulet/plans/1"}) {
     EXPECT_THAT(http(metrics, "GET " + page + " HTTP/1.1", ""), HasSubstr("401 Unauthorized"));
     EXPECT_THAT(http(metrics, "GET " + page + shows + kUser, ""), HasSubstr("401 Unauthorized"));
   }
   EXPECT_THAT(http(metrics, "GET /metrics" + shows + kEye, ""), HasSubstr("gpulet_"));
 
   const auto web = target(cluster.http_port());
-  for (const std::string call : {"GET /v2/models/stats", "HEAD /v2/models/stats",
-                                 "GET /v2/models/a/stats", "GET /v2/systemsharedmemory/status"}) {
+  for (const std::string call :
+       {"GET /v2/models/stats", "HEAD /v2/models/stats", "GET /v2/models/a/stats",
+        "GET /v2/systemsharedmemory/status", "GET /v2/cudasharedmemory/status"}) {
     EXPECT_THAT(http(web, call + " HTTP/1.1", ""), HasSubstr("401 Unauthorized")) << call;
     EXPECT_THAT(http(web, call + shows + kEye, ""), HasSubstr("200 OK")) << call;
   }
@@ -320,6 +322,17 @@ TEST_F(SecurityTest, observing_needs_a_token_where_one_is_asked_for) {
   };
   EXPECT_EQ(statistics(""), ::grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(statistics(kEye), ::grpc::StatusCode::OK);
+
+  EXPECT_THAT(http(web, "POST /v2/cudasharedmemory/unregister" + shows + kEye, ""),
+              HasSubstr("401 Unauthorized"));
+  const auto register_cuda = [&](const std::string& token) {
+    ::grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer " + token);
+    inference::CudaSharedMemoryRegisterResponse answer;
+    return stub->CudaSharedMemoryRegister(&context, {}, &answer).error_code();
+  };
+  EXPECT_EQ(register_cuda(kEye), ::grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(register_cuda(kAdmin), ::grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST_F(SecurityTest, a_client_beyond_its_limit_is_told_when_to_ask_again) {
@@ -659,6 +672,7 @@ TEST_F(SecurityTest, the_audit_log_tells_who_did_what_with_which_result) {
   (void)http(web, "POST /v2/repository/models/a/load" + shows + kAdmin, "");
   (void)http(web, "POST /v2/repository/models/a/unload" + shows + kLab, "");
   (void)http(web, "POST /v2/systemsharedmemory/region/r/register" + shows + kAdmin, "{}");
+  (void)http(web, "POST /v2/cudasharedmemory/region/c/register" + shows + kAdmin, "{}");
   (void)http(web, "GET /gpulet/trace?seconds=0" + shows + kAdmin, "");
   const serve::ModelsChange unload{serve::ModelsChange::Kind::unload, "nobody", "", {}};
   (void)load::change_models(target(cluster.client_port(), kAdmin), unload);
@@ -686,12 +700,13 @@ TEST_F(SecurityTest, the_audit_log_tells_who_did_what_with_which_result) {
                        one.value("protocol", ""), one.value("token", "")));
   }
   for (const std::string& wanted :
-       {row("call", "model_load", "a", "ok", "http", "root"),
+       {row("call", "model_load", "a", "unavailable", "http", "root"),  // no backend is here
         row("refused", "model_unload", "a", "unauthenticated", "http", "lab"),
         row("call", "shared_memory_register", "r", "invalid", "http", "root"),
+        row("call", "shared_memory_register", "c", "invalid", "http", "root"),
         row("call", "trace", "", "ok", "http", "root"),
         row("call", "model_unload", "nobody", "not_found", "own", "root"),
-        row("call", "model_load", "a", "ok", "grpc", "root"),
+        row("call", "model_load", "a", "unavailable", "grpc", "root"),
         row("refused", "infer", "b", "forbidden", "http", "lab"),
         row("refused", "infer", "a", "unauthenticated", "http", "")})
     EXPECT_THAT(rows, ::testing::Contains(wanted));

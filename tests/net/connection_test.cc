@@ -60,7 +60,8 @@ class Recorder : public ConnectionHandler {
     payloads.push_back(payload.freeze());
     if (on_each) on_each();
   }
-  std::optional<OutgoingFrame> goodbye(const Status& failure) override {
+  std::optional<OutgoingFrame> goodbye(const Status& failure, Dialect spoken) override {
+    dialect = spoken;
     if (says_goodbye) return frame_of(failure.message());
     return std::nullopt;
   }
@@ -79,6 +80,7 @@ class Recorder : public ConnectionHandler {
   std::size_t received = 0;  // of a payload, as it was told last
   std::size_t most_received = std::numeric_limits<std::size_t>::max();
   bool says_goodbye = false;
+  Dialect dialect = Dialect::unknown;  // as goodbye was told
   int payloads_wanted = 0;
   int closed_calls = 0;
   Status closed;
@@ -261,6 +263,28 @@ TEST_F(ConnectionTest, says_goodbye_to_a_peer_that_breaks_the_protocol_and_close
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
   EXPECT_EQ(recorder_.closed.code(), StatusCode::malformed);
   EXPECT_EQ(got, bytes_of(frame_of(recorder_.closed.message())));
+}
+
+std::vector<std::byte> raw(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST_F(ConnectionTest, knows_what_a_peer_speaks_that_came_to_the_wrong_port) {
+  const auto connection = start(here_, recorder_);
+  write_raw(raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.dialect, Dialect::http);
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::malformed);
+}
+
+TEST_F(ConnectionTest, names_tls_in_an_answer_too_short_for_a_frame) {
+  const auto connection = start(here_, recorder_);
+  write_raw(raw("\x15\x03\x03\x01\x02\x02\x28"));  // an alert
+  there_.close();
+  ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
+  EXPECT_EQ(recorder_.closed.code(), StatusCode::malformed);
+  EXPECT_NE(recorder_.closed.message().find("TLS"), std::string::npos);
 }
 
 TEST_F(ConnectionTest, asks_for_no_memory_for_an_overlong_length) {

@@ -117,6 +117,34 @@ TEST(FrameHeaderBytes, that_are_not_of_the_protocol_are_malformed) {
   }
 }
 
+TEST(FrameHeaderBytes, of_another_version_name_both) {
+  HeaderBytes other = encode_frame_header({MessageType::hello, 0, 0});
+  other[4] = std::byte{9};
+  const std::string message = decode_frame_header(other, {}).status().message();
+  EXPECT_NE(message.find("version 9"), std::string::npos) << message;
+  EXPECT_NE(message.find("version " + std::to_string(kFrameVersion)), std::string::npos) << message;
+}
+
+Dialect spoken(std::string_view text) { return dialect_of(std::as_bytes(std::span(text))); }
+
+TEST(DialectTest, IsKnownByTheFirstBytes) {
+  using namespace std::literals;
+  EXPECT_EQ(spoken("GPLT\x01"sv), Dialect::frames);
+  EXPECT_EQ(spoken("GET / HTTP/1.1\r\n"sv), Dialect::http);
+  EXPECT_EQ(spoken("POST /v2/models/lenet/infer"sv), Dialect::http);
+  EXPECT_EQ(spoken("HTTP/1.1 400 Bad Request"sv), Dialect::http);
+  EXPECT_EQ(spoken("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"sv), Dialect::http2);
+  EXPECT_EQ(spoken("\0\0\x24\x04\0\0\0\0\0\0\x03"sv), Dialect::http2);  // a server's settings
+  EXPECT_EQ(spoken("\x16\x03\x01\x02\x00"sv), Dialect::tls);            // a hello
+  EXPECT_EQ(spoken("\x15\x03\x03\x00\x02\x02\x28"sv), Dialect::tls);    // an alert
+  for (const std::string_view other : {""sv, "G"sv, "GP"sv, "\0\0\0\0\0\0\0\0\0\0"sv, "hello"sv})
+    EXPECT_EQ(spoken(other), Dialect::unknown);
+}
+
+RC_GTEST_PROP(DialectProperty, of_any_bytes_is_one_of_those, (const std::string& bytes)) {
+  RC_ASSERT(static_cast<int>(spoken(bytes)) <= static_cast<int>(Dialect::tls));
+}
+
 TEST(FrameHeaderBytes, with_lengths_over_the_limit_are_invalid_and_name_them) {
   const FrameLimits limits{100, 1000};
   EXPECT_TRUE(

@@ -1,6 +1,7 @@
 #include "tests/net/message_generators.h"
 
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +17,9 @@ std::uint32_t any_index() { return *rc::gen::arbitrary<std::uint32_t>(); }
 std::uint32_t any_batch() { return *rc::gen::inRange<std::uint32_t>(1, 1025); }
 Share any_share() { return Share{*rc::gen::inRange(1, 101)}; }
 double any_amount() { return static_cast<double>(*rc::gen::inRange(0, 1 << 20)) / 64; }
+std::optional<double> maybe_amount() {
+  return *rc::gen::arbitrary<bool>() ? std::optional(any_amount()) : std::nullopt;
+}
 Duration any_duration() {
   return std::chrono::microseconds(*rc::gen::inRange<std::int64_t>(0, 1LL << 44));
 }
@@ -163,7 +167,7 @@ bool all_same(const std::vector<T>& a, const std::vector<T>& b);
 
 bool equal(const InferRequest& a, const InferRequest& b) {
   return a.tag == b.tag && a.model == b.model && a.timeout == b.timeout && a.inputs == b.inputs &&
-         same_bytes(a.payload, b.payload);
+         same_bytes(a.payload, b.payload) && a.priority == b.priority;
 }
 bool equal(const InferReply& a, const InferReply& b) {
   return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
@@ -174,7 +178,7 @@ bool equal(const ModelInfo& a, const ModelInfo& b) {
   return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
          a.slo_ms == b.slo_ms && a.max_batch == b.max_batch && a.state == b.state &&
          a.version == b.version && a.next == b.next && a.reason == b.reason &&
-         a.next_refused == b.next_refused;
+         a.next_refused == b.next_refused && a.pending == b.pending;
 }
 bool equal(const ModelsChange& a, const ModelsChange& b) {
   return a.kind == b.kind && a.name == b.name && a.file == b.file && same_bytes(a.text, b.text);
@@ -184,7 +188,7 @@ bool equal(const ModelsChanged& a, const ModelsChanged& b) {
 }
 bool equal(const ModelsRequest& a, const ModelsRequest& b) { return a.after == b.after; }
 bool equal(const ModelsReply& a, const ModelsReply& b) {
-  return a.more == b.more && all_same(a.models, b.models);
+  return a.more == b.more && all_same(a.models, b.models) && a.problems == b.problems;
 }
 bool equal(const StatusReply& a, const StatusReply& b) {
   return a.json == b.json && a.status == b.status;
@@ -204,11 +208,13 @@ bool equal(const Hello& a, const Hello& b) {
 }
 bool equal(const BatchResult& a, const BatchResult& b) {
   return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
-         a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end;
+         a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end &&
+         a.received == b.received;
 }
 bool equal(const ModelWanted& a, const ModelWanted& b) {
   return a.sha256 == b.sha256 && a.offset == b.offset;
 }
+bool equal(const Heartbeat& a, const Heartbeat& b) { return a.power == b.power; }
 bool equal(const Leaving&, const Leaving&) { return true; }
 bool equal(const DeviceReport& a, const DeviceReport& b) {
   return a.device == b.device && a.fault == b.fault;
@@ -258,7 +264,8 @@ bool equal(const ProxyReady& a, const ProxyReady& b) {
 }
 bool equal(const BatchRan& a, const BatchRan& b) {
   return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
-         a.queued == b.queued && a.executed == b.executed && a.device == b.device;
+         a.queued == b.queued && a.executed == b.executed && a.device == b.device &&
+         a.cause == b.cause;
 }
 template <typename Empty>
 requires std::is_empty_v<Empty>
@@ -303,24 +310,32 @@ ClientMessage any_client_message() {
     case 1:
       return StatusRequest{};
     default:
-      return InferRequest{any_number(), any_name(), any_duration(), any_tensors(), any_bytes()};
+      return InferRequest{any_number(),  any_name(),  any_duration(),
+                          any_tensors(), any_bytes(), any_index()};
   }
 }
 
 std::vector<ModelInfo> any_models() {
   return some([] {
-    return ModelInfo{any_name(),    any_tensors(),
-                     any_tensors(), any_amount(),
-                     any_batch(),   static_cast<ModelState>(*rc::gen::inRange(1, 6)),
-                     any_name(),    any_name(),
-                     any_name(),    *rc::gen::arbitrary<bool>()};
+    return ModelInfo{any_name(),
+                     any_tensors(),
+                     any_tensors(),
+                     any_amount(),
+                     any_batch(),
+                     static_cast<ModelState>(*rc::gen::inRange(1, 6)),
+                     any_name(),
+                     any_name(),
+                     any_name(),
+                     *rc::gen::arbitrary<bool>(),
+                     *rc::gen::arbitrary<bool>()};
   });
 }
 
 FrontendReply any_frontend_reply() {
   switch (*rc::gen::inRange(0, 4)) {
     case 0:
-      return ModelsReply{any_models(), *rc::gen::arbitrary<bool>()};
+      return ModelsReply{any_models(), *rc::gen::arbitrary<bool>(),
+                         some([] { return any_name(); })};
     case 2:
       return ModelsChanged{any_status(), any_models()};
     case 1:
@@ -343,15 +358,20 @@ BackendMessage any_backend_message() {
                          any_duration(),
                          any_duration(),
                          any_cause(),
-                         {any_small(), any_small()}};
+                         {any_small(), any_small()},
+                         any_duration()};
     case 3:
       return ModelWanted{any_sha256(), any_number()};
     case 5:
       return Leaving{};
     case 6:
       return DeviceReport{any_index(), any_status()};
-    default:
-      return Heartbeat{};
+    default: {
+      Heartbeat beat;
+      for (int i = *rc::gen::inRange(0, 4); i > 0; --i)
+        beat.power.push_back({any_index(), maybe_amount(), maybe_amount(), maybe_amount()});
+      return beat;
+    }
   }
 }
 
@@ -415,8 +435,8 @@ ProxyMessage any_proxy_message() {
     default:
       break;
   }
-  return BatchRan{{any_number()}, any_status(),   any_number(),
-                  any_duration(), any_duration(), any_health()};
+  return BatchRan{{any_number()}, any_status(), any_number(), any_duration(),
+                  any_duration(), any_health(), any_cause()};
 }
 
 bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(a, b); }

@@ -53,8 +53,13 @@ class Recorder : public ConnectionHandler {
     messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
     payloads.push_back(payload.freeze());
   }
+  std::optional<OutgoingFrame> goodbye(const Status& failure, Dialect) override {
+    if (!says_goodbye) return std::nullopt;
+    return frame_of(failure.message());
+  }
   void on_closed(const Status& reason) override { closed = reason; }
 
+  bool says_goodbye = false;
   std::vector<std::string> messages;
   std::vector<Bytes> payloads;
   std::optional<Status> closed;
@@ -194,7 +199,7 @@ TEST_F(TlsTest, plain_and_tls_tell_each_other_apart) {
   connect(nullptr);
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("is not TLS"));
+  EXPECT_THAT(served_.closed->message(), HasSubstr("does not speak TLS"));
 
   served_ = Recorder();
   asked_ = Recorder();
@@ -205,6 +210,29 @@ TEST_F(TlsTest, plain_and_tls_tell_each_other_apart) {
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_EQ(served_.closed->code(), StatusCode::malformed);
+}
+
+TEST_F(TlsTest, a_plain_client_is_told_in_plain_that_tls_is_needed) {
+  served_.says_goodbye = true;
+  listen(TlsContext::server(without_authority(frontend_)).value());
+  connect(nullptr);
+  client_->send(frame_of("hello"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_TRUE(served_.messages.empty());
+  ASSERT_EQ(asked_.messages.size(), 1U);
+  EXPECT_THAT(asked_.messages[0], HasSubstr("TLS"));
+}
+
+TEST_F(TlsTest, a_client_says_nothing_in_plain_to_a_server_without_tls) {
+  served_.says_goodbye = true;
+  asked_.says_goodbye = true;
+  listen(nullptr);
+  connect(TlsContext::client(only_authority(frontend_)).value());
+  client_->send(frame_of("secret"));
+  ASSERT_TRUE(both_closed());
+  EXPECT_TRUE(served_.messages.empty());
+  EXPECT_TRUE(asked_.messages.empty());
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("does not speak TLS"));
 }
 
 TEST_F(TlsTest, a_handshake_that_does_not_end_costs_the_connection) {

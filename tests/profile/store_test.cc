@@ -5,10 +5,12 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -77,6 +79,8 @@ Profile any_profile() {
     for (const auto& [where, ms] : cells) {
       samples.push_back({where.first, Share{where.second}, ms, {}});
       if (*rc::gen::arbitrary<bool>()) samples.back().p99_ms = *any_positive();
+      samples.back().doubt =
+          *rc::gen::element(Doubt::none, Doubt::busy, Doubt::unsteady, Doubt::neighbours);
       if (*rc::gen::arbitrary<bool>())
         utilization.push_back({where.first, Share{where.second}, 0.1, 1 / 3.0});
     }
@@ -120,6 +124,67 @@ TEST(ProfileStore, ReplacesAProfileAsAWhole) {
   const auto read = read_profile(folder.path() / "cpu");
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_TRUE(same(read.value(), second));
+}
+
+TEST(ProfileStore, ReplacingWithABackupKeepsEveryProfileThatWasThere) {
+  const support::TemporaryFolder folder;
+  const Profile first = profile_of("cpu", {{1, Share{20}, 1, {}}});
+  const Profile second = profile_of("cpu", {{1, Share{20}, 2, {}}});
+  const Profile third = profile_of("cpu", {{1, Share{20}, 3, {}}});
+  EXPECT_EQ(replace_profile(first, folder.path()).value(), "") << "there was nothing to keep";
+  EXPECT_EQ(replace_profile(second, folder.path()).value(), folder.path() / ".cpu.bak");
+  EXPECT_EQ(replace_profile(third, folder.path()).value(), folder.path() / ".cpu.bak.2");
+  EXPECT_THAT(entries(folder.path()), ElementsAre(".cpu.bak", ".cpu.bak.2", "cpu"));
+  const auto read = read_profiles(folder.path());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  ASSERT_EQ(read.value().size(), 1U) << "backups are no profiles of the folder";
+  EXPECT_TRUE(same(read.value().at("cpu"), third));
+  std::filesystem::remove_all(folder.path() / "cpu");
+  std::filesystem::rename(folder.path() / ".cpu.bak.2", folder.path() / "cpu");
+  EXPECT_TRUE(same(read_profile(folder.path() / "cpu").value(), second));
+}
+
+TEST(ProfileStore, AReaderBesideAWriterNeverMixesTwoProfiles) {
+  const support::TemporaryFolder folder;
+  Profile first = profile_of("cpu", {{1, Share{20}, 1, {}}});
+  first.models.begin()->second.memory_mb = 1;
+  Profile second = profile_of("cpu", {{1, Share{20}, 2, {}}});
+  second.models.begin()->second.memory_mb = 2;
+  ASSERT_TRUE(write_profile(first, folder.path()).ok());
+  std::atomic<bool> ends = false;
+  std::thread writer([&] {
+    for (int i = 0; !ends; ++i)
+      EXPECT_TRUE(write_profile(i % 2 ? first : second, folder.path()).ok());
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto read = read_profile(folder.path() / "cpu");
+    // A writer that never pauses may outrun the attempts: then it is an error, not a mixture.
+    if (!read.ok()) continue;
+    EXPECT_TRUE(same(read.value(), first) || same(read.value(), second));
+  }
+  ends = true;
+  writer.join();
+}
+
+TEST(ProfileStore, OneThatCannotBeReadDoesNotKeepTheOthersFromBeingRead) {
+  const support::TemporaryFolder folder;
+  ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
+  folder.write("v100/profile.json", "{");
+  const auto read = read_each_profile(folder.path());
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_TRUE(read.value().profiles.contains("cpu"));
+  ASSERT_TRUE(read.value().faults.contains("v100"));
+  EXPECT_THAT(read.value().faults.at("v100").message(), HasSubstr("v100/profile.json: line 1"));
+  EXPECT_FALSE(read_profiles(folder.path()).ok());
+}
+
+TEST(ProfileStore, ADoubtThatNobodyKnowsIsAnErrorOfItsLine) {
+  const support::TemporaryFolder folder;
+  folder.write("cpu/profile.json", R"({"format": 1, "name": "cpu"})");
+  folder.write("cpu/latency.csv",
+               "model,batch,partition,latency_ms,doubt\na,1,20,1,busy\na,2,20,1,whim\n");
+  EXPECT_THAT(read_profile(folder.path() / "cpu").status().message(),
+              HasSubstr("line 3: \"whim\""));
 }
 
 TEST(ProfileStore, AFailedWriteLeavesWhatWasThere) {

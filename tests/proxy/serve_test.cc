@@ -230,12 +230,15 @@ TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {
   serve::RunBatch no_room = batch(6, 2);
   no_room.output_capacity = 7;
   std::uint64_t id = 0;
-  for (const serve::RunBatch& bad :
-       {beyond_the_end, overflowing, endless, overlapping, wrong_size, no_room}) {
+  for (const auto& [bad, code] :
+       {std::pair(beyond_the_end, StatusCode::invalid), std::pair(overflowing, StatusCode::invalid),
+        std::pair(endless, StatusCode::invalid), std::pair(overlapping, StatusCode::invalid),
+        std::pair(wrong_size, StatusCode::internal), std::pair(no_room, StatusCode::internal)}) {
     peer.send(bad);
     const serve::BatchRan ran = peer.receive_ran();
     EXPECT_EQ(ran.id, BatchId{++id});
-    EXPECT_EQ(ran.status.code(), StatusCode::invalid) << ran.status.to_string();
+    EXPECT_EQ(ran.status.code(), code) << ran.status.to_string();
+    EXPECT_EQ(ran.cause, FailureCause::unknown) << "the backend's fault, and no client's";
     EXPECT_EQ(ran.output_bytes, 0U);
   }
   serve::RunBatch unknown = batch(7, 1);

@@ -80,16 +80,27 @@ TEST_F(ScheduleCommand, PrintsThePlanAsJson) {
   }
 }
 
-TEST_F(ScheduleCommand, APlanThatLeavesDemandUnservedIsAnAnswer) {
+TEST_F(ScheduleCommand, ADemandThatIsNotSchedulableFailsWithTheBestPlan) {
   demand_ = write("demand.json", R"({"models":[{"name":"a","rate":9000,"slo_ms":60}]})");
   const ProgramResult result = schedule({"--policy", "elastic", "--max-devices", "1", "--json"});
-  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
   const json plan = json::parse(result.output);
   EXPECT_EQ(plan.at("schedulable"), false);
   EXPECT_EQ(plan.at("devices_used"), 1);
   EXPECT_EQ(plan.at("unserved").at(0).at("model"), "a");
   EXPECT_GT(plan.at("unserved").at(0).at("rate"), 5000);
-  EXPECT_THAT(result.errors, HasSubstr("raise max_devices"));
+  EXPECT_THAT(result.errors, HasSubstr("unserved: a"));
+}
+
+TEST_F(ScheduleCommand, SharesAShortageAsTheFrontendDoes) {
+  demand_ = write("demand.json", R"({"models":[{"name":"a","rate":9000,"slo_ms":60,"max_batch":8},
+    {"name":"b","rate":50,"slo_ms":90,"max_batch":8}]})");
+  const ProgramResult result = schedule({"--policy", "elastic", "--json"});
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
+  const json plan = json::parse(result.output);
+  ASSERT_EQ(plan.at("unserved").size(), 1U) << "whoever asks for little gets it: " << result.output;
+  EXPECT_EQ(plan.at("unserved").at(0).at("model"), "a");
+  EXPECT_LT(plan.at("unserved").at(0).at("rate"), 8500) << "and the other gets the rest";
 }
 
 TEST_F(ScheduleCommand, PrintsATableAndWhyDemandIsUnserved) {
@@ -97,7 +108,7 @@ TEST_F(ScheduleCommand, PrintsATableAndWhyDemandIsUnserved) {
       write("demand.json",
             R"({"models":[{"name":"a","rate":50,"slo_ms":60},{"name":"c","rate":1,"slo_ms":9}]})");
   const ProgramResult result = schedule({"--policy", "elastic"});
-  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_EQ(result.exit_code, 1) << result.errors;
   EXPECT_THAT(result.output, HasSubstr("n0/0"));
   EXPECT_THAT(result.output, HasSubstr("not schedulable, 1 of 2 devices"));
   EXPECT_THAT(result.output, HasSubstr("unserved: c, 1 requests/s: 'c' is in no profile"));

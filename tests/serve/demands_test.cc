@@ -26,7 +26,7 @@ TEST(Demands, GiveUpWhatIsNotUsedSoonerWhereThePlanLeavesDemandUnserved) {
     for (int request = 0; request < 40; ++request) demands.arrived(0);
     demands.tick(Time(milliseconds(500 * half_second)));
   }
-  EXPECT_EQ(demands.above_plan() + demands.below_plan(true), "");
+  EXPECT_FALSE(demands.above_plan() || demands.below_plan(true));
   EXPECT_NEAR(demands.next(true).front().rate, 110, 1e-9);
   EXPECT_NEAR(demands.next(false).front().rate, 88, 0.1);
 }
@@ -43,15 +43,16 @@ TEST(Demands, AJumpIsSeenAtOnceAndItsEndOnlyLater) {
     }
   };
   seconds_of(100, 60);
-  EXPECT_EQ(demands.above_plan(), "");
+  EXPECT_FALSE(demands.above_plan());
   seconds_of(400, 2);
-  EXPECT_NE(demands.above_plan(), "");
+  ASSERT_TRUE(demands.above_plan());
+  EXPECT_EQ(demands.above_plan()->model, "a");
   seconds_of(400, 60);
   demands.planned(demands.next(true));
   seconds_of(100, 5);
-  EXPECT_EQ(demands.above_plan() + demands.below_plan(true), "");
+  EXPECT_FALSE(demands.above_plan() || demands.below_plan(true));
   seconds_of(100, 60);
-  EXPECT_NE(demands.above_plan() + demands.below_plan(true), "");
+  EXPECT_TRUE(demands.above_plan() || demands.below_plan(true));
   EXPECT_LT(demands.next(true).front().rate, 150);
 }
 

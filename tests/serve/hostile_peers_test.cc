@@ -92,6 +92,21 @@ TEST(HostilePeersTest, GpuletsThatNoPlanCanTakeUpAreRetired) {
   EXPECT_EQ(told<RetireGpulet>(effects, BackendId{1})[0].id, GpuletId{5});
 }
 
+TEST(HostilePeersTest, ABackendTellsThePowerOfItsOwnDevicesAlone) {
+  FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
+  FrontendEffects effects;
+  core.on(BackendSaid{BackendId{1}, Hello{"n0", {device("n0", 0, "card")}, {}}}, at_s(0), effects);
+  core.on(BackendSaid{BackendId{1}, Heartbeat{{{0, 300.0, 700.0, std::nullopt}}}}, at_s(1),
+          effects);
+  EXPECT_FALSE(was_dropped(effects, BackendId{1}));
+  const FrontendStatus status = core.status(at_s(1));
+  EXPECT_EQ(status.devices.at(0).power.usage_w, 300);
+  EXPECT_EQ(status.devices.at(0).power.energy_j, std::nullopt);
+  core.on(BackendSaid{BackendId{1}, Heartbeat{{{1, 300.0, {}, {}}}}}, at_s(2), effects);
+  EXPECT_TRUE(was_dropped(effects, BackendId{1}));
+  EXPECT_EQ(count(core.status(at_s(2)), PeerViolation::foreign_device), 1U);
+}
+
 // Both of an earlier run of the frontend: it cannot know whose the gpulet was.
 TEST(HostilePeersTest, AClaimThatCameFirstShutsNobodyOut) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "gpulet/serve/load_outcome.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve {
@@ -83,6 +84,22 @@ TEST(ModelsWhileServing, HundredsThatChangeAtOnceAreTakenInOverSeveralTurns) {
   EXPECT_EQ(core.models({"m60", "m10", "m60"}).size(), 1U) << "m10 has gone";
 }
 
+TEST(ModelsWhileServing, ThoseThatAreUnloadedAreKnownByName) {
+  FrontendCore core({}, {{version("a", "one"), version("b", "one")}, nullptr, nullptr}, at_s(0));
+  EXPECT_FALSE(core.is_unloaded("b"));
+  EXPECT_EQ(core.status(at_s(0)).unloaded, nullptr);
+  FrontendEffects effects;
+  const auto names =
+      std::make_shared<const std::vector<std::string>>(std::vector<std::string>{"b"});
+  core.on(CatalogueChanged{{{version("a", "one")}, nullptr, nullptr, {}, names}, {}}, at_s(1),
+          effects);
+  while (core.takes_in_catalogue()) core.on(Settle{}, at_s(1), effects);
+  EXPECT_TRUE(core.is_unloaded("b"));
+  EXPECT_FALSE(core.is_unloaded("a"));
+  EXPECT_FALSE(core.is_unloaded("c"));
+  EXPECT_EQ(core.status(at_s(1)).unloaded, names);
+}
+
 TEST(ModelsWhileServing, PagesOfTheListHoldEveryModelOnceByName) {
   std::vector<ServedModel> models;
   for (int i = 0; i < 25; ++i) models.push_back(version("m" + std::to_string(i), "one"));
@@ -102,6 +119,70 @@ TEST(ModelsWhileServing, PagesOfTheListHoldEveryModelOnceByName) {
     }
     EXPECT_EQ(paged, whole) << "pages of " << most;
   }
+}
+
+TEST(ModelsWhileServing, WhatIsWrongWithTheFilesIsListedUntilItIsRight) {
+  const Catalogue good{{version("a", "a1"), version("b", "b1")}, nullptr, nullptr};
+  FrontendCore core({}, good, at_s(0));
+  FrontendEffects effects;
+  const auto problems = [&core] { return core.models_after("", 1).problems; };
+  EXPECT_TRUE(problems().empty());
+  const Status wrong(StatusCode::invalid, "models.json: line 3, column 7: a comma");
+  core.on(CatalogueRefused{wrong}, at_s(1), effects);
+  core.on(CatalogueRefused{wrong}, at_s(2), effects);
+  core.on(CatalogueRefused{{StatusCode::not_found, "no model c"}, true}, at_s(3), effects);
+  EXPECT_EQ(problems(), std::vector<std::string>{wrong.message()});
+  EXPECT_EQ(core.status(at_s(3)).file_problems, problems());
+  EXPECT_EQ(effects.size(), 2U) << "the same is noted once";
+
+  Catalogue lost = good;
+  lost.faults = {"cpu/latency.csv: line 2: what?"};
+  lost.kept_profiles = {{"b", "cpu"}};
+  core.on(CatalogueChanged{lost, {}}, at_s(4), effects);
+  EXPECT_EQ(problems(), lost.faults);
+
+  core.on(CatalogueChanged{good, {}}, at_s(5), effects);
+  EXPECT_TRUE(problems().empty());
+}
+
+TEST(ModelsWhileServing, AModelThatAProfileHasLostServesOnAndSaysSo) {
+  World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
+  world.add_backend("n0", 2);
+  world.run_until(at_s(5));
+  EXPECT_EQ(world.model("b").reason, "");
+  Catalogue lost{{version("a", "a1"), version("b", "b1")}, nullptr, nullptr};
+  lost.kept_profiles = {{"b", "card"}};
+  const std::size_t noted = world.notes().size();
+  world.inject(CatalogueChanged{lost, {}});
+  world.run_until(at_s(8));
+  EXPECT_EQ(world.model("b").state, ModelState::ready);
+  EXPECT_NE(world.model("b").reason, "");
+  EXPECT_EQ(world.model("a").reason, "");
+  EXPECT_GT(world.notes().size(), noted);
+}
+
+TEST(ModelsWhileServing, ALoadIsDecidedOnceThePlanKnowsOfTheChange) {
+  World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
+  world.add_backend("n0", 2);
+  world.run_until(at_s(5));
+  const std::string wanted = wanted_version(world.model("a"));
+  const auto outcome = [&] { return outcome_of_load(world.model("a"), wanted); };
+  ASSERT_TRUE(outcome().has_value());
+  EXPECT_TRUE(outcome()->serves);
+
+  world.change_models_at(at_s(6), {version("a", "a1", 1), version("b", "b1")}, {"a"});
+  world.run_until(at_s(6.0005));
+  EXPECT_EQ(world.model("a").state, ModelState::ready);
+  EXPECT_FALSE(outcome().has_value()) << "it serves until the next plan";
+  world.run_until(at_s(10));
+  ASSERT_TRUE(outcome().has_value());
+  EXPECT_FALSE(outcome()->serves);
+  EXPECT_NE(outcome()->text.find("out of reach"), std::string::npos) << outcome()->text;
+
+  world.change_models_at(at_s(11), {version("a", "a1"), version("b", "b1")}, {"a"});
+  world.run_until(at_s(16));
+  ASSERT_TRUE(outcome().has_value());
+  EXPECT_TRUE(outcome()->serves) << outcome()->text;
 }
 
 TEST(ModelsWhileServing, AnAddedModelIsServedAndOthersNoticeNothing) {

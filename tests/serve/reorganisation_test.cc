@@ -68,6 +68,64 @@ TEST(Reorganisation, DemandBeyondTheClusterIsSharedAndToldOnce) {
   EXPECT_EQ(outcome(world, end, calm).errors.count(StatusCode::unavailable), 0U);
 }
 
+TEST(Reorganisation, ADecisionInForceSaysWhatItPlannedAndWhy) {
+  World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 6);
+  load(world, "a", 900, 2, 20, 1, 2);
+  world.run_until(at_s(20));
+  const FrontendStatus status = world.status();
+  ASSERT_FALSE(status.plans.empty());
+  EXPECT_TRUE(status.plans.front().decision->moves_gpulets());
+  const PlanInForce& newest = status.plans.back();
+  EXPECT_EQ(newest.epoch, status.epoch);
+  EXPECT_EQ(newest.decision->plan, world.frontend().plan());
+  EXPECT_EQ(newest.decision->explanation.gpulets.size(), newest.decision->plan.gpulets.size());
+  EXPECT_EQ(newest.decision->created.size(), newest.decision->plan.gpulets.size());
+  EXPECT_GE(newest.since, newest.decision->decided);
+  std::set<std::uint64_t> numbers;
+  for (const PlanInForce& plan : status.plans) numbers.insert(plan.decision->number);
+  EXPECT_EQ(numbers.size(), status.plans.size());
+}
+
+TEST(Reorganisation, PlansThatOnlyChangeRatesAreOneEventThatCounts) {
+  World world({}, {byte_model("a", 100, 10), byte_model("b", 100, 10)},
+              card_profile({{"a", 4}, {"b", 4}}));
+  world.add_backend("n0", 1);
+  std::uint64_t tag = 1;
+  for (int i = 0; i < 10; ++i)
+    tag = load(world, "a", i % 2 == 0 ? 2000 : 900, 2 + 3 * i, 5 + 3 * i, tag,
+               static_cast<std::uint64_t>(4 + i));
+  load(world, "b", 400, 2, 32, tag, 40);
+  world.run_until(at_s(32));
+  std::uint64_t decisions = 0;
+  std::size_t events = 0;
+  for (const StatusEvent& event : world.status().events) {
+    if (event.kind != StatusEvent::Kind::other_rates) continue;
+    ++events;
+    decisions += event.count;
+  }
+  EXPECT_EQ(events, 1U);
+  EXPECT_GT(decisions, 2U);
+}
+
+TEST(Reorganisation, AnEventThatRepeatsWithinAMinuteCountsOn) {
+  World world({}, {byte_model("a", 100, 10)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  world.run_until(at_s(2));
+  for (int i = 0; i < 3; ++i) {
+    world.see_device("n0", 0, Status(StatusCode::unavailable, "it fell off the bus"));
+    world.run_until(at_s(3 + 2 * i));
+    world.see_device("n0", 0, Status());
+    world.run_until(at_s(4 + 2 * i));
+  }
+  const FrontendStatus status = world.status();
+  const auto lost =
+      std::count_if(status.events.begin(), status.events.end(), [](const auto& event) {
+        return event.warning && event.count == 3 && event.text.find("is lost") != std::string::npos;
+      });
+  EXPECT_EQ(lost, 1);
+}
+
 profile::Profile heavy_profile(double memory_mb) {
   profile::Profile profile = card_profile({{"a", 4}});
   profile.models.at("a").memory_mb = memory_mb;

@@ -38,6 +38,45 @@ config::ApplicationConfig chain() {
   return graph;
 }
 
+TEST(RecentOutcomes, TellWhatBecameOfTheRequestsOfAMinute) {
+  RecentOutcomes recent;
+  recent.add_served(false, at_s(5));
+  recent.add_served(true, at_s(5));
+  recent.add_failure(true, at_s(40));
+  recent.add_failure(false, at_s(40));
+  EXPECT_EQ(recent.of_minute(at_s(45)), (Outcomes{4, 1, 1, 1}));
+  EXPECT_EQ(recent.of_minute(at_s(45)).violations(), 3U);
+  EXPECT_DOUBLE_EQ(recent.of_minute(at_s(45)).violated(), 0.75);
+  EXPECT_EQ(recent.of_now(at_s(45)), (Outcomes{2, 0, 1, 1}));
+  EXPECT_EQ(recent.of_minute(at_s(75)), (Outcomes{2, 0, 1, 1}));
+  EXPECT_EQ(recent.of_minute(at_s(120)).violated(), 0);
+}
+
+TEST(RecentPace, NeedsAFewBatches) {
+  RecentPace recent;
+  for (int i = 0; i < 4; ++i) recent.add(milliseconds(15), milliseconds(10), at_s(1));
+  EXPECT_EQ(recent.pace(at_s(2)), 0);
+  recent.add(milliseconds(15), milliseconds(10), at_s(1));
+  EXPECT_DOUBLE_EQ(recent.pace(at_s(2)), 1.5);
+  EXPECT_DOUBLE_EQ(recent.pace(at_s(45)), 1.5)
+      << "of the last minute, where there is nothing later";
+  EXPECT_EQ(recent.pace(at_s(70)), 0);
+}
+
+// Devices take what the profile says, and plans reckon with the margin.
+TEST(RecentPace, IsOfAllBatchesOfAModelAndOfAGpulet) {
+  FrontendOptions options;
+  options.margin = 1.25;
+  World world(options, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  testing::load(world, "a", 50, 2, 20, 1, 1);
+  world.run_until(at_s(20));
+  const FrontendStatus status = world.status();
+  EXPECT_NEAR(status.models.at(0).pace, 0.8, 0.01);
+  EXPECT_NEAR(status.gpulets.at(0).pace, 0.8, 0.01);
+  EXPECT_GT(status.models.at(0).last_minute.answered, 500U);
+}
+
 void check_sums(const ModelStatus& row) {
   const ModelCounters& counters = row.counters;
   const ModelStatistics& statistics = row.statistics;
@@ -50,7 +89,10 @@ void check_sums(const ModelStatus& row) {
   RC_ASSERT(std::accumulate(statistics.failures.begin(), statistics.failures.end(),
                             std::uint64_t{0}) == counters.dropped + counters.failed);
   RC_ASSERT(statistics.failed(StatusCode::ok) == 0U);
-  if (row.application) return;
+  if (row.application) {
+    RC_ASSERT(statistics.executions == counters.served);
+    return;
+  }
   std::uint64_t requests = 0;
   std::uint64_t batches = 0;
   for (std::size_t i = 0; i < statistics.batches.size(); ++i) {
@@ -60,8 +102,43 @@ void check_sums(const ModelStatus& row) {
   RC_ASSERT(requests == counters.served);
   RC_ASSERT(batches == statistics.executions);
   const double stages = statistics.queued.sum().seconds() + statistics.executed.sum().seconds() +
-                        statistics.transferred.seconds();
+                        statistics.input.seconds() + statistics.output.seconds();
   RC_ASSERT(std::abs(statistics.latency.sum().seconds() - stages) < 1e-6);
+}
+
+TEST(StatisticsTest, InputAndOutputCountApart) {
+  BatchResult result;
+  result.queued = milliseconds(7);
+  result.received = milliseconds(5);
+  result.executed = milliseconds(20);
+  result.returning = at_s(1) - milliseconds(3);
+  const BatchTimes times = times_of(result, milliseconds(34), at_s(1));
+  EXPECT_EQ(times.queued, milliseconds(2));
+  EXPECT_EQ(times.executed, milliseconds(20));
+  EXPECT_EQ(times.input, milliseconds(7)) << "5 of receiving, half of the 4 that nobody measured";
+  EXPECT_EQ(times.output, milliseconds(5));
+
+  result.received = Duration();  // a backend that does not measure it
+  result.returning = Time();
+  const BatchTimes halves = times_of(result, milliseconds(34), at_s(1));
+  EXPECT_EQ(halves.queued, milliseconds(7));
+  EXPECT_EQ(halves.input, halves.output);
+}
+
+RC_GTEST_PROP(StatisticsProperty, TheTimesOfABatchAddUpWhateverItsBackendSays, ()) {
+  const auto any_time = [] { return milliseconds(*rc::gen::inRange(0, 1000)); };
+  BatchResult result;
+  result.queued = any_time();
+  result.received = any_time();
+  result.executed = any_time();
+  if (*rc::gen::arbitrary<bool>()) result.returning = at_s(2) - any_time();
+  const Duration under_way = any_time();
+  const BatchTimes times = times_of(result, under_way, at_s(2));
+  RC_ASSERT(times.queued + times.input + times.executed + times.output == under_way);
+  RC_ASSERT(times.queued >= Duration::zero());
+  if (under_way < result.queued + result.executed) return;
+  RC_ASSERT(times.input >= Duration::zero());
+  RC_ASSERT(times.output >= Duration::zero());
 }
 
 RC_GTEST_PROP(StatisticsProperty, OutcomesAddUpAndEveryOneIsTracedWhateverHappens, ()) {

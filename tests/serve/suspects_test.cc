@@ -102,6 +102,38 @@ TEST_F(SuspectsTest, RunOneByOneSoThatOnlyTheCulpritFails) {
   EXPECT_TRUE(dispatcher_.idle());
 }
 
+TEST_F(SuspectsTest, OfABatchWhoseInputCannotBeComputedOnlyThatRequestFailsAsItsClientsFault) {
+  dispatcher_.set_routes({even_route(1, {0})}, at(0));
+  for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
+  const auto cannot = [](const Batch& batch) {
+    BatchResult result;
+    result.id = batch.id;
+    result.status = {StatusCode::invalid, "this input cannot be computed"};
+    result.cause = FailureCause::input;
+    return result;
+  };
+  const Batch first = pump_one(0);
+  ASSERT_EQ(first.count, 3U);
+  const DispatchOutput failed = complete(cannot(first), 10);
+  EXPECT_TRUE(failed.answers.empty());
+  EXPECT_TRUE(failed.lost.empty()) << "no process was lost";
+  std::map<std::uint64_t, StatusCode> answers;
+  for (int ms = 20; ms < 80; ms += 10) {
+    const DispatchOutput sent = pump(ms);
+    if (sent.batches.empty()) break;
+    ASSERT_EQ(sent.batches.size(), 1U);
+    const Batch& batch = sent.batches[0].batch;
+    ASSERT_EQ(batch.count, 1U);
+    const bool culprit = inputs_of(batch).front() == 2;
+    const DispatchOutput done = complete(culprit ? cannot(batch) : echo(batch), ms + 5);
+    for (const Answer& answer : done.answers) answers[answer.request.tag] = answer.status.code();
+  }
+  const std::map<std::uint64_t, StatusCode> wanted{
+      {1, StatusCode::ok}, {2, StatusCode::invalid}, {3, StatusCode::ok}};
+  EXPECT_EQ(answers, wanted);
+  EXPECT_TRUE(dispatcher_.idle());
+}
+
 TEST_F(SuspectsTest, RunOnAnotherGpuletWhileTheirsRestarts) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);

@@ -2,6 +2,8 @@
 // soon as it may, and remembers what it was asked. One thread.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,7 +19,7 @@ namespace gpulet::testing {
 class FakeHost final : public net::kserve::ProtocolHost {
  public:
   // "echo": one FP32[2] to its like, up to four rows. "idle": the same, and asleep. "gone": one
-  // that cannot be loaded.
+  // that cannot be loaded. "unloaded": one that could be loaded.
   explicit FakeHost(net::asio::io_context& io) : io_(io) {
     const TensorSpec in{"x", DataType::fp32, {2}};
     const TensorSpec out{"y", DataType::fp32, {2}};
@@ -31,10 +33,18 @@ class FakeHost final : public net::kserve::ProtocolHost {
       model.outputs = {out};
       model.max_batch = 4;
       model.state = state;
+      model.description = std::make_shared<const serve::ModelDescription>(
+          serve::ModelDescription{std::string(name) + ".pt", {{"pair.txt", {"left", "right"}}}});
       if (state == serve::ModelState::unavailable) model.reason = "its file cannot be loaded";
       models_.push_back(std::move(model));
     }
-    list_ = std::make_shared<const std::vector<net::kserve::Model>>(models_);
+    std::vector<net::kserve::Model> all = models_;
+    net::kserve::Model& unloaded = all.emplace_back();
+    unloaded.name = "unloaded";
+    unloaded.version.clear();
+    unloaded.state = serve::ModelState::unavailable;
+    unloaded.reason = "unloaded";
+    list_ = std::make_shared<const std::vector<net::kserve::Model>>(std::move(all));
   }
 
   bool is_ready = true;
@@ -43,11 +53,24 @@ class FakeHost final : public net::kserve::ProtocolHost {
   std::vector<serve::ModelsChange> changes{};
   std::size_t cancelled = 0;
   std::vector<Duration> timeouts{};  // of the calls
-  std::size_t listed = 0;            // models() was called
+  net::kserve::LogLevel level = net::kserve::LogLevel::info;
+  net::kserve::TraceSampling sampling{};
+  std::size_t listed = 0;  // models() was called
+
+  // For a test to change what there is to say of one. REQUIRES: it is there.
+  net::kserve::Model& change(std::string_view name) {
+    return *std::find_if(models_.begin(), models_.end(),
+                         [name](const net::kserve::Model& one) { return one.name == name; });
+  }
 
   void release() {
     holding = false;
     for (auto& [id, call] : std::exchange(held_, {})) answer(id, std::move(call));
+  }
+  // The last that came is answered; others wait on.
+  void release_last() {
+    auto last = held_.extract(std::prev(held_.end()));
+    answer(last.key(), std::move(last.mapped()));
   }
   [[nodiscard]] std::size_t held() const { return held_.size(); }
   // How often something was done in the background.
@@ -59,6 +82,7 @@ class FakeHost final : public net::kserve::ProtocolHost {
     }
     return nullptr;
   }
+  bool is_unloaded(std::string_view name) const override { return name == "unloaded"; }
   void models(OnModels done) override {
     ++listed;
     net::asio::post(io_, [done = std::move(done), models = list_] { done(models); });
@@ -67,6 +91,12 @@ class FakeHost final : public net::kserve::ProtocolHost {
     const auto all = std::make_shared<const std::vector<net::kserve::ModelStatistics>>(
         statistics(std::string_view()));
     net::asio::post(io_, [done = std::move(done), all] { done(all); });
+  }
+  net::kserve::LogLevel log_level() const override { return level; }
+  void set_log_level(net::kserve::LogLevel changed) override { level = changed; }
+  net::kserve::TraceSampling trace_sampling() const override { return sampling; }
+  void set_trace_sampling(const net::kserve::TraceSampling& changed) override {
+    sampling = changed;
   }
   void in_background(std::function<void()> work, std::function<void()> done) override {
     ++in_background_;

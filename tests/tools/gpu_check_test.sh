@@ -2,9 +2,9 @@
 # scripts/gpu-check as its user runs it: where there is no GPU, and in its shortest form on one that is not there
 # (tests/support/gpu: the figures mean nothing, a batch takes 4 ms whatever the share is).
 #
-#   gpu_check_test.sh none|fake BUILD
+#   gpu_check_test.sh none|fake BUILD [BUNDLE]     the script of an unpacked bundle, in place of the source's
 set -euo pipefail
-kind=$1 build=$2
+kind=$1 build=$2 bundle=${3-}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -16,7 +16,7 @@ mkdir "$work/mps" "$work/bin" "$work/models"
 
 if [[ $kind == none ]]; then
   status=0
-  "$root/scripts/gpu-check" --out "$work/out" --programs "$build/bin" 2>"$work/errors" || status=$?
+  "${bundle:-$root}/scripts/gpu-check" --out "$work/out" --programs "$build/bin" 2>"$work/errors" || status=$?
   [[ $status -eq 2 && $(wc -l <"$work/errors") -eq 1 ]] || fail "without a GPU it ended with $status: $(cat "$work/errors")"
   [[ ! -e $work/out ]] || fail "without a GPU it wrote something"
   exit 0
@@ -35,10 +35,12 @@ model small >/dev/null
 model large >/dev/null
 
 status=0
-"$root/scripts/gpu-check" --out "$work/out" --programs "$build/bin" --proxy "$build/bin/gpulet-proxy-fake-gpu" \
+"${bundle:-$root}/scripts/gpu-check" --out "$work/out" --programs "$build/bin" --proxy "$build/bin/gpulet-proxy-fake-gpu" \
   --models "$work/models/models.json" --minutes 0.6 --quick --partitionings green || status=$?
 [[ $status -le 1 ]] || fail "it ended with $status"
-table=$work/out/table.txt
+table=$work/out/learned/table.txt
+[[ $(du -sm "$work/out/learned" | cut -f1) -le 16 ]] || fail "what was learned takes more than 16 MB"
+[[ -s $work/out/learned/logs/logs/profile-green.log ]] || fail "no logs are among what was learned"
 for part in "small, green, 100 %" "through the whole path" "of shares, green|decision to serving, green" "equal, elastic" "elastic over greedy"; do
   grep -qE "$part" "$table" || fail "the table lacks '$part'"
 done

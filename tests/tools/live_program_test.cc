@@ -10,8 +10,12 @@
 
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/temporary_folder.h"
@@ -79,6 +83,45 @@ TEST_F(LiveProgram, InferSaysWhatIsWrong) {
   EXPECT_THAT(late.errors, HasSubstr("too_late"));
 }
 
+TEST_F(LiveProgram, ModelsListTellsWhatIsWrongWithTheModelsFile) {
+  const auto list = [this](std::vector<std::string> more) {
+    more.insert(more.begin(), {"models", "list", "--target", target_});
+    return run_gpulet(more);
+  };
+  const auto problems = [&] { return nlohmann::json::parse(list({"--json"}).output)["problems"]; };
+  EXPECT_TRUE(problems().empty());
+  const std::filesystem::path file = cluster_.setup().config.models;
+  const std::filesystem::path good = file.string() + ".good";
+  std::filesystem::rename(file, good);
+  std::ofstream(file.string() + ".bad") << "{\"models\": [\n  {\"name\" \"echo\"}]}";
+  std::filesystem::rename(file.string() + ".bad", file);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto await = [&](std::size_t count) {
+    while (problems().size() != count && std::chrono::steady_clock::now() < deadline) {
+    }
+    return problems();
+  };
+  const auto told = await(1);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told[0].get<std::string>(), HasSubstr(file.string() + ": line 2"));
+  EXPECT_THAT(list({}).output, HasSubstr("not in force: " + file.string() + ": line 2"));
+  std::filesystem::rename(good, file);
+  EXPECT_TRUE(await(0).empty());
+}
+
+TEST_F(LiveProgram, ModelsLoadFailsWhereTheModelCannotMeetItsObjective) {
+  const std::filesystem::path file = cluster_.setup().config.models;
+  std::ifstream stream(file);
+  auto models = nlohmann::json::parse(stream);
+  models["models"][0]["slo_ms"] = 0.01;
+  std::ofstream(file.string() + ".new") << models.dump();
+  std::filesystem::rename(file.string() + ".new", file);
+  const ProgramResult result =
+      run_gpulet({"models", "load", "echo", "--target", target_, "--timeout", "60"});
+  EXPECT_EQ(result.exit_code, 1) << result.output;
+  EXPECT_THAT(result.errors, HasSubstr("out of reach"));
+}
+
 TEST_F(LiveProgram, TraceWritesWhatItIsAskedFor) {
   const std::string http = "127.0.0.1:" + std::to_string(cluster_.http_port());
   const auto trace = [&http](std::vector<std::string> arguments) {
@@ -101,6 +144,78 @@ TEST_F(LiveProgram, TraceWritesWhatItIsAskedFor) {
   const ProgramResult nobody = run_gpulet({"trace", "--target", "127.0.0.1:1", "--seconds", "0"});
   EXPECT_EQ(nobody.exit_code, 1);
   EXPECT_THAT(nobody.errors, HasSubstr("127.0.0.1:1"));
+}
+
+TEST_F(LiveProgram, WaitEndsOnceItIsReady) {
+  for (const std::vector<std::string>& wanted :
+       std::vector<std::vector<std::string>>{{}, {"echo"}, {"--all"}}) {
+    std::vector<std::string> arguments = {"wait", "--target", target_, "--timeout", "60"};
+    arguments.insert(arguments.end(), wanted.begin(), wanted.end());
+    const ProgramResult result = run_gpulet(arguments);
+    EXPECT_EQ(result.exit_code, 0) << result.errors;
+  }
+  const ProgramResult unknown = run_gpulet({"wait", "--target", target_, "ecko"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.errors, HasSubstr("did you mean echo?"));
+}
+
+TEST_F(LiveProgram, WaitNamesTheRightPortAtOnce) {
+  const std::string wrong = "127.0.0.1:" + std::to_string(cluster_.backend_port());
+  const ProgramResult result = run_gpulet({"wait", "--target", wrong});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr(std::to_string(cluster_.client_port())));
+}
+
+TEST_F(LiveProgram, LogsPrintTheEventsWithClockTimes) {
+  const ProgramResult result = run_gpulet({"logs", "--target", target_});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output,
+              ::testing::ContainsRegex("[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}  "));
+  const ProgramResult as_json = run_gpulet({"logs", "--target", target_, "--json"});
+  const auto first = nlohmann::json::parse(as_json.output.substr(0, as_json.output.find('\n')));
+  EXPECT_TRUE(first["unix_s"].is_number());
+  EXPECT_NE(first["text"], "");
+}
+
+TEST_F(LiveProgram, TopPrintsDocumentsOneALine) {
+  const ProgramResult result =
+      run_gpulet({"top", "--target", target_, "--json", "--count", "2", "--interval", "0.1"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  std::istringstream lines(result.output);
+  int documents = 0;
+  for (std::string line; std::getline(lines, line); ++documents)
+    EXPECT_EQ(nlohmann::json::parse(line)["frontend"]["state"], "serving");
+  EXPECT_EQ(documents, 2);
+}
+
+TEST_F(LiveProgram, StatusShowsWhenThingsHappened) {
+  const ProgramResult result = run_gpulet({"status", "--target", target_});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_THAT(result.output, ::testing::ContainsRegex("\n +[0-9]{2}:[0-9]{2}:[0-9]{2}  "));
+}
+
+TEST_F(LiveProgram, CompletionAsksTheFrontendForItsModels) {
+  const ProgramResult models = run_gpulet({"completion", "models", "--target", target_});
+  EXPECT_EQ(models.exit_code, 0) << models.errors;
+  EXPECT_EQ(models.output, "echo\n");
+  const std::string script =
+      folder_.write("completion.bash", run_gpulet({"completion", "bash"}).output);
+  // Bash ends words at colons.
+  const std::string port = std::to_string(cluster_.client_port());
+  const std::string target = "--target 127.0.0.1 : " + port;
+  for (const std::string& words :
+       {"gpulet infer " + target + " --model ec", "gpulet wait " + target + " e",
+        "gpulet models unload " + target + " e"}) {
+    const std::string command = "gpulet() { " + std::string(GPULET_PROGRAM) + " \"$@\"; }; . " +
+                                script + "; COMP_WORDS=(" + words +
+                                "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _gpulet; "
+                                "echo \"${COMPREPLY[*]}\"";
+    const std::unique_ptr<FILE, int (*)(FILE*)> shell(
+        popen(("bash -c '" + command + "'").c_str(), "r"), pclose);
+    std::array<char, 256> line{};
+    ASSERT_NE(fgets(line.data(), line.size(), shell.get()), nullptr);
+    EXPECT_EQ(std::string(line.data()), "echo\n") << words;
+  }
 }
 
 TEST_F(LiveProgram, TopPrintsOnceWhereThereIsNoTerminal) {
@@ -195,7 +310,7 @@ TEST_F(LiveProgram, TopTellsWhenNobodyAnswersAnyMore) {
   OnTerminal top({"top", "--target", target_, "--interval", "0.1"});
   EXPECT_TRUE(top.shows("frontend serving"));
   cluster_.stop_frontend();
-  EXPECT_TRUE(top.shows("no answer, this is from before"));
+  EXPECT_TRUE(top.shows("no answer: what follows is from before"));
   EXPECT_TRUE(top.shows("frontend serving"));
   top.type("q");
   EXPECT_EQ(top.end(), 0);

@@ -2,6 +2,7 @@
 // (gpulet-proxy-simulated): what is tested is the way of a measurement, not its numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <stdlib.h>  // mkdtemp
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "gpulet/profile/store.h"
+#include "tests/support/busy_child.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
@@ -42,7 +44,8 @@ class ProfileCommand : public testing::Test {
   void write(const std::string& name, const std::string& text) const {
     std::ofstream(at(name)) << text;
   }
-  [[nodiscard]] ProgramResult measure(const std::vector<std::string>& more) const {
+  [[nodiscard]] ProgramResult measure(const std::vector<std::string>& more,
+                                      const std::string& seconds_per_cell = "0.001") const {
     std::vector<std::string> arguments{"profile",
                                        "run",
                                        "--device",
@@ -54,7 +57,7 @@ class ProfileCommand : public testing::Test {
                                        "--proxy",
                                        GPULET_SIMULATED_PROXY,
                                        "--seconds-per-cell",
-                                       "0.001",
+                                       seconds_per_cell,
                                        "--json"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run_gpulet(arguments);
@@ -85,18 +88,62 @@ TEST_F(ProfileCommand, RunMeasuresEveryCellThatTheModelsAllow) {
   }
 }
 
-TEST_F(ProfileCommand, RunOfSomeModelsCanKeepTheOthers) {
-  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1"}).exit_code, 0);
+TEST_F(ProfileCommand, RunAddsToTheProfileThatIsThere) {
+  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1", "--only", "a"}).exit_code, 0);
+  ASSERT_EQ(measure({"--sizes", "50,100", "--batches", "1,2", "--only", "b"}).exit_code, 0);
   ASSERT_EQ(measure({"--sizes", "50", "--batches", "1", "--only", "b", "--keep"}).exit_code, 0);
-  const auto kept = profile::read_profile(at("profiles/cpu-core"));
-  ASSERT_TRUE(kept.ok());
-  ASSERT_NE(kept.value().find("a"), nullptr);
-  EXPECT_EQ(kept.value().find("a")->latency.largest_batch(Share{100}), 1U);
-  EXPECT_EQ(kept.value().find("b")->latency.largest_batch(Share{100}), 0U);
-  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1", "--only", "b"}).exit_code, 0);
-  const auto replaced = profile::read_profile(at("profiles/cpu-core"));
-  ASSERT_TRUE(replaced.ok());
-  EXPECT_EQ(replaced.value().find("a"), nullptr);
+  const auto profile = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(profile.ok()) << profile.status().to_string();
+  ASSERT_NE(profile.value().find("a"), nullptr);
+  EXPECT_EQ(profile.value().find("a")->latency.largest_batch(Share{100}), 1U);
+  ASSERT_NE(profile.value().find("b"), nullptr);
+  EXPECT_EQ(profile.value().find("b")->latency.largest_batch(Share{50}), 1U);
+  EXPECT_EQ(profile.value().find("b")->latency.largest_batch(Share{100}), 1U);
+}
+
+TEST_F(ProfileCommand, RunStartsOverWhereItIsToldToAndKeepsABackup) {
+  ASSERT_EQ(measure({"--sizes", "100", "--batches", "1"}).exit_code, 0);
+  const ProgramResult result =
+      measure({"--sizes", "100", "--batches", "1", "--only", "b", "--replace"});
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto profile = profile::read_profile(at("profiles/cpu-core"));
+  ASSERT_TRUE(profile.ok());
+  EXPECT_EQ(profile.value().find("a"), nullptr);
+  const std::string backup = nlohmann::json::parse(result.output)["backup"];
+  EXPECT_TRUE(std::filesystem::exists(backup + "/latency.csv")) << backup;
+  EXPECT_EQ(profile::read_profiles(at("profiles")).value().size(), 1U);
+  EXPECT_EQ(measure({"--replace", "--keep"}).exit_code, 2);
+}
+
+TEST_F(ProfileCommand, RunRefusesToAddToAProfileThatCannotBeRead) {
+  std::filesystem::create_directories(at("profiles/cpu-core"));
+  write("profiles/cpu-core/profile.json", "{");
+  const ProgramResult result = measure({"--sizes", "100", "--batches", "1"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.errors, HasSubstr("--replace"));
+  EXPECT_EQ(measure({"--sizes", "100", "--batches", "1", "--replace"}).exit_code, 0);
+}
+
+TEST_F(ProfileCommand, RunMarksCellsThatWereMeasuredWhileOthersUsedTheCore) {
+  const support::BusyChild busy;
+  cpu_set_t core;
+  CPU_ZERO(&core);
+  CPU_SET(0, &core);
+  ASSERT_EQ(::sched_setaffinity(busy.pid(), sizeof core, &core), 0);
+  const ProgramResult result = measure({"--sizes", "100", "--batches", "1", "--only", "a"}, "0.4");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  const auto doubts = nlohmann::json::parse(result.output)["in_doubt"];
+  ASSERT_EQ(doubts.size(), 1U) << result.output;
+  EXPECT_EQ(doubts[0]["doubt"], "busy");
+  EXPECT_EQ(doubts[0]["model"], "a");
+  EXPECT_THAT(result.errors, HasSubstr("a: in doubt"));
+
+  const ProgramResult check =
+      run_gpulet({"profile", "check", "--profiles", at("profiles"), "--json"});
+  ASSERT_EQ(check.exit_code, 0) << check.errors;
+  EXPECT_EQ(nlohmann::json::parse(check.output)["profiles"][0]["in_doubt"], doubts);
+  EXPECT_THAT(run_gpulet({"profile", "check", "--profiles", at("profiles")}).output,
+              HasSubstr("1 at 100 % (busy)"));
 }
 
 TEST_F(ProfileCommand, RunNamesWhatIsWrongWithItsArguments) {
@@ -298,7 +345,10 @@ TEST_F(ProfileCheck, NamesWhatIsWrong) {
   EXPECT_THAT(import_pairs({"--train-fraction", "0"}).errors, HasSubstr("above 0 and below 1"));
   write("i.csv", "model,batch,partition,other_model,other_batch,other_partition,latency_ms\n");
   ASSERT_EQ(import_pairs({}).exit_code, 0);
-  EXPECT_THAT(refused({}), HasSubstr("no profile here has enough measured pairs"));
+  const ProgramResult no_pairs =
+      run_gpulet({"profile", "check", "--profiles", at("profiles"), "--json"});
+  EXPECT_EQ(no_pairs.exit_code, 0) << no_pairs.errors;
+  EXPECT_EQ(nlohmann::json::parse(no_pairs.output)["profiles"][0]["pairs"], 0);
 }
 
 }  // namespace

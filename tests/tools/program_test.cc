@@ -7,15 +7,21 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "tests/support/torchscript_archive.h"
 #include "tests/tools/program_run.h"
 
 namespace gpulet::tools {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 
 // Nobody listens on port 1 of the loopback address.
 constexpr const char* kNobody = "127.0.0.1:1";
@@ -59,6 +65,71 @@ TEST_F(Program, BadArgumentsEndWithTwoAndAreNamed) {
     EXPECT_NE(result.errors, "");
   }
   EXPECT_THAT(run_gpulet({"load"}).errors, HasSubstr("--target"));
+}
+
+TEST_F(Program, WhatIsMisspeltIsNamedWithWhatMayHaveBeenMeant) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string named;
+    std::string meant;
+  };
+  for (const auto& [arguments, named, meant] : std::vector<Case>{
+           {{"statsu"}, "statsu", "did you mean status?"},
+           {{"log"}, "log", "did you mean logs?"},
+           {{"models", "lod"}, "gpulet models has no command lod", "did you mean load?"},
+           {{"status", "--tagret", kNobody}, "--tagret", "did you mean --target?"},
+           {{"load", "--tagret=x"}, "--tagret", "did you mean --target?"},
+           {{"completion", "fsh"}, "was fsh", "did you mean fish?"}}) {
+    const ProgramResult result = run_gpulet(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.errors, HasSubstr(named));
+    EXPECT_THAT(result.errors, HasSubstr(meant));
+  }
+  const ProgramResult strange = run_gpulet({"fly"});
+  EXPECT_THAT(strange.errors, HasSubstr("fly"));
+  EXPECT_THAT(strange.errors, ::testing::Not(HasSubstr("did you mean")));
+  EXPECT_THAT(run_gpulet({"models"}).errors, HasSubstr("list, load, unload"));
+}
+
+TEST_F(Program, WrongValuesAreNamedAsTheyWereWrittenWithFlagAndRange) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string flag;
+    std::string written;
+    std::string accepted;
+  };
+  const std::vector<std::string> load = {"load", "--target", kNobody, "--workload", "w.json"};
+  const auto with = [&load](const std::vector<std::string>& rest) {
+    std::vector<std::string> arguments = load;
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return arguments;
+  };
+  for (const auto& [arguments, flag, written, accepted] : std::vector<Case>{
+           {with({"--seconds", "nan"}), "--seconds", "was nan", "above 0"},
+           {with({"--seconds", "1e-3x"}), "--seconds", "was 1e-3x", "above 0"},
+           {with({"--seconds", "1", "--rate-scale", "-0.000"}), "--rate-scale", "was -0.000",
+            "above 0"},
+           {with({"--seconds", "1", "--connections", "1.5"}), "--connections", "was 1.5",
+            "1 to 1024"},
+           {with({"--seconds", "1", "--seed", "-1"}), "--seed", "was -1", "of at least 0"},
+           {{"top", "--interval", "0.0001"}, "--interval", "was 0.0001", "0.1 to 3600"},
+           {{"trace", "--format", "video"},
+            "--format",
+            "was video",
+            "chrome, log, applications"}}) {
+    const ProgramResult result = run_gpulet(arguments);
+    EXPECT_EQ(result.exit_code, 2);
+    for (const std::string& part : {flag, written, accepted})
+      EXPECT_THAT(result.errors, HasSubstr(part));
+  }
+}
+
+TEST_F(Program, WaitEndsWithOneWhereNobodyComes) {
+  const ProgramResult result = run_gpulet({"wait", "--target", kNobody, "--timeout", "0.3"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr(kNobody));
+  EXPECT_EQ(run_gpulet({"wait", "--target", kNobody, "--timeout", "soon"}).exit_code, 2);
+  EXPECT_EQ(run_gpulet({"logs", "--target", kNobody}).exit_code, 1);
 }
 
 TEST_F(Program, BadNumbersAndTargetsEndWithTwo) {
@@ -125,10 +196,90 @@ TEST_F(Program, ChecksAConfigurationFile) {
 
   const std::string bad = write("bad.json", R"({"models":[{"name":"lenet","rate":4,"slo":50}]})");
   const ProgramResult refused = run_gpulet({"config", "check", bad});
-  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(refused.exit_code, 1);
   EXPECT_THAT(refused.errors, HasSubstr(bad));
   EXPECT_THAT(refused.errors, HasSubstr("slo"));
   EXPECT_EQ(run_gpulet({"config", "check", (folder_ / "missing.json").string()}).exit_code, 2);
+}
+
+TEST_F(Program, ConfigCheckWarnsOfFullBatchesThatALimitKeepsOut) {
+  write("a.pt", support::archive(support::kMembers, true));
+  const std::string latency =
+      write("latency.csv", "model,batch,partition,latency_ms\na,1,100,0.1\n");
+  ASSERT_EQ(run_gpulet({"profile", "import", "--name", "cpu", "--latency", latency, "--out",
+                        (folder_ / "profiles").string()})
+                .exit_code,
+            0);
+  write("models.json", R"({"models":[{"name":"a","file":"a.pt","slo_ms":5,"max_batch":32,)"
+                       R"("inputs":[{"name":"i","type":"UINT8","shape":[1000]}],)"
+                       R"("outputs":[{"name":"o","type":"FP32","shape":[1]}]}]})");
+  const auto check = [this](const std::string& limits) {
+    const std::string file = write(
+        "f.json", R"({"models":"models.json","profiles":"profiles","limits":{)" + limits + "}}");
+    return run_gpulet({"config", "check", file, "--json"});
+  };
+  const ProgramResult warned = check(R"("max_payload_bytes":31999)");
+  EXPECT_EQ(warned.exit_code, 0) << warned.errors;
+  EXPECT_EQ(nlohmann::json::parse(warned.output)["warnings"].size(), 1U);
+  const ProgramResult fits = check(R"("max_payload_bytes":32000)");
+  EXPECT_EQ(nlohmann::json::parse(fits.output)["warnings"].size(), 0U);
+}
+
+TEST_F(Program, ConfigCheckFindsWhatCannotStartOrWork) {
+  const std::string tensor = R"([{"name":"x","type":"FP32","shape":[1]}])";
+  const auto model = [&tensor](const std::string& name, const std::string& slo_ms) {
+    return R"({"name":")" + name + R"(","file":")" + name + R"(.pt","slo_ms":)" + slo_ms +
+           R"(,"inputs":)" + tensor + R"(,"outputs":)" + tensor + "}";
+  };
+  write("slow.pt", support::archive(support::kMembers, true));
+  write("fine.pt", support::archive(support::kMembers, true));
+  write("unknown.pt", support::archive(support::kMembers, true));
+  write("text.pt", "no model");
+  write("models.json", R"({"models":[)" + model("slow", "19") + "," + model("fine", "50") + "," +
+                           model("unknown", "50") + "," + model("text", "50") + "]}");
+  const std::string latency = write("latency.csv",
+                                    "model,batch,partition,latency_ms\nslow,1,20,40\n"
+                                    "slow,1,100,10\nfine,1,100,10\ntext,1,100,10\n");
+  const std::string profiles = (folder_ / "profiles").string();
+  ASSERT_EQ(
+      run_gpulet({"profile", "import", "--name", "cpu", "--latency", latency, "--out", profiles})
+          .exit_code,
+      0);
+  const auto check = [this](const std::string& text) {
+    const ProgramResult result = run_gpulet({"config", "check", write("f.json", text), "--json"});
+    auto document = nlohmann::json::parse(result.output);
+    EXPECT_EQ(result.exit_code, document["errors"].empty() ? 0 : 1);
+    EXPECT_EQ(document["valid"], document["errors"].empty());
+    return std::pair(document["errors"].get<std::vector<std::string>>(),
+                     document["warnings"].get<std::vector<std::string>>());
+  };
+  const auto [errors, warnings] = check(
+      R"({"models":"models.json","profiles":"profiles","policy":"best","interference":"learned"})");
+  EXPECT_THAT(errors, UnorderedElementsAre(HasSubstr("/policy: "), HasSubstr("/interference: "),
+                                           HasSubstr("/models/3/file: ")));
+  const auto [slow, unmeasured] = check(R"({"models":"models.json","profiles":"profiles"})");
+  EXPECT_THAT(slow,
+              UnorderedElementsAre(HasSubstr("/models/0/slo_ms: "), HasSubstr("/models/3/file: ")));
+  EXPECT_THAT(unmeasured, ElementsAre(HasSubstr("/models/2: unknown is in no profile")));
+  const auto [none, quiet] =
+      check(R"({"models":"models.json","profiles":"profiles","model_format":"any","margin":1,
+                "policy":"roma"})");
+  EXPECT_THAT(none, IsEmpty()) << "files of any format, and no rounds to wait for";
+  std::filesystem::create_directories(folder_ / "empty");
+  const auto [empty, told] = check(R"({"models":"models.json","profiles":"empty"})");
+  EXPECT_THAT(empty,
+              UnorderedElementsAre(HasSubstr("holds no profile"), HasSubstr("/models/3/file: ")));
+}
+
+TEST_F(Program, ConfigCheckHoldsABackendAgainstThisMachine) {
+  const std::string file = write("backend.json", R"({"node":"n","model_store":"store","devices":[
+    {"type":"cpu","partitioning":"cpu_quota","cores":[4000],"memory_mb":1e9}]})");
+  const ProgramResult result = run_gpulet({"config", "check", file});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.errors, HasSubstr("/devices/0/cores: this machine has no core 4000"));
+  EXPECT_THAT(result.errors, HasSubstr("1000000000 MB"));
+  EXPECT_THAT(result.errors, HasSubstr("2 errors, 0 warnings"));
+  EXPECT_EQ(run_gpulet({"config", "check", file, "--elsewhere"}).exit_code, 0);
 }
 
 // What bash would offer behind these words, of which the last is being typed.
@@ -151,7 +302,7 @@ TEST_F(Program, BashCompletesCommandsOptionsAndChoices) {
   EXPECT_EQ(completions(script, "gpulet models l"), "list load\n");
   EXPECT_EQ(completions(script, "gpulet models load --t"),
             "--target --tls-authority --token-file --timeout\n");
-  EXPECT_EQ(completions(script, "gpulet completion \"\""), "bash zsh fish\n");
+  EXPECT_EQ(completions(script, "gpulet completion \"\""), "bash zsh fish models\n");
   // Files: bash's own.
   EXPECT_EQ(completions(script, "gpulet infer --input mo"), "\n");
   EXPECT_EQ(run_gpulet({"completion", "tcsh"}).exit_code, 2);

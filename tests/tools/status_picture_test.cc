@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tools/device_bar.h"
+#include "tools/table.h"
 
 namespace gpulet::tools {
 namespace {
@@ -22,12 +23,16 @@ constexpr const char* kDocument = R"json(
                 "models":[{"name":"resnet18","rate":12.5,"batch":1},{"name":"bert","rate":3,"batch":2}]}]},
    {"device":1,"type":"cpu-core","partitioning":"cpu_quota","mechanism":"paced","memory_mb":0,"gpulets":[]}]}],
  "models":[{"name":"lenet","slo_ms":50,"rate_seen":98.2,"rate_planned":110.0,"rate_unserved":0.0,"reason":"",
-            "queued":2,"offered":1200,"served":1190,"late":3,"dropped":2,"failed":0,"p50_ms":9.1,"p99_ms":31.0},
+            "queued":2,"offered":1200,"served":1190,"late":3,"dropped":2,"failed":0,"p50_ms":9.1,"p99_ms":31.0,
+            "last_minute":{"answered":400,"late":2,"dropped":0,"failed":0}},
            {"name":"vgg16","slo_ms":300.5,"rate_seen":0,"rate_planned":0,"rate_unserved":35,
             "reason":"no device is large enough","queued":0,"offered":0,"served":0,"late":0,"dropped":0,
             "failed":0,"p50_ms":0,"p99_ms":0}],
+ "problems":[{"cause":"no_place","grave":true,"model":"vgg16","text":"No place for 35.0/s of vgg16: no device is large enough.",
+              "fix":"Use a larger device."},
+             {"cause":"passed","grave":false,"model":"lenet","text":"lenet serves in time again.","fix":""}],
  "events":[{"at_s":3.2,"text":"epoch 3 serves: 2 gpulets on 1 device"},
-           {"at_s":11.25,"text":"gpulet 18 died"}]}
+           {"at_s":11.25,"text":"gpulet 18 died","count":3}]}
 )json";
 
 TEST(StatusPicture, ShowsDevicesModelsAndEvents) {
@@ -37,22 +42,24 @@ TEST(StatusPicture, ShowsDevicesModelsAndEvents) {
       picture.value(),
       R"(frontend serving for 12.5 s, policy elastic, epoch 3, clients 2, not every rate has a place
 
+PROBLEM No place for 35.0/s of vgg16: no device is large enough.
+  -> Use a larger device.
+note lenet serves in time again.
+
 n0/0 cpu-core cgroup v1, 4096 MB
   [#### 40% lenet 100/s b5 #####|#### 20% ####|......... 40% free .........]
     20% resnet18 12.5/s b1 + bert 3/s b2 (restarting): its process was killed by signal 9
 n0/1 cpu-core paced
   [.............................. 100% free ...............................]
 
-model  rate seen  planned  queue  offered  served  dropped  late  failed  p50 ms  p99 ms  SLO ms  viol. %
------  ---------  -------  -----  -------  ------  -------  ----  ------  ------  ------  ------  -------
-lenet       98.2    110.0      2     1200    1190        2     3       0     9.1    31.0      50     0.42
-vgg16        0.0      0.0      0        0       0        0     0       0       -       -   300.5        -
-
-vgg16: 35/s without a place: no device is large enough
+model  seen/s  plan/s  queue  offered  served  dropped  late  failed  p50 ms  p99 ms  SLO ms  viol. %  1 min %
+-----  ------  ------  -----  -------  ------  -------  ----  ------  ------  ------  ------  -------  -------
+lenet    98.2   110.0      2     1200    1190        2     3       0     9.1    31.0      50     0.42     0.50
+vgg16     0.0     0.0      0        0       0        0     0       0       -       -   300.5        -        -
 
 events
        3.2 s  epoch 3 serves: 2 gpulets on 1 device
-      11.2 s  gpulet 18 died
+      11.2 s  gpulet 18 died (3 times)
 )");
 }
 
@@ -74,11 +81,61 @@ TEST(StatusPicture, ShowsWhatTakesNoNewGpuletsWithTheOriginalError) {
           "exclusions":[{"node":"n0","device":null,"cause":"node_disk","error":"no space left",
                          "failures":2,"retry_in_s":7.5},
                         {"node":"n1","device":3,"cause":"hung","error":"not in time",
-                         "failures":1,"retry_in_s":4}]})",
+                         "failures":1,"retry_in_s":4}],
+          "problems":[{"cause":"excluded","grave":true,"node":"n0","device":null,"text":"Node n0: no space left.","fix":"Wait."},
+                      {"cause":"excluded","grave":true,"node":"n1","device":3,"text":"Device n1/3: not in time.","fix":""}]})",
       {});
   ASSERT_TRUE(picture.ok()) << picture.status().to_string();
-  for (const char* const part : {"node n0", "node_disk", "no space left", "n1/3", "not in time"})
-    EXPECT_THAT(picture.value(), HasSubstr(part));
+  EXPECT_THAT(picture.value(), HasSubstr("TAKES NO NEW GPULETS"));
+  EXPECT_THAT(picture.value(), HasSubstr("no space left. (tried again in 8 s)\n  -> Wait."));
+  EXPECT_THAT(picture.value(), HasSubstr("not in time. (tried again in 4 s)\n"));
+}
+
+std::size_t widest(std::string_view text) {
+  std::size_t most = 0;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    most = std::max(most, display_width(text.substr(0, end)));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return most;
+}
+
+TEST(StatusPicture, FitsTheWindowAndKeepsWhatMatters) {
+  for (const std::size_t columns : {70U, 120U}) {
+    const Result<std::string> picture = render_status(kDocument, {.columns = columns});
+    ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+    EXPECT_LE(widest(picture.value()), columns) << picture.value();
+    for (const char* const part :
+         {"no device is large enough.\n", "-> Use a larger device.", "seen/s", "p99 ms", "SLO ms",
+          "1 min %", "signal 9", "gpulet 18 died (3 times)"})
+      EXPECT_THAT(picture.value(), HasSubstr(part)) << columns;
+    EXPECT_EQ(picture.value().find("a wider window also shows offered") != std::string::npos,
+              columns == 70);
+  }
+}
+
+TEST(StatusPicture, ShortensNamesWhereNothingElseCanBeLeftOut) {
+  const Result<std::string> picture = render_status(
+      R"({"frontend":{},"models":[{"name":"a-model-of-a-very-long-name-indeed-and-more"}]})",
+      {.columns = 60});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_LE(widest(picture.value()), 60U) << picture.value();
+  EXPECT_THAT(picture.value(), HasSubstr("a-model-of"));
+  EXPECT_THAT(picture.value(), HasSubstr(".."));
+}
+
+TEST(StatusPicture, ShowsSomeOfManyProblems) {
+  std::string problems;
+  for (int i = 0; i < 40; ++i) {
+    problems += (i > 0 ? "," : "") + std::string(R"({"cause":"queue","grave":true,"text":"p)") +
+                std::to_string(i) + R"("})";
+  }
+  const Result<std::string> picture =
+      render_status(R"({"frontend":{},"problems":[)" + problems + "]}", {});
+  ASSERT_TRUE(picture.ok()) << picture.status().to_string();
+  EXPECT_THAT(picture.value(), HasSubstr("PROBLEM p9\n"));
+  EXPECT_THAT(picture.value(), HasSubstr("and 30 more problems"));
 }
 
 TEST(StatusPicture, RefusesWhatIsNoStatusDocument) {

@@ -27,6 +27,19 @@ TEST(Table, RefusesARowOfAnotherWidth) {
   EXPECT_THROW(Table({{"a"}}).add_row({"1", "2"}), std::invalid_argument);
 }
 
+TEST(Wrapped, BreaksBetweenWordsAndIndentsWhatFollows) {
+  EXPECT_EQ(wrapped("one two three four", 10, 2), "one two\n  three\n  four\n");
+  EXPECT_EQ(wrapped("  3.2 s  it serves", 16, 4), "  3.2 s  it\n    serves\n");
+  EXPECT_EQ(wrapped("one two", 0, 2), "one two\n");
+  EXPECT_EQ(wrapped("", 10, 2), "\n");
+}
+
+TEST(Wrapped, BreaksAWordThatIsLongerThanALine) {
+  EXPECT_EQ(wrapped("/a/very/long/path/of/a/file x", 12, 2),
+            "/a/very/long\n  /path/of/a\n  /file x\n");
+  EXPECT_EQ(wrapped("größer als alles", 12, 0), "größer als\nalles\n");
+}
+
 TEST(Numbers, AreRoundedAndMissingOnesAreADash) {
   EXPECT_EQ(fixed(12.345, 1), "12.3");
   EXPECT_EQ(fixed(0, 2), "0.00");

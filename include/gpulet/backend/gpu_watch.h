@@ -1,5 +1,5 @@
-// GpuWatch: looks every few seconds whether the GPUs that are offered are still there, and tells
-// when one has gone or is back.
+// GpuWatch: looks every few seconds whether the GPUs that are offered are still there and what they
+// draw, and tells.
 //
 // NVML may hang on a GPU that fails, so it is asked on a thread of its own, which is given up where
 // it does not come back. A GPU that NVML does not answer about is not called lost for that. Before
@@ -30,8 +30,13 @@ struct GpuWatchOptions {
 
 class GpuWatch {
  public:
-  // Told after every look, of every GPU that is there (ok) or is lost.
-  using Tell = std::function<void(std::uint32_t device, Status fault)>;
+  // What a look found of a GPU.
+  struct Finding {
+    Status fault;  // ok: it is there; else it is lost
+    gpu::GpuPower power{};
+  };
+  // Told after every look, of every GPU that is there or is lost.
+  using Tell = std::function<void(std::uint32_t device, const Finding& found)>;
 
   // `gpus`: the UUID of each device that is one. On the executor's strand, as `tell`. Does nothing
   // where there are none.
@@ -45,7 +50,7 @@ class GpuWatch {
   class Worker;
   void set_timer();
   void look();
-  void take(const std::map<std::uint32_t, Status>& findings);
+  void take(const std::map<std::uint32_t, Finding>& findings);
 
   const GpuWatchOptions options_;
   const Tell tell_;

@@ -7,6 +7,7 @@
 
 #include <boost/container/deque.hpp>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "gpulet/core/request.h"
@@ -27,8 +28,6 @@ class RequestQueue {
   // The earliest deadline at or after `time`. REQUIRES: count_due_from(time) > 0.
   [[nodiscard]] Time first_deadline_from(Time time) const;
 
-  // The latest deadline. REQUIRES: not empty.
-  [[nodiscard]] Time back_deadline() const { return requests_.back().deadline; }
   // How long they have waited since they arrived, in the mean. REQUIRES: not empty.
   [[nodiscard]] Duration mean_waited(Time now) const;
 
@@ -40,6 +39,8 @@ class RequestQueue {
   [[nodiscard]] std::vector<Request> take_due_before(Time time);
   // Removes all requests of that client and returns how many they were.
   std::size_t remove_client(ClientId client);
+  // Removes and returns one request of that deadline, client and tag, where there is one.
+  [[nodiscard]] std::optional<Request> take(Time deadline, ClientId client, std::uint64_t tag);
   // Removes the request of that client and tag. Returns whether it was here.
   bool remove(ClientId client, std::uint64_t tag);
 

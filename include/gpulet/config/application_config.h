@@ -84,6 +84,7 @@ struct ApplicationNode {
   std::variant<ModelCall, Step> work;
   std::vector<TensorSource> inputs;
   std::vector<TensorSpec> outputs;
+  std::vector<std::string> input_names{};  // of a model, beside inputs; none of a step
   friend bool operator==(const ApplicationNode&, const ApplicationNode&) = default;
 };
 
@@ -106,8 +107,10 @@ struct ServingConfig {
 
 [[nodiscard]] Result<ServingConfig> load_serving(const std::filesystem::path& file);
 // The same from memory; `file` names the text in errors and is what its paths are relative to.
+// Where `errors` is given, it gets all errors, and what could be read comes back.
 [[nodiscard]] Result<ServingConfig> parse_serving(std::string_view text,
-                                                  const std::filesystem::path& file);
+                                                  const std::filesystem::path& file,
+                                                  std::vector<Status>* errors = nullptr);
 
 // Items along the first dimension; the shape of one of them. REQUIRES: shape is not empty.
 [[nodiscard]] TensorSpec item_of(const TensorSpec& tensor);

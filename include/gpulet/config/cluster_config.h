@@ -74,10 +74,13 @@ struct Scenarios {
 [[nodiscard]] Result<Scenarios> load_scenarios(const std::filesystem::path& file);
 
 // The same from memory; `file` names the text in errors.
+// Where `errors` is given, it gets all errors, and what could be read comes back.
 [[nodiscard]] Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
-                                                            const std::filesystem::path& file);
+                                                            const std::filesystem::path& file,
+                                                            std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<std::vector<DemandConfig>> parse_demand(std::string_view text,
-                                                             const std::filesystem::path& file);
+                                                             const std::filesystem::path& file,
+                                                             std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<Scenarios> parse_scenarios(std::string_view text,
                                                 const std::filesystem::path& file);
 

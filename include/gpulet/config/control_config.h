@@ -13,6 +13,7 @@
 
 #include <filesystem>
 #include <string_view>
+#include <vector>
 
 #include "gpulet/control/options.h"
 #include "gpulet/core/status.h"
@@ -22,7 +23,9 @@ namespace gpulet::config {
 [[nodiscard]] Result<control::Options> load_control(const std::filesystem::path& file);
 
 // The same from memory; `file` names the text in errors.
+// Where `errors` is given, it gets all errors, and what could be read comes back.
 [[nodiscard]] Result<control::Options> parse_control(std::string_view text,
-                                                     const std::filesystem::path& file);
+                                                     const std::filesystem::path& file,
+                                                     std::vector<Status>* errors = nullptr);
 
 }  // namespace gpulet::config

@@ -6,7 +6,7 @@
 //            "headroom":"poisson","period_s":20,"drain_timeout_s":10,
 //            "idle_after_s":300,"wake_within_s":10,"late_grace_ms":20,"shared_memory":"off",
 //            "model_root":"../models","model_format":"torchscript",
-//            "trace_every":0,"control":{ as in control_config.h },
+//            "summary_latencies":"off","trace_every":0,"control":{ as in control_config.h },
 //            "tls":{"certificate":"frontend.pem","key":"frontend.key"},
 //            "backend_tls":{"certificate":"frontend.pem","key":"frontend.key","authority":"ca.pem"},
 //            "tokens":{"admin":"admin.tokens","inference":"inference.tokens",
@@ -36,19 +36,20 @@
 // are relative to the JSON file. `http`, `grpc` (the Open Inference Protocol) and `metrics` may be
 // "off". `model_root` is the folder below which a change of models that comes over the network may
 // name files; without it, those are the folders in which models of the models file lie.
-// `model_format` is what such a file must be: "torchscript", or "any" where all devices are
-// simulated. `shared_memory` "on" lets their clients name shared memory of this machine.
-// `interference` is what plans believe of gpulets that share a device: "linear", "learned",
-// "measured" or "none"; without it, learned where the profiles hold a fit. `control` says how
-// executables are controlled where GPUs and CPU cores serve together. `exclusions` says how long
-// a node or a device takes no new gpulets after one failed there. `late_grace_ms` is how long after
-// its SLO a request may still be answered with a (late) result; then, or at its own timeout, it is
-// answered too_late. `headroom` is "poisson" (room for what chance adds to the mean rates) or
-// "none". `tls` secures whatever clients speak to; `backend_tls` and a backend's `tls` belong
-// together. A process that holds a batch and answers nothing for `hang_timeout_s`, and for
-// `hang_factor` times what the batch is expected to take, is killed and started again.
-// docs/security.md tells of these and of `tokens`. Errors as in model_config.h. Plain values;
-// blocking file I/O.
+// `model_format` is what such a file must be, and what `gpulet config check` takes models' files
+// for: "torchscript", or "any" where all devices are simulated. `shared_memory` "on" lets their
+// clients name shared memory of this machine. `interference` is what plans believe of gpulets that
+// share a device: "linear", "learned", "measured" or "none"; without it, learned where the profiles
+// hold a fit. `control` says how executables are controlled where GPUs and CPU cores serve
+// together. `exclusions` says how long a node or a device takes no new gpulets after one failed
+// there. `late_grace_ms` is how long after its SLO a request may still be answered with a (late)
+// result; then, or at its own timeout, it is answered too_late. `headroom` is "poisson" (room for
+// what chance adds to the mean rates) or "none". `tls` secures whatever clients speak to;
+// `backend_tls` and a backend's `tls` belong together. A process that holds a batch and answers
+// nothing for `hang_timeout_s`, and for `hang_factor` times what the batch is expected to take, is
+// killed and started again. `max_payload_bytes` bounds one request; without it, the bound follows
+// what a full batch of each model needs. docs/security.md tells of these and of `tokens`. Errors as
+// in model_config.h. Plain values; blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -94,6 +95,7 @@ struct FrontendConfig {
   std::optional<Endpoint> grpc = Endpoint{"127.0.0.1", 8001};
   std::optional<Endpoint> metrics = Endpoint{"127.0.0.1", 8002};
   bool shared_memory = false;           // clients may register shared memory of this machine
+  bool summary_latencies = false;       // metrics tell latencies as summaries, too
   std::uint32_t trace_every = 0;        // every so manieth request is traced; 0: none of itself
   std::optional<TlsFiles> tls;          // of listen, http, grpc and metrics
   std::optional<TlsFiles> backend_tls;  // of backend_listen, both ways
@@ -121,7 +123,8 @@ struct FrontendConfig {
   std::uint32_t max_buffered_mb = 2048;              // of requests, being received or under way
   std::uint32_t max_connections = 4096;              // of each port that clients speak to
   std::uint32_t max_connections_per_address = 1024;  // of them
-  std::uint32_t max_payload_bytes = 64U << 20U;      // of one request
+  // Of one request. Nothing: what the models need for a full batch.
+  std::optional<std::uint32_t> max_payload_bytes;
   // How fast a frame or body must come once it has begun: averaged over each time of the grace, and
   // the whole of it.
   std::uint32_t min_bytes_per_second = 16U << 10U;
@@ -169,16 +172,12 @@ struct BackendConfig {
 [[nodiscard]] Result<BackendConfig> load_backend(const std::filesystem::path& file);
 
 // The same from memory; `file` names the text in errors and is what its paths are relative to.
+// Where `errors` is given, it gets all errors, and what could be read comes back.
 [[nodiscard]] Result<FrontendConfig> parse_frontend(std::string_view text,
-                                                    const std::filesystem::path& file);
+                                                    const std::filesystem::path& file,
+                                                    std::vector<Status>* errors = nullptr);
 [[nodiscard]] Result<BackendConfig> parse_backend(std::string_view text,
-                                                  const std::filesystem::path& file);
-
-// What `gpulet config check F` calls: finds out from its keys which of the seven kinds of file F is
-// (models, cluster, demand, frontend, backend, workload, control), loads it and, for a daemon's
-// file, the files that it names, and looks whether the other files and folders that they name are
-// there. Returns the kind. A file whose models have only names, rates and SLOs is a demand, though
-// a workload may look the same.
-[[nodiscard]] Result<std::string> check_file(const std::filesystem::path& file);
+                                                  const std::filesystem::path& file,
+                                                  std::vector<Status>* errors = nullptr);
 
 }  // namespace gpulet::config

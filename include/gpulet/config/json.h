@@ -1,9 +1,10 @@
 // JsonCursor: a place in a JSON document that knows its file and its JSON pointer.
 //
-// Errors are sticky: the first one of the document is kept, every later question returns a neutral
+// Errors are sticky: they are kept with the document, the question that met one returns a neutral
 // value (zero, an empty string, no elements), and the reader asks for status() once, at the end.
-// That keeps reading code straight. A message reads "<file>: <json pointer>: <what is wrong>; <the
-// mend>"; text that is not JSON is reported as
+// That keeps reading code straight. One error is kept of a place, the places around it and those in
+// it, since what follows from an error is none. A message reads "<file>: <json pointer>: <what is
+// wrong>; <the mend>"; text that is not JSON is reported as
 // "<file>: line 3, column 7: ...". Unknown and repeated keys are errors.
 // A cursor shares the document with all other cursors of it: one thread at a time.
 #pragma once
@@ -35,6 +36,10 @@ class JsonCursor {
 
   // The document's first error, or ok.
   [[nodiscard]] Status status() const;
+  // All of them (some hundred at most), in the order in which they were met.
+  [[nodiscard]] std::vector<Status> errors() const;
+  // Whether there is no error at this place or in it.
+  [[nodiscard]] bool sound() const;
   // Records an error at this place.
   void fail(std::string_view what, std::string_view mend) const;
   // "/models/0/name"
@@ -59,6 +64,8 @@ class JsonCursor {
   [[nodiscard]] double number(const NumberRange& range) const;
   // REQUIRES: the bounds fit a double exactly.
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const;
+  // It is that whole number, written without a fraction.
+  [[nodiscard]] bool holds(std::int64_t value) const;
   [[nodiscard]] std::uint32_t count(std::uint32_t least, std::uint32_t most) const;
   // Not empty and without control characters.
   [[nodiscard]] std::string text(std::string_view expected) const;

@@ -42,7 +42,9 @@ struct WorkloadModel {
 
 [[nodiscard]] Result<std::vector<WorkloadModel>> load_workload(const std::filesystem::path& file);
 // The same from memory; `file` names the text in errors and is what its paths are relative to.
-[[nodiscard]] Result<std::vector<WorkloadModel>> parse_workload(std::string_view text,
-                                                                const std::filesystem::path& file);
+// Where `errors` is given, it gets all errors, and what could be read comes back.
+[[nodiscard]] Result<std::vector<WorkloadModel>> parse_workload(
+    std::string_view text, const std::filesystem::path& file,
+    std::vector<Status>* errors = nullptr);
 
 }  // namespace gpulet::config

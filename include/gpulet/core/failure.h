@@ -20,8 +20,9 @@ enum class FailureCause : std::uint8_t {
   model_file = 7,   // the file does not load or does not do what its entry declares
   model_crash = 8,  // the process ended by itself
   hung = 9,         // the process did not answer in time
+  input = 10,       // of a batch: the model cannot compute values of its input; the client's fault
 };
-inline constexpr FailureCause kLastFailureCause = FailureCause::hung;
+inline constexpr FailureCause kLastFailureCause = FailureCause::input;
 
 // The cause's name as written above.
 [[nodiscard]] std::string_view to_string(FailureCause cause);

@@ -44,13 +44,15 @@ struct Request {
   // From when on a result counts as late; before the deadline where the request may wait for its
   // model to wake.
   Time late_after = kNever;
-  bool own_deadline = false;  // the client gave it: nothing makes it later
+  bool own_deadline = false;   // the client gave it: nothing makes it later
+  std::uint32_t priority = 0;  // as asked for: 1 is the highest; 0: none (core/queue_rules.h)
   // How long after its deadline a result is still delivered. Then the request is answered without
   // one, even while its batch runs. kNoLimit: whoever asked has a deadline of its own.
   Duration grace{};
   std::uint32_t attempts = 0;  // batches it was part of that died under it
   // Of these, how many ended or hung their process. From the first on it runs alone.
   std::uint32_t crashes = 0;
+  Duration queue_timeout{};  // as asked for; zero: none (core/queue_rules.h)
   Bytes input;
   RequestTrace trace;
   std::shared_ptr<const void> place{};  // among those under way: given up with the request
@@ -82,8 +84,13 @@ struct BatchResult {
   Duration queued{};  // from arrival at the backend to the start of execution
   Duration executed{};
   // model_crash, hung: the process that held the batch ended under it. Of a model_crash, how.
+  // input: the model cannot compute what one of the requests holds.
   FailureCause cause = FailureCause::unknown;
   ProcessEnd end{};
+  // The part of `queued` in which the inputs arrived: from the batch's first byte to its last.
+  Duration received{};
+  // When the first byte of the result arrived at the frontend; Time(): not known. Not on the wire.
+  Time returning{};
 };
 
 }  // namespace gpulet

@@ -84,7 +84,9 @@ class Executor {
   [[nodiscard]] virtual double error_of(std::uint32_t /*form*/) const { return 0; }
 
   // Runs to the end and returns the bytes written to `output`. Fails with not_found (model not
-  // loaded), invalid (sizes) or internal (the library's own words).
+  // loaded), internal (sizes, or the library's own words), or with invalid where the model cannot
+  // compute what the input holds, and could compute another input: the message is for whoever sent
+  // it, without sizes and numbers of the model.
   [[nodiscard]] virtual Result<std::size_t> run(const BatchToRun& batch) = 0;
 
   // How many batches it can have under way. Above 1, begin() overlaps the copies of one with the

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,13 @@ struct GpuClocks {
   std::uint32_t memory_mhz = 0;
 };
 
+// Each is empty where the GPU or the library does not tell it.
+struct GpuPower {
+  std::optional<double> usage_w;
+  std::optional<double> limit_w;   // that is enforced
+  std::optional<double> energy_j;  // since the driver was loaded
+};
+
 class Nvml {
  public:
   static constexpr const char* kLibrary = "libnvidia-ml.so.1";
@@ -56,6 +64,8 @@ class Nvml {
   [[nodiscard]] Result<std::vector<GpuInfo>> gpus() const;
   [[nodiscard]] Result<GpuMemory> memory(const std::string& uuid) const;
   [[nodiscard]] Result<GpuClocks> clocks(const std::string& uuid) const;
+  // Empty also where there is no such GPU.
+  [[nodiscard]] GpuPower power(const std::string& uuid) const;
 
   Nvml(Nvml&&) noexcept;
   Nvml& operator=(Nvml&&) noexcept;

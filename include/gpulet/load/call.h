@@ -20,7 +20,11 @@ inline constexpr Duration kCallTimeout = std::chrono::seconds(5);
                                                 const serve::ClientMessage& question,
                                                 Duration timeout = kCallTimeout);
 
-// All models, fetched page by page; `timeout` is for one page.
+// All models and what is wrong with the files behind them, fetched page by page; `timeout` is for
+// one page.
+[[nodiscard]] Result<serve::ModelsReply> fetch_model_list(const Target& target,
+                                                          Duration timeout = kCallTimeout);
+// The models alone.
 [[nodiscard]] Result<std::vector<serve::ModelInfo>> fetch_models(const Target& target,
                                                                  Duration timeout = kCallTimeout);
 

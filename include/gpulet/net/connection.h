@@ -48,8 +48,9 @@ class ConnectionHandler {
   virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message,
                         MutableBytes payload) = 0;
   // The peer broke the protocol, or payload_memory failed: what to tell it before the connection
-  // closes. Nothing by default.
-  [[nodiscard]] virtual std::optional<OutgoingFrame> goodbye(const Status& failure);
+  // closes. `spoken` is what the peer speaks: something else than frames where it has connected to
+  // the wrong port; it may be answered in that. Nothing by default.
+  [[nodiscard]] virtual std::optional<OutgoingFrame> goodbye(const Status& failure, Dialect spoken);
   // Called once, as the last call: the peer closed (cancelled), broke the protocol (malformed,
   // invalid), stopped reading (overloaded, timeout), fell silent (timeout), the network failed
   // (unavailable), or what close() was given; cancelled after close_after_sending().

@@ -40,8 +40,10 @@ class Connector {
   void connect(OnDone on_done);
   // Until it succeeds. After a first success the next call pauses before its first attempt, the
   // longer the sooner it follows: a peer which accepts and closes at once, or refuses what it is
-  // shown under TLS, is not asked in a tight loop.
-  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed);
+  // shown under TLS, is not asked in a tight loop. The first attempt comes after `at_least` or
+  // later.
+  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
+                          Duration at_least = {});
   void close();
 
   ~Connector();

@@ -82,6 +82,11 @@ class Stream {
   // TLS itself failed: what is read from now on is of no use but for being thrown away, so that the
   // peer gets to read why.
   [[nodiscard]] bool broken() const;
+  // TLS failed because what came from the peer is not TLS.
+  [[nodiscard]] bool peer_is_plain() const;
+  // From here on plain, so that a peer that does not speak TLS can be told. REQUIRES: broken(), and
+  // no operation in flight.
+  void speak_plain();
   // An error of this stream's in words.
   [[nodiscard]] std::string describe(const Error& error) const;
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/share.h"
@@ -19,11 +20,22 @@
 
 namespace gpulet::profile {
 
+// Why a cell may be wrong, as the measurement saw it. Plans use such cells like any other.
+enum class Doubt : std::uint8_t {
+  none,
+  busy,        // other processes used the device's cores meanwhile
+  unsteady,    // its median did not become steady
+  neighbours,  // it takes longer than the cells beside it allow
+};
+// The doubt's name as written above; "" for none.
+[[nodiscard]] std::string_view to_string(Doubt doubt);
+
 struct LatencySample {
   std::uint32_t batch = 0;
   Share share;
   double latency_ms = 0;           // where many ran back to back: the time each took
   std::optional<double> p99_ms{};  // kept and written back; plans go by latency_ms
+  Doubt doubt = Doubt::none;       // kept and written back
 
   friend bool operator==(const LatencySample&, const LatencySample&) = default;
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -29,9 +30,24 @@ struct CsvSources {
 // Writes directory/<name>/...; replaces what was there as a whole or not at all.
 [[nodiscard]] Status write_profile(const Profile& profile, const std::filesystem::path& directory);
 
+// The same, and keeps what was there beside it as `.<name>.bak`, or `.<name>.bak.2` and so on where
+// there are such backups. Readers ignore those names. Returns the backup; empty where there was
+// nothing to keep.
+[[nodiscard]] Result<std::filesystem::path> replace_profile(const Profile& profile,
+                                                            const std::filesystem::path& directory);
+
+// Reads again, a few times at most, where the folder was replaced meanwhile: the files of one
+// profile are never mixed with those of the profile before it.
 [[nodiscard]] Result<Profile> read_profile(const std::filesystem::path& profile_directory);
 
 // Every profile below `directory`. A directory without any is an error that says how to make one.
 [[nodiscard]] Result<ProfileSet> read_profiles(const std::filesystem::path& directory);
+
+struct ReadProfiles {
+  ProfileSet profiles;
+  std::map<std::string, Status> faults;  // by name: those that could not be read
+};
+// The same, but one that cannot be read does not keep the others from being read.
+[[nodiscard]] Result<ReadProfiles> read_each_profile(const std::filesystem::path& directory);
 
 }  // namespace gpulet::profile

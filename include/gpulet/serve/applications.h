@@ -44,6 +44,7 @@ struct ModelToCall {
   std::string model;
   Time deadline{};
   Bytes input;
+  std::uint32_t priority = 0;  // of whoever asked for the application
 };
 // A step is to be run (run_step); its outputs go to Applications::step_done under the same id.
 struct StepToRun {
@@ -87,7 +88,8 @@ class Applications {
     Bytes payload;
     RequestId id{};
     std::shared_ptr<const void> place{};  // as Request's
-    Time answer_by = kNever;  // the last moment for an answer: then it is answered too_late
+    Time answer_by = kNever;     // the last moment for an answer: then it is answered too_late
+    std::uint32_t priority = 0;  // of all calls
   };
   // REQUIRES (both): find(name) is one, the payload has the size of its inputs.
   void start(const std::string& name, Asked asked, Time now, ApplicationOutput& out);
@@ -125,6 +127,7 @@ class Applications {
     ModelCounters counters;
     observe::Histogram latencies;  // of the whole, of those that were answered
     ModelStatistics statistics;
+    RecentOutcomes outcomes;
   };
   // By name: those behind the name `after`, so many at most.
   [[nodiscard]] std::vector<Row> rows(
@@ -139,6 +142,7 @@ class Applications {
     RateMonitor rate{0, std::chrono::seconds(2)};
     ModelCounters counters;
     ModelStatistics statistics;
+    RecentOutcomes outcomes;
     observe::RecentHistogram latency{std::chrono::seconds(10)};
     std::size_t runs = 0;
   };
@@ -164,6 +168,7 @@ class Applications {
     std::size_t left = 0;              // nodes that have not ended
     std::vector<std::uint64_t> calls;  // under way, of models and steps
     std::uint32_t largest_batch = 0;
+    std::uint32_t priority = 0;
     std::shared_ptr<const void> place;  // as Request's
   };
   struct Place {
@@ -183,7 +188,7 @@ class Applications {
   void end(std::uint64_t run_id, ApplicationOutput& out);
   // The place that the id stands for, taken out of what is under way; its run's, too.
   [[nodiscard]] bool take(std::uint64_t id, Place& place);
-  static void count(Served& served, const Status& failure, Duration after);
+  static void count(Served& served, const Status& failure, Duration after, Time now);
   // One that has not begun.
   [[nodiscard]] static Run run_of(std::shared_ptr<const Application> application,
                                   const Asked& asked, Time now);

@@ -101,6 +101,7 @@ class BackendCore {
   void on_event(TimePassed& event, Now now);
   void on_event(ShutDown& event, Now now);
   void retire_all(Now now);
+  [[nodiscard]] Heartbeat heartbeat() const;
   void tell(BackendMessage message, Now now);
   void look_at_frontend(Now now);
 
@@ -176,6 +177,7 @@ class BackendCore {
   const BackendCoreOptions options_;
   std::vector<SimulatedDevice> simulated_;  // beside options_.devices
   std::map<GpuletId, HostedGpulet> gpulets_;
+  std::map<std::uint32_t, DevicePower> power_{};       // by device, as it was seen last
   std::vector<Status> device_faults_;                  // beside options_.devices
   std::vector<std::vector<HostedGpulet*>> on_device_;  // of gpulets_, by id; beside devices
   bool some_gone_ = false;                             // to be erased

@@ -101,6 +101,7 @@ struct ProxyEnded {
 struct DeviceSeen {
   std::uint32_t device = 0;
   Status fault;
+  DevicePower power{};  // as it is now
 };
 
 struct TimePassed {};  // next_wakeup() has come

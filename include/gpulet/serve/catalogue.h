@@ -3,7 +3,9 @@
 // thread.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "gpulet/profile/interference.h"
@@ -19,6 +21,14 @@ struct Catalogue {
   // What plans believe of neighbours; refers to the profiles. Null: every slowdown is 1.
   std::shared_ptr<const profile::InterferenceSet> interference{};
   ApplicationList applications{};  // of these models; names are unique among both
+  // Names of further models that could be loaded: somebody unloaded them. By name; null: none.
+  std::shared_ptr<const std::vector<std::string>> unloaded{};
+  // Models that a profile has lost since it was read before, with the profiles' names: what was
+  // read then is still among `profiles`.
+  std::map<std::string, std::string> kept_profiles{};
+  // Files that could not be read and in whose place what was read before counts: what is wrong
+  // with each, and where.
+  std::vector<std::string> faults{};
 };
 
 }  // namespace gpulet::serve

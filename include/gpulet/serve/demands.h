@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,13 +60,18 @@ class Demands {
 
   [[nodiscard]] bool asleep(std::size_t model) const { return models_[model].asleep; }
 
-  // Some model gets more than the plan covers, by more than chance explains: act now. Which one, in
-  // words; empty: none.
-  [[nodiscard]] std::string above_plan() const;
-  // Some model has left its band downwards: worth a new plan when the period has come. Which one,
-  // in words; empty: none. Where the plan in force does not serve everything, what one model holds
-  // too much others lack: then the band is narrow and the fast estimate counts.
-  [[nodiscard]] std::string below_plan(bool all_served) const;
+  // A model whose rate is not what was planned for.
+  struct Strayed {
+    std::string model;
+    std::string told;  // the model with both rates, in words
+  };
+  // Some model gets more than the plan covers, by more than chance explains: act now. Nothing where
+  // there is none.
+  [[nodiscard]] std::optional<Strayed> above_plan() const;
+  // Some model has left its band downwards: worth a new plan when the period has come. Where the
+  // plan in force does not serve everything, what one model holds too much others lack: then the
+  // band is narrow and the fast estimate counts.
+  [[nodiscard]] std::optional<Strayed> below_plan(bool all_served) const;
 
   // What to plan for: what was planned, where the rate is inside its band, and the new need
   // elsewhere.

@@ -35,6 +35,7 @@
 #include "gpulet/batching/decide.h"
 #include "gpulet/batching/need.h"
 #include "gpulet/batching/request_queue.h"
+#include "gpulet/batching/waiting_requests.h"
 #include "gpulet/control/options.h"
 #include "gpulet/core/ids.h"
 #include "gpulet/core/random.h"
@@ -196,6 +197,17 @@ class Dispatcher {
     return queue_of(model).statistics;
   }
   [[nodiscard]] observe::Histogram latencies(ModelIndex model, Time now) const;
+  // The same.
+  [[nodiscard]] const RecentOutcomes& outcomes(ModelIndex model) const {
+    return queue_of(model).outcomes;
+  }
+  // How long the batches of the model's rounds run, by what the plan has for them
+  // (RecentPace::pace).
+  [[nodiscard]] double pace(ModelIndex model, Time now) const {
+    return queue_of(model).pace.pace(now);
+  }
+  // The same of all batches of a gpulet.
+  [[nodiscard]] double pace(GpuletId gpulet, Time now) const;
   // Response times since the last call, of a model that has executables. What was dropped counts
   // with twice the objective.
   [[nodiscard]] Responses::Period take_period(ModelIndex model);
@@ -226,9 +238,9 @@ class Dispatcher {
     Lane* lane = nullptr;
   };
   struct ModelQueue {
-    batching::RequestQueue requests;
+    batching::WaitingRequests requests;
     batching::RequestQueue suspects;  // each to run alone
-    std::string lost;                 // how the last process ended under a batch of it
+    std::string lost;                 // why the last of them became one
     std::vector<Place> places;        // by ascending id of the gpulet
     std::size_t room = 0;             // largest batches of the ready ones together
     std::size_t in_flight = 0;        // batches
@@ -239,6 +251,8 @@ class Dispatcher {
     ModelCounters counters;
     ModelStatistics statistics;
     observe::RecentHistogram latency{kLatencyWindow};
+    RecentOutcomes outcomes;
+    RecentPace pace;
     std::optional<Responses> responses;  // since it has had executables
     bool touched = false;  // something arrived, or a gpulet of it made room, since the last pump
     bool listed = false;   // in waiting_
@@ -258,6 +272,7 @@ class Dispatcher {
     Time busy_until{};    // when that is done
     batching::Allowance allowance;
     GpuletStatistics statistics;
+    RecentPace pace;
     schedule::Service service = schedule::Service::rounds;
     std::size_t last_lane = 0;  // by_need: the one that had the last turn
     bool reserved = false;      // for a suspect: takes nothing else until it holds nothing
@@ -293,6 +308,11 @@ class Dispatcher {
   // Lets one batch of the gpulet go if one should; otherwise lowers `wake` to when to ask again.
   bool pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out);
   bool pump_in_turn(const Place& place, Time now, Time& wake, DispatchOutput& out);
+  // Of a model with queue rules.
+  void pump_timeouts(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
+  // How many of `wanted` requests the lane's next batch has, so that it ends in time.
+  [[nodiscard]] std::uint32_t count_in_time(const Lane& lane, const batching::LaneView& view,
+                                            std::uint32_t wanted, Time reachable) const;
   [[nodiscard]] Duration time_ahead(const Lane& lane, std::uint32_t count) const;
   void dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
                 DispatchOutput& out);
@@ -307,6 +327,8 @@ class Dispatcher {
   // Suspects (dispatcher_suspects.cc).
   [[nodiscard]] static bool ended_process(const BatchResult& result);
   void lose_process(const BatchResult& result, Time now, DispatchOutput& out);
+  // The batch failed for what one of its requests holds: each runs alone.
+  void separate(InFlight batch, Time now, DispatchOutput& out);
   void suspect(InFlight batch, const LostProcess& lost, Time now, DispatchOutput& out);
   [[nodiscard]] const Place* place_for_suspects(ModelIndex model) const;
   void pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out);
@@ -331,8 +353,9 @@ class Dispatcher {
   [[nodiscard]] bool backlogged(ModelIndex model) const;
   void put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out);
   void release(const InFlight& batch, bool executed, Time now);
+  // `times`: of the batch whose result this is.
   void answer(ModelIndex model, Request&& request, Status status, std::vector<Bytes> outputs,
-              Time now, DispatchOutput& out);
+              Time now, DispatchOutput& out, const BatchTimes& times = {});
   [[nodiscard]] bool same_tensors(ModelIndex a, ModelIndex b) const;
   // Where a request of the model waits now; nothing where it is closed.
   [[nodiscard]] std::optional<ModelIndex> queue_for(ModelIndex model) const;

@@ -46,6 +46,8 @@ struct FleetBackend {
   // By SHA-256: those of the gpulets that it was told to make over this connection, or before it by
   // this frontend.
   std::set<std::string, std::less<>> files{};
+  // By number, of its devices that tell what they draw.
+  std::map<std::uint32_t, DevicePower> power{};
   // Claimed with its Hello, and by another backend before it: it is told to end them.
   std::set<GpuletId> disowned{};
 };
@@ -68,6 +70,8 @@ class Fleet {
   // A device of the backend has that fault, or (ok) none any more. Returns its key; nothing where
   // there is no such device.
   std::optional<schedule::DeviceKey> device_seen(BackendId backend, const DeviceReport& report);
+  // What devices of the backend draw now. REQUIRES: it offers them.
+  void power_told(BackendId backend, const std::vector<DevicePower>& power);
   // The backend is about to stop: its devices are no longer on offer.
   void leaving(BackendId backend);
   // Forgets the backend; returns the gpulets that went with it, ascending.

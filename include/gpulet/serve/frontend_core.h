@@ -36,6 +36,7 @@
 #include "gpulet/serve/demands.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/exclusions.h"
+#include "gpulet/serve/file_problems.h"
 #include "gpulet/serve/fleet.h"
 #include "gpulet/serve/frontend_events.h"
 #include "gpulet/serve/frontend_status.h"
@@ -43,6 +44,7 @@
 #include "gpulet/serve/messages.h"
 #include "gpulet/serve/model_versions.h"
 #include "gpulet/serve/peer_rules.h"
+#include "gpulet/serve/plan_record.h"
 #include "gpulet/serve/quarantine.h"
 #include "gpulet/serve/rollout.h"
 #include "gpulet/serve/served_model.h"
@@ -100,6 +102,7 @@ struct ModelView {
   std::uint32_t number = 1;  // as in ModelInfo
   ModelState state = ModelState::loading;
   std::string reason;
+  std::shared_ptr<const Application> application{};  // null: it is a model
 };
 
 class StatusInSteps;
@@ -133,6 +136,8 @@ class FrontendCore {
   // One of them, or an application; nothing where the name is not served. Good until the next
   // event.
   [[nodiscard]] std::optional<ModelView> model(std::string_view name) const;
+  // Not served, but could be loaded (Catalogue::unloaded).
+  [[nodiscard]] bool is_unloaded(std::string_view name) const;
   // Null: no application has that name.
   [[nodiscard]] std::shared_ptr<const Application> application(std::string_view name) const {
     return applications_.find(name);
@@ -159,6 +164,7 @@ class FrontendCore {
   void on_event(const CatalogueRefused& event, Time now, FrontendEffects& effects);
   void on_event(StepDone event, Time now, FrontendEffects& effects);
   void on_event(TraceUntil event, Time now, FrontendEffects& effects);
+  void on_event(TraceEvery event, Time now, FrontendEffects& effects);
   void on_event(Settle event, Time now, FrontendEffects& effects);
   void on_event(Drain event, Time now, FrontendEffects& effects);
 
@@ -166,7 +172,7 @@ class FrontendCore {
   void heard(BackendId backend, const GpuletReport& message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, const BatchResult& message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, ModelWanted message, Time now, FrontendEffects& effects);
-  void heard(BackendId backend, Heartbeat message, Time now, FrontendEffects& effects);
+  void heard(BackendId backend, const Heartbeat& message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, Leaving message, Time now, FrontendEffects& effects);
   void heard(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
 
@@ -188,6 +194,7 @@ class FrontendCore {
   bool change_model(NamedModel& known, const ServedModel& model, bool asked_for, Time now,
                     FrontendEffects& effects);
   bool change_settings(const NamedModel& known, const ServedModel& model, Time now);
+  void change_description(ModelIndex index, const ServedModel& model);
   void remove_model(const std::string& name, Time now, FrontendEffects& effects);
   // Has the version warmed, to take over when it is ready.
   void stage_version(NamedModel& known, const ServedModel& model, std::string id, Time now,
@@ -286,10 +293,10 @@ class FrontendCore {
   [[nodiscard]] bool take_gpulets(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_models(StatusInSteps& taken, std::size_t parts) const;
   [[nodiscard]] bool take_applications(StatusInSteps& taken, std::size_t parts) const;
-  [[nodiscard]] GpuletStatus status_of(GpuletId id, const FleetGpulet& gpulet) const;
+  [[nodiscard]] GpuletStatus status_of(GpuletId id, const FleetGpulet& gpulet, Time now) const;
   [[nodiscard]] ModelStatus status_of(const std::string& name, const NamedModel& known,
                                       Time now) const;
-  [[nodiscard]] ModelStatus status_of(const Applications::Row& row) const;
+  [[nodiscard]] ModelStatus status_of(const Applications::Row& row, Time now) const;
   void add_to_device(DeviceStatus& device, GpuletId id, const FleetGpulet& gpulet) const;
   [[nodiscard]] double part_of(GpuletId id, const FleetGpulet& gpulet) const;
   [[nodiscard]] Status admissible(const InferRequest& request, const ServedModel& model) const;
@@ -300,11 +307,12 @@ class FrontendCore {
   // What keeps every model from being served; empty: nothing does.
   [[nodiscard]] std::string why_nothing_serves() const;
   // Something changed: a plan is made as soon as may be, and `why` is told with what comes of it.
-  void want_plan(std::string why);
+  // What is wanted again for the same `subject` (a model), where there is one, is told once.
+  void want_plan(std::string why, std::string subject = {});
   [[nodiscard]] bool plan_wanted() const { return !plan_reasons_.empty(); }
   void plan_if_wanted(Time now, FrontendEffects& effects);
-  void tell_decision(const schedule::Plan& plan, const schedule::Steps& steps, Time now,
-                     FrontendEffects& effects);
+  void tell_decision(const schedule::Plan& plan, const schedule::Steps& steps,
+                     schedule::Explanation explanation, Time now, FrontendEffects& effects);
 
   // A plan's way into force, by way of others where MIG divides devices.
   [[nodiscard]] std::deque<schedule::Plan> stages_to(schedule::Plan plan, Time now,
@@ -360,7 +368,9 @@ class FrontendCore {
   [[nodiscard]] Route route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
   void emit(DispatchOutput&& output, FrontendEffects& effects);
   [[nodiscard]] observe::RequestTraceRecord record_of(const Answer& answer) const;
-  void note(bool warning, std::string text, Time now, FrontendEffects& effects);
+  void note(bool warning, std::string text, Time now, FrontendEffects& effects,
+            StatusEvent::Kind kind = StatusEvent::Kind::note);
+  void note_of_plan(bool warning, std::string text, Time now, FrontendEffects& effects);
 
   FrontendOptions options_;
   std::shared_ptr<const profile::ProfileSet> profiles_;           // never null
@@ -370,12 +380,15 @@ class FrontendCore {
     std::vector<ServedModel> models;
     std::size_t next = 0;  // of them
     ApplicationList applications;
+    std::shared_ptr<const std::vector<std::string>> unloaded;
     std::set<std::string, std::less<>> present;  // names of all models
     std::set<std::string, std::less<>> asked_for;
     std::optional<std::deque<std::string>> gone;  // known once all models are taken in
     bool changed = false;                         // something is other than it was before
   };
   std::optional<CatalogueUnderWay> catalogue_;
+  std::shared_ptr<const std::vector<std::string>> unloaded_;  // of the last that was taken in
+  FileProblems file_problems_;
   ModelVersions versions_;
   std::deque<std::string> successions_;  // models whose next version has routes and takes over
   bool sweep_goes_on_ = false;           // there are more versions to forget
@@ -397,15 +410,15 @@ class FrontendCore {
   // The plan on its way.
   std::uint64_t plan_number_ = 0;
   bool plan_pending_ = false;
-  std::vector<std::string> reasons_of_pending_;
+  std::vector<PlanReason> reasons_of_pending_;
   std::optional<Rollout> rollout_;
   std::deque<schedule::Plan> stages_;  // that come after it, the last of them the plan decided on
   ReorganisationCounters reorganisation_counters_;
-  std::string decision_;          // the plan on its way, in words
+  PlanRecord record_;
   bool gpulets_changed_ = false;  // since the roll-out was last looked at
 
   // Why and when to plan.
-  std::vector<std::string> plan_reasons_;  // why a plan is wanted, in words; empty: none is
+  std::vector<PlanReason> plan_reasons_;  // why a plan is wanted, in words; empty: none is
   bool plan_urgent_ = false;     // a request waits for it: not even the pause between plans counts
   bool plan_next_turn_ = false;  // and not in this one, which is long already
   bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period

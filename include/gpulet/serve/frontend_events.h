@@ -15,6 +15,7 @@
 #include "gpulet/core/time.h"
 #include "gpulet/observe/trace.h"
 #include "gpulet/profile/profile.h"
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
 #include "gpulet/serve/application_steps.h"
@@ -50,7 +51,8 @@ struct BackendBroke {
 struct PlanMade {
   std::uint64_t number = 0;  // of the MakePlan it answers
   schedule::Plan plan;
-  std::vector<std::string> faults;  // what check() said; such a plan is not used
+  std::vector<std::string> faults;      // what check() said; such a plan is not used
+  schedule::Explanation explanation{};  // of the plan; empty where it has faults
 };
 // The whole of what is to be served from now on. The core finds out what is new, what has another
 // version, what has gone.
@@ -63,19 +65,24 @@ struct StepDone {  // answers a StepToRun
   std::uint64_t id = 0;
   Result<std::vector<Tensor>> outputs;
 };
-// The files that say what to serve could not be read: everything stays as it is.
+// The files that say what to serve could not be read, or what somebody asked for by hand is wrong:
+// everything stays as it is.
 struct CatalogueRefused {
   Status why;
+  bool by_hand = false;
 };
 struct TraceUntil {  // every request that comes from now on and before that time is Traced
   Time time{};
 };
+struct TraceEvery {  // every so manieth request is Traced from now on; 0: none of itself
+  std::uint32_t every = 0;
+};
 struct Settle {};  // a run of events is over, or next_wake() has come
 struct Drain {};   // take nothing new, answer what is here, then say Drained
 
-using FrontendEvent =
-    std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, BackendBroke, PlanMade,
-                 CatalogueChanged, CatalogueRefused, StepDone, TraceUntil, Settle, Drain>;
+using FrontendEvent = std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, BackendBroke,
+                                   PlanMade, CatalogueChanged, CatalogueRefused, StepDone,
+                                   TraceUntil, TraceEvery, Settle, Drain>;
 
 // ---- effects
 

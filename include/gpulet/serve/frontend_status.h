@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "gpulet/core/share.h"
 #include "gpulet/core/time.h"
 #include "gpulet/observe/bucket_histogram.h"
+#include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/serve/dispatcher.h"
 #include "gpulet/serve/exclusions.h"
@@ -73,6 +75,12 @@ struct ModelStatus {
   std::uint64_t crashes = 0;
   Duration quarantined_for{};
   std::optional<ModelControlStatus> control{};  // its executables are controlled
+  Outcomes last_minute{};
+  Outcomes latest{};  // of the last ten to twenty seconds
+  // How long its batches run, by what the plan has for them (RecentPace); 0: unknown.
+  double pace = 0;
+  std::optional<schedule::MissingPlace> missing{};  // what the plan in force has no place for
+  std::vector<std::string> calls{};                 // of an application: its models, by name
 };
 struct GpuletStatus {
   GpuletId id;
@@ -82,6 +90,7 @@ struct GpuletStatus {
   double busy = 0;  // of the last tick
   Dispatcher::GpuletStatistics statistics;
   std::optional<control::Cores> cores{};  // of an executable that is controlled
+  double pace = 0;                        // as ModelStatus::pace, of all its batches
 };
 struct DeviceStatus {
   schedule::DeviceKey key;
@@ -90,6 +99,7 @@ struct DeviceStatus {
   double busy = 0;               // these gpulets' busy fractions, by their shares
   double memory_mb = 0;          // 0: not limited
   double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
+  DevicePower power{};           // as its backend told it last
 };
 // Since the frontend's start.
 struct ReorganisationCounters {
@@ -100,14 +110,43 @@ struct ReorganisationCounters {
   Duration last_took{};             // from the decision to serving
   Duration longest_took{};
   observe::BucketHistogram took{};
-  Time last_at{};           // when the last one came into force
-  std::string last_reason;  // what it does and why, in words
 };
-// Something that happened, in words.
+// Something that happened, in words. One that happens again within a minute replaces the one before
+// and counts on.
 struct StatusEvent {
-  Time time{};
+  enum class Kind : std::uint8_t {
+    note = 0,
+    reorganisation,  // of a decision that moves gpulets
+    // Of these each replaces the one before, whatever they say.
+    other_rates,  // of a decision that moves none
+    shortage,     // what has no place
+  };
+  Time time{};  // the last time
   std::string text;
   bool warning = false;
+  Kind kind = Kind::note;
+  std::uint64_t plan = 0;   // the decision that it tells of (PlanDecision::number); 0: none
+  std::uint64_t count = 1;  // how often it happened
+};
+// A plan that was decided on: what it has where, and why. Never changes.
+struct PlanDecision {
+  std::uint64_t number = 0;  // counts from 1
+  Time decided{};
+  std::string summary;  // what it does and why, in words
+  schedule::Plan plan;
+  std::vector<bool> created;          // beside plan.gpulets: it is new
+  std::size_t retired = 0;            // gpulets of the plan before
+  schedule::Explanation explanation;  // of the plan
+
+  // Gpulets come or go; otherwise the same ones get other rates, batches or models' versions.
+  [[nodiscard]] bool moves_gpulets() const;
+};
+// A decision that came into force.
+struct PlanInForce {
+  std::shared_ptr<const PlanDecision> decision;  // never null
+  Epoch epoch;                                   // its last stage's
+  Time since{};                                  // the same
+  Duration took{};                               // from the decision until then
 };
 struct FrontendStatus {
   std::string state;
@@ -125,8 +164,12 @@ struct FrontendStatus {
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
   std::vector<std::string> leaving;  // models that were removed, until the last is answered
-  std::vector<NodeControlStatus> controlled_nodes;  // by key
-  std::deque<StatusEvent> events;                   // the last ones
+  std::shared_ptr<const std::vector<std::string>> unloaded{};  // as in Catalogue
+  std::vector<NodeControlStatus> controlled_nodes;             // by key
+  std::deque<StatusEvent> events;                              // the last ones
+  std::deque<PlanInForce> plans;  // the last ones; the newest is in force
+  // What is wrong with the files that say what to serve, each with its place.
+  std::vector<std::string> file_problems;
 };
 
 }  // namespace gpulet::serve

@@ -37,6 +37,7 @@ struct InferRequest {
   Duration timeout{};              // zero: the model's SLO
   std::vector<TensorSpec> inputs;  // in the model's order; an empty name matches any
   Bytes payload;                   // the inputs one after another
+  std::uint32_t priority = 0;      // 1 is the highest; 0: the model's default
 };
 
 struct InferReply {
@@ -75,12 +76,16 @@ struct ModelInfo {
   std::string next{};     // another version that is being warmed, or was refused; empty: none
   std::string reason{};   // why unavailable, or what becomes of `next`
   bool next_refused = false;
+  // A plan that may change what serves it is still to come into force.
+  bool pending = false;
   // Which version of that name serves, counted since the frontend's start. Not on the wire.
   std::uint32_t number = 1;
 };
 struct ModelsReply {
   std::vector<ModelInfo> models;  // by name
   bool more = false;              // there are models after the last of these
+  // What is wrong with the files behind the list, each with its place: what was read before counts.
+  std::vector<std::string> problems{};
 };
 
 // Models of a running frontend come or go.
@@ -92,6 +97,9 @@ struct ModelsChange {
   std::string name;
   std::string file;  // what `text` is called in errors, and its paths are relative to
   Bytes text;        // as a models file
+  // What a load by name sets aside of the entry, as JSON: a model configuration of the standard
+  // protocol (net/kserve/configuration.h). Until it is loaded again. Not on the wire.
+  std::string configuration{};
 };
 struct ModelsChanged {
   Status status;                    // why nothing was changed
@@ -181,7 +189,20 @@ struct DeviceReport {
   Status fault;
 };
 
-struct Heartbeat {};
+// What a device draws, of those that tell. Each value is empty where the device does not tell it.
+struct DevicePower {
+  std::uint32_t device = 0;
+  std::optional<double> usage_w{};
+  std::optional<double> limit_w{};
+  std::optional<double> energy_j{};  // since its driver was loaded
+
+  friend bool operator==(const DevicePower&, const DevicePower&) = default;
+};
+
+// The frontend's has no power.
+struct Heartbeat {
+  std::vector<DevicePower> power{};
+};
 
 // The backend was told to stop: it takes no new gpulets, and serves with those that it has until
 // the frontend has made others elsewhere and retires them.
@@ -306,6 +327,7 @@ struct BatchRan {
   Duration queued{};  // in the proxy
   Duration executed{};
   partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
+  FailureCause cause = FailureCause::unknown;                       // input, or unknown
 };
 
 using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;

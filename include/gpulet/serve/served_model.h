@@ -4,11 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gpulet/core/numerics.h"
+#include "gpulet/core/queue_rules.h"
 #include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/core/time.h"
@@ -16,6 +19,20 @@
 namespace gpulet::serve {
 
 struct ModelToServe;
+
+// The names of an output's classes, by index.
+struct OutputLabels {
+  std::string file_name;  // without its folder; empty: the output has no labels
+  std::vector<std::string> labels;
+  friend bool operator==(const OutputLabels&, const OutputLabels&) = default;
+};
+
+// What clients read of a model beside its tensors. Nothing is planned or run by it.
+struct ModelDescription {
+  std::string file_name;             // of the model's file, without its folder
+  std::vector<OutputLabels> labels;  // beside the outputs
+  friend bool operator==(const ModelDescription&, const ModelDescription&) = default;
+};
 
 struct ServedModel {
   std::string name;
@@ -26,6 +43,8 @@ struct ServedModel {
   double configured_rate = 0;  // requests per second that the first plan expects
   std::uint32_t max_batch = 32;
   Numerics numerics{};
+  std::shared_ptr<const ModelDescription> description{};  // null: there is nothing to tell
+  std::optional<QueueRules> queue{};                      // none: requests go by deadline alone
 
   // Filled by with_sizes().
   std::vector<std::size_t> input_sizes;   // bytes of each input of one request

@@ -14,6 +14,7 @@ class TraceChoice {
   // Every `every`-th; 0: none of itself.
   explicit TraceChoice(std::uint32_t every) : every_(every) {}
 
+  void choose_every(std::uint32_t every) { every_ = every; }
   // Numbers the requests, from 1 on.
   [[nodiscard]] RequestId next() { return RequestId{++last_}; }
   // All that arrive from `from` on and before `until`. A window asked for before ends.

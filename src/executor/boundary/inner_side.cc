@@ -137,8 +137,11 @@ void drop(Inner* inner) noexcept {
 
 }  // namespace
 
+const char* stamp() { return GPULET_BOUNDARY_STAMP; }
+
 Boundary boundary_to(const Makers& makers) {
-  return {.makers = &makers,
+  return {.stamp = stamp(),
+          .makers = &makers,
           .prepare = prepare_inside,
           .make_executor = make_executor_inside,
           .make_shared_device = make_shared_device_inside,

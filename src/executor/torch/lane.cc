@@ -27,6 +27,11 @@ constexpr std::size_t kDepth = 2;
 
 using Answers = Result<std::vector<at::Tensor>>;
 
+Status failed(const BatchToRun& batch, const Status& why) {
+  return Status(StatusCode::internal, why.message())
+      .within("model '" + std::string(batch.model) + "'");
+}
+
 c10::Device parsed(const std::string& text) {
   try {
     const c10::Device device(text);
@@ -67,6 +72,10 @@ class Lane final : public Executor {
   [[nodiscard]] Result<const LoadedModel*> find(const BatchToRun& batch) const;
   [[nodiscard]] Answers work(const LoadedModel& model, std::uint32_t count,
                              std::vector<c10::IValue> inputs);
+  [[nodiscard]] Answers work_on_input(const LoadedModel& model, const BatchToRun& batch);
+  [[nodiscard]] bool computes_sample(const LoadedModel& model, std::uint32_t count);
+  [[nodiscard]] Result<std::unique_ptr<RunningBatch>> begin_once(const LoadedModel& model,
+                                                                 const BatchToRun& batch);
 
   const Place place_;
   std::optional<SharedParts> shared_;
@@ -155,6 +164,20 @@ void Lane::find_stream() {
 Answers Lane::work(const LoadedModel& model, std::uint32_t count, std::vector<c10::IValue> inputs) {
   if (!replays_) return answers(model.network, model, count, std::move(inputs));
   return replays_->answers(model, count, std::move(inputs), !overlaps());
+}
+
+Answers Lane::work_on_input(const LoadedModel& model, const BatchToRun& batch) {
+  return work(model, batch.count,
+              wrap_inputs(model.inputs, model.input_sizes, batch.count, batch.input));
+}
+
+// Asked after a batch has failed, to tell whether its input is at fault. The failure itself does
+// not tell: the TorchScript interpreter makes one kind of exception of whatever was thrown.
+bool Lane::computes_sample(const LoadedModel& model, std::uint32_t count) {
+  const Under guard(compute_);
+  const Answers answered = work(model, count, sample_inputs(model.inputs, count, place_.device));
+  if (compute_) compute_->synchronize();
+  return answered.ok();
 }
 
 // Batches of these sizes are replayed from now on, where they can be.
@@ -246,15 +269,23 @@ Result<std::size_t> Lane::run(const BatchToRun& batch) {
     const auto model = find(batch);
     if (!model.ok()) return model.status();
     const LoadedModel& held = *model.value();
-    const Answers outputs = work(
-        held, batch.count, wrap_inputs(held.inputs, held.input_sizes, batch.count, batch.input));
+    const Answers outputs = work_on_input(held, batch);
     if (outputs.ok()) return copy_outputs(outputs.value(), batch.output);
-    // A shape may depend on the values of an input: then this batch was the first to show it.
-    return Status(StatusCode::internal, outputs.status().message())
-        .within("model '" + std::string(batch.model) + "'");
+    if (!computes_sample(held, batch.count)) return failed(batch, outputs.status());
+    // What was passing, such as a lack of memory, has passed by now.
+    const Answers again = work_on_input(held, batch);
+    if (again.ok()) return copy_outputs(again.value(), batch.output);
+    return input_at_fault(again.status().message());
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, own_words(error));
   }
+}
+
+Result<std::unique_ptr<RunningBatch>> Lane::begin_once(const LoadedModel& model,
+                                                       const BatchToRun& batch) {
+  return pipeline_->begin(model, batch, compute_, [&](std::vector<c10::IValue> inputs) {
+    return work(model, batch.count, std::move(inputs));
+  });
 }
 
 Result<std::unique_ptr<RunningBatch>> Lane::begin(const BatchToRun& batch) {
@@ -263,13 +294,14 @@ Result<std::unique_ptr<RunningBatch>> Lane::begin(const BatchToRun& batch) {
     if (!model.ok()) return model.status();
     if (pipeline_ == nullptr) return Executor::begin(batch);
     find_stream();
-    auto running =
-        pipeline_->begin(*model.value(), batch, compute_, [&](std::vector<c10::IValue> inputs) {
-          return work(*model.value(), batch.count, std::move(inputs));
-        });
+    auto running = begin_once(*model.value(), batch);
     if (running.ok()) return running;
-    return Status(StatusCode::internal, running.status().message())
-        .within("model '" + std::string(batch.model) + "'");
+    const bool works = health() == partition::DeviceHealth::works;
+    if (!works || !computes_sample(*model.value(), batch.count))
+      return failed(batch, running.status());
+    auto again = begin_once(*model.value(), batch);
+    if (again.ok()) return again;
+    return input_at_fault(again.status().message());
   } catch (const std::exception& error) {
     return Status(StatusCode::internal, own_words(error));
   }

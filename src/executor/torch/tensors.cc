@@ -175,4 +175,18 @@ std::string own_words(const std::exception& error) {
   return std::string(sentence.substr(0, kMostCharacters));
 }
 
+Status input_at_fault(const std::string& own_words) {
+  const bool has_digits =
+      std::any_of(own_words.begin(), own_words.end(), [](char c) { return c >= '0' && c <= '9'; });
+  // The interpreter gives every failure this class.
+  constexpr std::string_view kClass = "RuntimeError: ";
+  std::string_view words = own_words;
+  if (words.starts_with(kClass)) words.remove_prefix(kClass.size());
+  const std::string told = words.empty() || has_digits ? "" : " (" + std::string(words) + ")";
+  return {StatusCode::invalid,
+          "this input cannot be computed" + told +
+              "; check that its values are in the range that the model takes, such as indices of "
+              "its vocabulary"};
+}
+
 }  // namespace gpulet::executor

@@ -49,4 +49,8 @@ std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::
 // The one sentence of LibTorch's many lines that says what went wrong.
 [[nodiscard]] std::string own_words(const std::exception& error);
 
+// What the sender of an input is told that the model cannot compute. Of the library's sentence only
+// one without digits is passed on: others have sizes of the model's inside in them.
+[[nodiscard]] Status input_at_fault(const std::string& own_words);
+
 }  // namespace gpulet::executor

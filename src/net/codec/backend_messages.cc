@@ -77,6 +77,7 @@ OutgoingFrame encode_one(const BatchResult& result) {
   message.set_cause(static_cast<std::uint32_t>(result.cause));
   message.set_signal(result.end.signal);
   message.set_exit_status(result.end.exit_status);
+  message.set_received_us(to_microseconds(result.received));
   return make_frame(MessageType::batch_result, message, {result.outputs});
 }
 
@@ -87,8 +88,16 @@ OutgoingFrame encode_one(const serve::ModelWanted& wanted) {
   return make_frame(MessageType::model_wanted, message, {});
 }
 
-OutgoingFrame encode_one(const serve::Heartbeat&) {
-  return make_frame(MessageType::heartbeat, wire::Heartbeat(), {});
+OutgoingFrame encode_one(const serve::Heartbeat& beat) {
+  wire::Heartbeat message;
+  for (const serve::DevicePower& power : beat.power) {
+    wire::DevicePower& to = *message.add_power();
+    to.set_device(power.device);
+    if (power.usage_w) to.set_usage_w(*power.usage_w);
+    if (power.limit_w) to.set_limit_w(*power.limit_w);
+    if (power.energy_j) to.set_energy_j(*power.energy_j);
+  }
+  return make_frame(MessageType::heartbeat, message, {});
 }
 
 OutgoingFrame encode_one(const serve::DeviceReport& report) {
@@ -238,6 +247,20 @@ serve::DeviceOffer read_device(const wire::Device& message, const std::string& n
   return offer;
 }
 
+BackendMessage read_heartbeat(const wire::Heartbeat& message, FieldReader& fields) {
+  serve::Heartbeat beat;
+  if (!fields.count(static_cast<std::size_t>(message.power_size()), kMaxDevices, "power"))
+    return beat;
+  for (const wire::DevicePower& power : message.power()) {
+    serve::DevicePower& to = beat.power.emplace_back();
+    to.device = power.device();
+    if (power.has_usage_w()) to.usage_w = fields.amount(power.usage_w(), "power.usage_w");
+    if (power.has_limit_w()) to.limit_w = fields.amount(power.limit_w(), "power.limit_w");
+    if (power.has_energy_j()) to.energy_j = fields.amount(power.energy_j(), "power.energy_j");
+  }
+  return beat;
+}
+
 BackendMessage read_hello(const wire::Hello& message, FieldReader& fields) {
   serve::Hello hello;
   hello.node = fields.name(message.node(), "node");
@@ -263,6 +286,7 @@ BackendMessage read_batch_result(const wire::BatchResult& message, FieldReader& 
   result.cause = fields.one_of(message.cause(), kLastFailureCause, "cause");
   result.end.signal = fields.one_of(message.signal(), kLastByte, "signal");
   result.end.exit_status = fields.one_of(message.exit_status(), kLastByte, "exit_status");
+  result.received = fields.duration(message.received_us(), "received_us");
   result.outputs = std::move(payload);
   return result;
 }
@@ -355,9 +379,8 @@ Result<BackendMessage> decode_backend_message(const FrameHeader& header,
             return serve::ModelWanted{fields.sha256(wanted.sha256()), wanted.offset()};
           });
     case MessageType::heartbeat:
-      return decode_alone<BackendMessage, wire::Heartbeat>(
-          header.type, message, payload,
-          [](const wire::Heartbeat&, FieldReader&) { return serve::Heartbeat{}; });
+      return decode_alone<BackendMessage, wire::Heartbeat>(header.type, message, payload,
+                                                           read_heartbeat);
     case MessageType::device_report:
       return decode_alone<BackendMessage, wire::DeviceReport>(
           header.type, message, payload, [](const wire::DeviceReport& report, FieldReader& fields) {

@@ -1,4 +1,5 @@
 // Between client and frontend.
+#include <algorithm>
 #include <utility>
 
 #include "gpulet/net/codec/codec.h"
@@ -10,11 +11,14 @@ namespace {
 using serve::ClientMessage;
 using serve::FrontendReply;
 
+constexpr std::size_t kMaxProblems = 64;  // of the files behind a list of models
+
 OutgoingFrame encode_one(const serve::InferRequest& request) {
   auto& message = reused<wire::InferRequest>();
   message.set_tag(request.tag);
   message.set_model(request.model);
   message.set_timeout_us(to_microseconds(request.timeout));
+  message.set_priority(request.priority);
   to_wire(request.inputs, message.mutable_inputs());
   return make_frame(MessageType::infer_request, message, {request.payload});
 }
@@ -52,6 +56,7 @@ void to_wire(const serve::ModelInfo& model, wire::ModelInfo* to) {
   to->set_next(model.next);
   to->set_reason(model.reason.substr(0, kMaxStatusMessageBytes));
   to->set_next_refused(model.next_refused);
+  to->set_pending(model.pending);
 }
 
 OutgoingFrame encode_one(const serve::ModelsChange& change) {
@@ -79,6 +84,8 @@ OutgoingFrame encode_one(const serve::ModelsReply& reply) {
   wire::ModelsReply message;
   for (const serve::ModelInfo& model : reply.models) to_wire(model, message.add_models());
   message.set_more(reply.more);
+  for (std::size_t i = 0; i < std::min(reply.problems.size(), kMaxProblems); ++i)
+    message.add_problems(reply.problems[i].substr(0, kMaxStatusMessageBytes));
   return make_frame(MessageType::models_reply, message, {});
 }
 
@@ -97,6 +104,7 @@ ClientMessage read_infer_request(const wire::InferRequest& message, FieldReader&
   request.timeout = fields.duration(message.timeout_us(), "timeout_us");
   request.inputs = fields.unchecked_tensors(message.inputs(), "inputs");
   request.payload = std::move(payload);
+  request.priority = message.priority();
   return request;
 }
 
@@ -170,8 +178,19 @@ std::vector<serve::ModelInfo> read_models(
     model.next = fields.text(info.next(), "models.next", kMaxNameBytes);
     model.reason = fields.text(info.reason(), "models.reason", kMaxStatusMessageBytes);
     model.next_refused = info.next_refused();
+    model.pending = info.pending();
   }
   return models;
+}
+
+std::vector<std::string> read_problems(const google::protobuf::RepeatedPtrField<std::string>& texts,
+                                       FieldReader& fields) {
+  std::vector<std::string> problems;
+  if (!fields.count(static_cast<std::size_t>(texts.size()), kMaxProblems, "problems"))
+    return problems;
+  for (const std::string& text : texts)
+    problems.push_back(fields.text(text, "problems", kMaxStatusMessageBytes));
+  return problems;
 }
 
 }  // namespace
@@ -236,7 +255,8 @@ Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
           header.type, message,
           [&](const wire::ModelsReply& reply, FieldReader& fields) -> FrontendReply {
             fields.no_payload(payload);
-            return serve::ModelsReply{read_models(reply.models(), fields), reply.more()};
+            return serve::ModelsReply{read_models(reply.models(), fields), reply.more(),
+                                      read_problems(reply.problems(), fields)};
           });
     case MessageType::models_changed:
       return decode_as<FrontendReply, wire::ModelsChanged>(

@@ -1,5 +1,6 @@
 #include "gpulet/net/codec/frame.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -30,6 +31,10 @@ Status malformed(std::string message) {
   return {StatusCode::malformed, "frame: " + std::move(message)};
 }
 
+constexpr std::array<std::string_view, 10> kHttpBegins = {
+    "GET ",   "HEAD ",    "POST ",    "PUT ",   "DELETE ",
+    "PATCH ", "OPTIONS ", "CONNECT ", "TRACE ", "HTTP/"};
+
 Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
   return {StatusCode::invalid, "frame: a " + std::string(what) + " of " + std::to_string(bytes) +
                                    " bytes; at most " + std::to_string(limit) +
@@ -37,6 +42,44 @@ Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limi
 }
 
 }  // namespace
+
+Dialect dialect_of(std::span<const std::byte> first_bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(first_bytes.data()),
+                              first_bytes.size());
+  if (text.starts_with("GPLT")) return Dialect::frames;
+  if (text.starts_with("PRI * HTTP/2")) return Dialect::http2;
+  for (const std::string_view begins : kHttpBegins) {
+    if (text.starts_with(begins)) return Dialect::http;
+  }
+  // A record of TLS begins with its kind (20 to 24) and the version 3.x.
+  const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(first_bytes[at]); };
+  if (first_bytes.size() >= 3 && byte(0) >= 20 && byte(0) <= 24 && byte(1) == 3 && byte(2) <= 4)
+    return Dialect::tls;
+  // A server of HTTP/2 begins with its settings: length, kind 4, no flags, stream 0.
+  constexpr std::size_t kHttp2Head = 9;
+  const bool settings = first_bytes.size() >= kHttp2Head && byte(0) == 0 && byte(3) == 4 &&
+                        byte(4) == 0 &&
+                        std::all_of(first_bytes.begin() + 5, first_bytes.begin() + kHttp2Head,
+                                    [](std::byte one) { return one == std::byte{0}; });
+  return settings ? Dialect::http2 : Dialect::unknown;
+}
+
+Status not_frames(std::span<const std::byte> first_bytes) {
+  const Dialect spoken = dialect_of(first_bytes);
+  if (spoken == Dialect::tls) {
+    return malformed(
+        "the peer speaks TLS, and this side does not; set it up on both sides, or on "
+        "neither (docs/security.md)");
+  }
+  if (spoken == Dialect::http || spoken == Dialect::http2) {
+    return malformed(std::string("the peer speaks ") +
+                     (spoken == Dialect::http ? "HTTP" : "gRPC or HTTP/2") +
+                     " where gpulet's frames are expected; check the port: unless the frontend's "
+                     "file has others, clients of frames use 7000, backends 7001, HTTP is on 8000 "
+                     "and gRPC on 8001");
+  }
+  return malformed("the peer sends something else than gpulet's frames; check address and port");
+}
 
 std::string_view to_string(MessageType type) {
   switch (type) {
@@ -116,13 +159,11 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& 
 
 Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
                                         const FrameLimits& limits) {
-  if (const std::uint32_t magic = get_uint32(bytes, 0); magic != kFrameMagic) {
-    return malformed("it must start with GPLT, the number " + std::to_string(kFrameMagic) +
-                     " in little-endian order; was " + std::to_string(magic));
-  }
+  if (get_uint32(bytes, 0) != kFrameMagic) return not_frames(bytes);
   if (const auto version = std::to_integer<unsigned>(bytes[kVersionAt]); version != kFrameVersion) {
-    return malformed("version " + std::to_string(version) + " is not spoken here; only version " +
-                     std::to_string(kFrameVersion) + " is");
+    return malformed("the peer speaks version " + std::to_string(version) +
+                     " of the protocol, this side version " + std::to_string(kFrameVersion) +
+                     "; install the same release of gpulet on both sides");
   }
   const auto type = static_cast<MessageType>(bytes[kTypeAt]);
   if (to_string(type).empty()) {

@@ -74,6 +74,7 @@ OutgoingFrame encode_one(const serve::BatchRan& ran) {
   message.set_queued_us(to_microseconds(ran.queued));
   message.set_executed_us(to_microseconds(ran.executed));
   message.set_device(static_cast<std::uint32_t>(ran.device));
+  message.set_cause(static_cast<std::uint32_t>(ran.cause));
   return make_frame(MessageType::batch_ran, message, {});
 }
 
@@ -190,7 +191,8 @@ Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
                 ran.output_bytes(),
                 fields.duration(ran.queued_us(), "queued_us"),
                 fields.duration(ran.executed_us(), "executed_us"),
-                fields.one_of(ran.device(), partition::DeviceHealth::lost, "device")};
+                fields.one_of(ran.device(), partition::DeviceHealth::lost, "device"),
+                fields.one_of(ran.cause(), kLastFailureCause, "cause")};
           });
     default:
       return not_expected(header.type, "a proxy");

@@ -7,8 +7,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 
+#include "kserve.pb.h"
 #include "site.h"
 
 namespace gpulet::net::grpc_api {
@@ -50,7 +53,7 @@ class HostReactor final : public ::grpc::ServerUnaryReactor {
 
   explicit HostReactor(Response& response) : response_(response) {}
   void OnCancel() override {
-    if (!finished_.exchange(true)) Finish(::grpc::Status::CANCELLED);
+    if (!finished_.exchange(true)) Finish(grpc_status(cancelled()));
   }
   void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
@@ -65,5 +68,33 @@ class HostReactor final : public ::grpc::ServerUnaryReactor {
   std::atomic<bool> finished_ = false;  // whoever sets it answers
   std::shared_ptr<HostReactor> self_;
 };
+
+inline constexpr std::size_t kMostBytes = 64U << 10U;  // of a call that is no inference
+inline constexpr std::size_t kMostBytesOfLoad =
+    4U << 20U;  // of one that may bring a models file along
+
+// For a call that is refused before it gets to the executor's thread.
+inline void tell_audit(const SitePointer& site, OnAnswered audit, const Status& why) {
+  asio::post(site->executor, [site, audit = std::move(audit), why] {
+    if (site->open) audit(why);
+  });
+}
+
+// `work` answers on the executor's thread. A request that is too long never gets there.
+template <typename Request, typename Response>
+::grpc::ServerUnaryReactor* ask_host(const SitePointer& site, const Request* request,
+                                     Response* response,
+                                     typename HostReactor<Request, Response>::Work work,
+                                     OnAnswered audit = {}) {
+  constexpr bool kLoads = std::is_same_v<Request, inference::RepositoryModelLoadRequest>;
+  constexpr std::size_t kMost = kLoads ? kMostBytesOfLoad : kMostBytes;
+  if (const std::size_t bytes = request->ByteSizeLong(); bytes > kMost) {
+    const Status why(StatusCode::overloaded, "a call like this may have " + std::to_string(kMost) +
+                                                 " bytes; it has " + std::to_string(bytes));
+    if (audit) tell_audit(site, std::move(audit), why);
+    return HostReactor<Request, Response>::refuse(*response, why);
+  }
+  return HostReactor<Request, Response>::start(site, *request, *response, work, std::move(audit));
+}
 
 }  // namespace gpulet::net::grpc_api

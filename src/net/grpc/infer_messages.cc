@@ -178,7 +178,8 @@ Result<std::vector<kserve::AskedOutput>> outputs_of(const inference::ModelInferR
 
 }  // namespace
 
-Status check_counts(const inference::ModelInferRequest& request) {
+Status check_limits(const inference::ModelInferRequest& request) {
+  if (Status id = kserve::check_id(request.id()); !id.ok()) return id;
   const auto size = [](int count) { return static_cast<std::size_t>(count); };
   const int tensors =
       std::max({request.inputs_size(), request.outputs_size(), request.raw_input_contents_size()});
@@ -205,8 +206,8 @@ Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
   if (!outputs.ok()) return outputs.status();
   Result<std::vector<kserve::GivenInput>> inputs = inputs_of(request, model, regions);
   if (!inputs.ok()) return inputs.status();
-  Result<kserve::InferCall> call =
-      kserve::call_of(model, std::move(inputs).value(), parameters.value().timeout);
+  Result<kserve::InferCall> call = kserve::call_of(
+      model, std::move(inputs).value(), parameters.value().timeout, parameters.value().priority);
   if (!call.ok()) return call;
   call.value().id = request.id();
   call.value().outputs = std::move(outputs).value();

@@ -11,8 +11,9 @@
 
 namespace gpulet::net::grpc_api {
 
-// Whether its lists are so short that going through them takes no time. Fails with invalid.
-[[nodiscard]] Status check_counts(const inference::ModelInferRequest& request);
+// Whether its lists are so short that going through them takes no time, and its id so short that it
+// may come back. Fails with invalid.
+[[nodiscard]] Status check_limits(const inference::ModelInferRequest& request);
 
 // Fails (invalid) in the same words as the HTTP form. `request` gives its raw tensors away.
 [[nodiscard]] Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,18 +32,17 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
       : site_(std::move(site)), peer_(std::move(peer)), context_(context), response_(response) {}
 
   static ::grpc::ServerUnaryReactor* start(const SitePointer& site, PeerIdentity peer,
-                                           Context& context,
-                                           const inference::ModelInferRequest& request,
+                                           Context& context, inference::ModelInferRequest&& request,
                                            inference::ModelInferResponse& response) {
     auto reactor = std::make_shared<InferReactor>(site, std::move(peer), context, response);
     reactor->self_ = reactor;
     // Here and not on the executor's thread, which others wait for.
-    if (const Status few = check_counts(request); !few.ok()) {
+    if (const Status good = check_limits(request); !good.ok()) {
       reactor->finished_ = true;
-      reactor->Finish(grpc_status(few));
+      reactor->Finish(grpc_status(good));
       return reactor.get();
     }
-    asio::post(site->executor, [reactor, asked = request]() mutable {
+    asio::post(site->executor, [reactor, asked = std::move(request)]() mutable {
       if (reactor->finished_) return;
       // The inference does not keep its asker: a server that ends with calls under way drops both.
       reactor->inference_ = Inference::begin(
@@ -65,7 +65,7 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
     asio::post(site_->executor, [reactor = self_] {
       if (reactor->inference_) reactor->inference_->cancel();
     });
-    if (!finished_.exchange(true)) Finish(::grpc::Status::CANCELLED);
+    if (!finished_.exchange(true)) Finish(grpc_status(cancelled()));
   }
   void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
@@ -80,6 +80,20 @@ class InferReactor final : public ::grpc::ServerUnaryReactor {
 };
 
 using Answer = inference::ModelStreamInferResponse;
+
+// A model answers each request once: clients that wait for the last answer have it.
+Answer answer_of(const std::string& id, const Status& status,
+                 inference::ModelInferResponse response) {
+  Answer answer;
+  inference::ModelInferResponse& content = *answer.mutable_infer_response();
+  content = std::move(response);
+  if (!status.ok()) {
+    answer.set_error_message(status.message());
+    content.set_id(id);
+  }
+  (*content.mutable_parameters())["triton_final_response"].set_bool_param(true);
+  return answer;
+}
 
 class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>,
                             public OpenStream,
@@ -106,25 +120,27 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
       finish_if_over();
       return;
     }
-    ++under_way_;
-    if (const Status few = check_counts(asked_); !few.ok()) {
-      answer_now(asked_.id(), few);
-      read_if_room();
-      return;
+    const std::uint64_t number = first_ + calls_.size();
+    calls_.emplace_back();
+    if (const Status good = check_limits(asked_); !good.ok()) {
+      // The id may be what is too long.
+      keep(number, answer_of(kserve::check_id(asked_.id()).ok() ? asked_.id() : "", good, {}));
+    } else {
+      asio::post(site_->executor, [reactor = self_, number, asked = std::move(asked_)]() mutable {
+        reactor->ask(number, std::move(asked));
+      });
     }
-    asio::post(site_->executor,
-               [reactor = self_, number = next_++, asked = std::move(asked_)]() mutable {
-                 reactor->ask(number, std::move(asked));
-               });
     read_if_room();
   }
 
   void OnWriteDone(bool ok) override {
     const std::lock_guard lock(mutex_);
     if (finished_) return;
-    answers_.pop_front();
+    calls_.pop_front();
+    ++first_;
+    writing_ = false;
     if (!ok) return;  // the client is gone: OnCancel follows
-    if (!answers_.empty()) StartWrite(&answers_.front());
+    write_next();
     read_if_room();
     finish_if_over();
   }
@@ -132,7 +148,7 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
   void OnCancel() override {
     asio::post(site_->executor, [reactor = self_] { reactor->cancel_all(); });
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(finished_, true)) Finish(::grpc::Status::CANCELLED);
+    if (!std::exchange(finished_, true)) Finish(grpc_status(cancelled()));
   }
   void OnDone() override { const auto last = std::exchange(self_, nullptr); }
 
@@ -171,48 +187,40 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
           const auto self = asker.lock();
           if (!self) return;
           self->inferences_.erase(number);
-          Answer answer;
-          if (!status.ok()) {
-            answer.set_error_message(status.message());
-            answer.mutable_infer_response()->set_id(id);
-          } else {
-            *answer.mutable_infer_response() = std::move(response);
-          }
-          self->answered(std::move(answer));
+          self->answered(number, answer_of(id, status, std::move(response)));
         });
     if (inference->under_way()) inferences_.emplace(number, std::move(inference));
   }
 
   // ---- any thread
 
-  void answered(Answer answer) {
+  void answered(std::uint64_t number, Answer answer) {
     const std::lock_guard lock(mutex_);
-    --under_way_;
-    if (finished_) return;
-    answers_.push_back(std::move(answer));
-    if (answers_.size() == 1) StartWrite(&answers_.front());
-    read_if_room();
+    if (!finished_) keep(number, std::move(answer));
   }
 
-  // The lock is held.
-  void answer_now(const std::string& id, const Status& failure) {
-    --under_way_;
-    Answer answer;
-    answer.set_error_message(failure.message());
-    answer.mutable_infer_response()->set_id(id);
-    answers_.push_back(std::move(answer));
-    if (answers_.size() == 1) StartWrite(&answers_.front());
+  // ---- with the lock held
+
+  // Until all calls before it are answered.
+  void keep(std::uint64_t number, Answer answer) {
+    calls_[number - first_] = std::move(answer);
+    write_next();
+  }
+
+  void write_next() {
+    if (writing_ || calls_.empty() || !calls_.front()) return;
+    writing_ = true;
+    StartWrite(&*calls_.front());
   }
 
   void read_if_room() {
-    if (reading_ || no_more_) return;
-    if (under_way_ + answers_.size() >= site_->options.max_calls_of_stream) return;
+    if (reading_ || no_more_ || calls_.size() >= site_->options.max_calls_of_stream) return;
     reading_ = true;
     StartRead(&asked_);
   }
 
   void finish_if_over() {
-    if (!no_more_ || under_way_ > 0 || !answers_.empty()) return;
+    if (!no_more_ || !calls_.empty()) return;
     finished_ = true;
     Finish(::grpc::Status::OK);
   }
@@ -225,42 +233,28 @@ class StreamReactor final : public ::grpc::ServerBidiReactor<inference::ModelInf
 
   std::mutex mutex_;  // gRPC's threads read and write, the executor's answers
   inference::ModelInferRequest asked_;
-  std::deque<Answer> answers_;  // the first one is being written
-  std::size_t under_way_ = 0;
-  std::uint64_t next_ = 0;
+  std::deque<std::optional<Answer>> calls_;  // in the order of the requests; null: under way
+  std::uint64_t first_ = 0;                  // the number of calls_.front()
   bool reading_ = true;
+  bool writing_ = false;  // calls_.front()
   bool no_more_ = false;
   bool finished_ = false;
   std::shared_ptr<StreamReactor> self_;
-};
-
-// A stream that ends at once.
-class RefusedStream final : public ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer> {
- public:
-  static RefusedStream* start(const Status& status) {
-    auto reactor = std::make_shared<RefusedStream>();
-    reactor->self_ = reactor;
-    reactor->Finish(grpc_status(status));
-    return reactor.get();
-  }
-  void OnDone() override { const auto last = std::exchange(self_, nullptr); }
-
- private:
-  std::shared_ptr<RefusedStream> self_;
 };
 
 }  // namespace
 
 ::grpc::ServerUnaryReactor* start_infer(const SitePointer& site, PeerIdentity peer,
                                         ::grpc::CallbackServerContext& context,
-                                        const inference::ModelInferRequest& request,
+                                        inference::ModelInferRequest&& request,
                                         inference::ModelInferResponse& response) {
-  return InferReactor::start(site, std::move(peer), context, request, response);
+  return InferReactor::start(site, std::move(peer), context, std::move(request), response);
 }
 
 ::grpc::ServerBidiReactor<inference::ModelInferRequest, Answer>* start_stream(
     const SitePointer& site, PeerIdentity peer, const Status& may) {
-  if (!may.ok()) return RefusedStream::start(may);
+  if (!may.ok())
+    return RefusedStream<inference::ModelInferRequest, Answer>::start(grpc_status(may));
   return StreamReactor::start(site, std::move(peer));
 }
 

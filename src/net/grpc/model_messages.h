@@ -2,8 +2,10 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/settings.h"
 #include "gpulet/net/kserve/shared_memory.h"
 #include "kserve.pb.h"
 
@@ -17,5 +19,14 @@ void write_index(std::span<const kserve::Model> models, bool only_ready,
                  inference::RepositoryIndexResponse& response);
 void write_region(const kserve::RegionInfo& region,
                   inference::SystemSharedMemoryStatusResponse& response);
+
+// The settings of a request. Those of the log are in words, as over HTTP.
+[[nodiscard]] std::vector<kserve::Setting> settings_of(
+    const inference::TraceSettingRequest& request);
+[[nodiscard]] std::vector<kserve::Setting> settings_of(
+    const inference::LogSettingsRequest& request);
+void write_settings(const kserve::TraceSampling& sampling,
+                    inference::TraceSettingResponse& response);
+void write_settings(kserve::LogLevel level, inference::LogSettingsResponse& response);
 
 }  // namespace gpulet::net::grpc_api

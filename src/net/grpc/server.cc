@@ -4,68 +4,58 @@
 #include <grpcpp/resource_quota.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "acceptor.h"
 #include "credentials.h"
-#include "services.h"
+#include "library_server.h"
 
 namespace gpulet::net::grpc_api {
-namespace {
-
-int milliseconds(Duration duration) {
-  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
-}
-
-int as_int(std::size_t value) {
-  return static_cast<int>(
-      std::min<std::size_t>(value, static_cast<std::size_t>(std::numeric_limits<int>::max())));
-}
-
-}  // namespace
 
 class GrpcServer::Impl {
  public:
   explicit Impl(SitePointer site)
       : site_(std::move(site)),
         certificate_(std::make_shared<ServerCertificate>(site_->options.tls)),
-        inference_(site_),
-        health_(site_) {}
+        memory_("gpulet"),
+        max_message_bytes_(site_->options.max_message_bytes) {
+    memory_.Resize(site_->options.max_buffered_bytes);
+  }
 
   ~Impl() {
     site_->open = false;
     if (acceptor_) acceptor_->close();
     if (draining_.joinable()) draining_.join();
-    if (server_) server_->Shutdown(std::chrono::system_clock::now());
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   Status listen(const std::string& host, std::uint16_t port) {
-    ::grpc::ServerBuilder builder;
-    connections_ = builder.experimental().AddExternalConnectionAcceptor(
-        ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials());
-    builder.RegisterService(&inference_);
-    builder.RegisterService(&health_);
-    builder.SetMaxReceiveMessageSize(as_int(site_->options.max_message_bytes));
-    builder.SetMaxSendMessageSize(-1);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
-                               as_int(site_->options.max_calls_of_connection));
-    ::grpc::ResourceQuota memory("gpulet");
-    memory.Resize(site_->options.max_buffered_bytes);
-    builder.SetResourceQuota(memory);
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                               milliseconds(site_->options.handshake_timeout));
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
-                               milliseconds(site_->options.idle_timeout));
-    server_ = builder.BuildAndStart();
-    if (!server_) return {StatusCode::unavailable, "the gRPC library does not start a server"};
+    if (Status started = start_server(max_message_bytes_); !started.ok()) return started;
     return accept(host, port);
   }
 
   [[nodiscard]] std::uint16_t port() const { return acceptor_->port(); }
+
+  Status take_messages_up_to(std::size_t bytes) {
+    constexpr std::size_t kMost = std::numeric_limits<int>::max();  // that the library knows
+    if (std::min(bytes, kMost) <= max_message_bytes_ || draining_.joinable()) return {};
+    // Rounded up, so that few servers follow each other however models grow.
+    const std::size_t wanted = std::min(std::bit_ceil(std::min(bytes, kMost)), kMost);
+    std::unique_ptr<LibraryServer> before = std::move(server_);
+    if (Status started = start_server(wanted); !started.ok()) {
+      server_ = std::move(before);
+      return started;
+    }
+    max_message_bytes_ = wanted;
+    before->leave();
+    leaving_.push_back(std::move(before));
+    return {};
+  }
 
   void use_certificate(TlsTexts tls) { certificate_->replace(std::move(tls)); }
   void tokens_changed() {
@@ -80,11 +70,23 @@ class GrpcServer::Impl {
   void drain(Duration patience) {
     if (draining_.joinable()) return;
     acceptor_->close();
-    draining_ = std::jthread(
-        [this, patience] { server_->Shutdown(std::chrono::system_clock::now() + patience); });
+    server_->end_lasting_calls();
+    draining_ = std::jthread([this, patience] {
+      const auto deadline = std::chrono::system_clock::now() + patience;
+      for (const auto& server : leaving_) server->end_by(deadline);
+      server_->end_by(deadline);
+    });
   }
 
  private:
+  Status start_server(std::size_t max_message_bytes) {
+    auto server = std::make_unique<LibraryServer>(site_);
+    if (Status started = server->start(max_message_bytes, memory_, credentials()); !started.ok())
+      return started;
+    server_ = std::move(server);
+    return {};
+  }
+
   [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const {
     if (site_->options.tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
     return credentials_of(certificate_);
@@ -96,21 +98,18 @@ class GrpcServer::Impl {
     options.places = site_->options.places;
     options.last_descriptor = site_->options.last_descriptor;
     Result<std::unique_ptr<Acceptor>> acceptor =
-        Acceptor::listen(site_->executor, host, port, options, [this](int descriptor) {
-          ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
-          one.fd = descriptor;
-          connections_->HandleNewConnection(&one);
-        });
+        Acceptor::listen(site_->executor, host, port, options,
+                         [this](int descriptor) { server_->take(descriptor); });
     if (acceptor.ok()) acceptor_ = std::move(acceptor).value();
     return acceptor.status();
   }
 
   SitePointer site_;
   std::shared_ptr<ServerCertificate> certificate_;
-  InferenceService inference_;
-  HealthService health_;
-  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;
-  std::unique_ptr<::grpc::Server> server_;
+  ::grpc::ResourceQuota memory_;  // of all servers together
+  std::size_t max_message_bytes_;
+  std::unique_ptr<LibraryServer> server_;                // takes new connections
+  std::vector<std::unique_ptr<LibraryServer>> leaving_;  // with lower limits; a few
   std::unique_ptr<Acceptor> acceptor_;
   std::jthread draining_;
 };
@@ -131,6 +130,9 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::listen(
 std::uint16_t GrpcServer::port() const { return impl_->port(); }
 void GrpcServer::use_certificate(TlsTexts tls) { impl_->use_certificate(std::move(tls)); }
 void GrpcServer::tokens_changed() { impl_->tokens_changed(); }
+Status GrpcServer::take_messages_up_to(std::size_t bytes) {
+  return impl_->take_messages_up_to(bytes);
+}
 void GrpcServer::drain(Duration patience) { impl_->drain(patience); }
 
 }  // namespace gpulet::net::grpc_api

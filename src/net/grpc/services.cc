@@ -4,43 +4,21 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gpulet/net/kserve/names.h"
 #include "gpulet/net/kserve/repository.h"
 #include "host_reactor.h"
 #include "infer_reactors.h"
 #include "model_messages.h"
+#include "permission.h"
 
 namespace gpulet::net::grpc_api {
 namespace {
 
-using ::grpc::health::v1::HealthCheckRequest;
-using ::grpc::health::v1::HealthCheckResponse;
 using Reactor = ::grpc::ServerUnaryReactor;
 
-constexpr std::size_t kMostBytes = 64U << 10U;       // of a call that is no inference
-constexpr std::size_t kMostBytesOfLoad = 4U << 20U;  // of one that may bring a models file along
-
-// `work` answers on the executor's thread. A request that is too long never gets there.
-template <typename Request, typename Response>
-Reactor* ask_host(const SitePointer& site, const Request* request, Response* response,
-                  typename HostReactor<Request, Response>::Work work, OnAnswered audit = {}) {
-  constexpr bool kLoads = std::is_same_v<Request, inference::RepositoryModelLoadRequest>;
-  constexpr std::size_t kMost = kLoads ? kMostBytesOfLoad : kMostBytes;
-  if (const std::size_t bytes = request->ByteSizeLong(); bytes > kMost) {
-    const Status why(StatusCode::overloaded, "a call like this may have " + std::to_string(kMost) +
-                                                 " bytes; it has " + std::to_string(bytes));
-    if (audit) {
-      asio::post(site->executor, [site, audit = std::move(audit), why] {
-        if (site->open) audit(why);
-      });
-    }
-    return HostReactor<Request, Response>::refuse(*response, why);
-  }
-  return HostReactor<Request, Response>::start(site, *request, *response, work, std::move(audit));
-}
-
-// The same for what is answered at once and is about one model, named in `name` and `version`.
+// What is answered at once and is about one model, named in `name` and `version`.
 template <typename Request, typename Response, void (*Write)(const kserve::Model&, Response&)>
 void about_model(Site& site, const Request& request, Response& response,
                  const OnAnswered& answered) {
@@ -49,64 +27,49 @@ void about_model(Site& site, const Request& request, Response& response,
   answered(model.status());
 }
 
-// Whether whoever calls may, and who that is. Any thread.
-struct Permission {
-  Status may;
-  PeerIdentity peer{};
-};
-
-Permission permission(const SitePointer& site, const ::grpc::CallbackServerContext& context,
-                      const CallNeeds& needs) {
-  const std::shared_ptr<const Tokens> tokens = site->options.gate->tokens();
-  const bool guarded = tokens->guard_any();
-  Permission permission;
-  permission.peer.protocol = "grpc";
-  if (guarded || needs.right == Right::admin || site->options.gate->limits_addresses())
-    permission.peer.address = address_of_peer(context.peer());
-  if (!guarded) return permission;
-  const auto found = context.client_metadata().find("authorization");
-  if (found != context.client_metadata().end())
-    tokens->identify({found->second.data(), found->second.size()}, permission.peer);
-  permission.may = tokens->check(needs.right, permission.peer, needs.model);
-  if (permission.may.ok()) return permission;
-  asio::post(site->executor, [site, needs, refused = permission] {
-    if (site->open) site->options.gate->refuse(needs, refused.peer, refused.may);
-  });
-  return permission;
-}
-
-// Tells the audit log what an administrative call was answered.
-OnAnswered audited(const SitePointer& site, CallNeeds needs, PeerIdentity peer) {
-  return [site, needs = std::move(needs), peer = std::move(peer)](const Status& result) {
-    site->options.gate->called(needs, peer, result);
-  };
-}
-
-Reactor* refused(::grpc::CallbackServerContext& context, const Status& status) {
+Reactor* refused(::grpc::CallbackServerContext& context, const ::grpc::Status& status) {
   Reactor* const reactor = context.DefaultReactor();
-  reactor->Finish(grpc_status(status));
+  reactor->Finish(status);
   return reactor;
 }
+Reactor* refused(::grpc::CallbackServerContext& context, const Status& status) {
+  return refused(context, grpc_status(status));
+}
 
-void write_ready(const kserve::Model& model, inference::ModelReadyResponse& response) {
-  response.set_ready(kserve::takes_requests(model.state));
+// The request of an inference as the library holds it, which never reads it again: its tensors can
+// be moved out.
+inference::ModelInferRequest& taken(::grpc::CallbackServerContext& context) {
+  using Messages =
+      ::grpc::MessageHolder<inference::ModelInferRequest, inference::ModelInferResponse>;
+  return *static_cast<Messages*>(context.GetRpcAllocatorState())->request();
+}
+
+// A model that is unloaded is not ready, as with Triton; a name that nobody knows is an error.
+void write_ready(Site& site, const inference::ModelReadyRequest& request,
+                 inference::ModelReadyResponse& response, const OnAnswered& answered) {
+  const auto model = find_model(site.host, request.name(), request.version());
+  if (model.ok()) response.set_ready(kserve::takes_requests(model.value()->state));
+  const bool known = model.ok() || site.host.is_unloaded(request.name());
+  answered(known ? Status() : model.status());
 }
 
 void load_model(Site& site, const inference::RepositoryModelLoadRequest& request,
                 inference::RepositoryModelLoadResponse& /*response*/, const OnAnswered& answered) {
+  const auto finish = [model = request.model_name(), answered](const Status& status) {
+    answered(kserve::load_status(model, status));
+  };
   std::string config;
   for (const auto& [name, parameter] : request.parameters()) {
-    if (name != "config") {
-      return answered({StatusCode::invalid, "loading takes no parameter '" + name +
-                                                "'; a model's file must be on the server"});
-    }
+    if (const Status known = kserve::check_load_parameter(name); !known.ok()) return finish(known);
+    if (!parameter.has_string_param())
+      return finish({StatusCode::invalid, "parameter 'config' must be a string"});
     config = parameter.string_param();
   }
   Result<serve::ModelsChange> change = kserve::loading(request.model_name(), std::move(config));
-  if (!change.ok()) return answered(change.status());
-  site.host.change_models(
-      std::move(change).value(),
-      [answered](const serve::ModelsChanged& changed) { answered(changed.status); });
+  if (!change.ok()) return finish(change.status());
+  site.host.change_models(std::move(change).value(), [finish](const serve::ModelsChanged& changed) {
+    finish(changed.status);
+  });
 }
 
 // `answer` lives as long as `answered`, which may be called on any thread.
@@ -129,6 +92,36 @@ void unload_model(Site& site, const inference::RepositoryModelUnloadRequest& req
   site.host.change_models(
       kserve::unloading(request.model_name()),
       [answered](const serve::ModelsChanged& changed) { answered(changed.status); });
+}
+
+void change_tracing(Site& site, const inference::TraceSettingRequest& request,
+                    inference::TraceSettingResponse& response, const OnAnswered& answered) {
+  kserve::TraceSampling sampling = site.host.trace_sampling();
+  const std::vector<kserve::Setting> settings = settings_of(request);
+  if (!request.model_name().empty()) {
+    const auto model = find_model(site.host, request.model_name(), {});
+    if (!model.ok()) return answered(model.status());
+    if (Status same = kserve::check_model_tracing(sampling, settings); !same.ok())
+      return answered(same);
+  } else if (!settings.empty()) {
+    const auto changed = kserve::change_tracing(sampling, settings);
+    if (!changed.ok()) return answered(changed.status());
+    sampling = changed.value();
+    site.host.set_trace_sampling(sampling);
+  }
+  write_settings(sampling, response);
+  answered({});
+}
+
+void change_log(Site& site, const inference::LogSettingsRequest& request,
+                inference::LogSettingsResponse& response, const OnAnswered& answered) {
+  if (!request.settings().empty()) {
+    const auto level = kserve::change_log(site.host.log_level(), settings_of(request));
+    if (!level.ok()) return answered(level.status());
+    site.host.set_log_level(level.value());
+  }
+  write_settings(site.host.log_level(), response);
+  answered({});
 }
 
 }  // namespace
@@ -157,9 +150,7 @@ Reactor* InferenceService::ServerReady(Context* /*context*/,
 Reactor* InferenceService::ModelReady(Context* /*context*/,
                                       const inference::ModelReadyRequest* request,
                                       inference::ModelReadyResponse* response) {
-  return ask_host(
-      site_, request, response,
-      about_model<inference::ModelReadyRequest, inference::ModelReadyResponse, write_ready>);
+  return ask_host(site_, request, response, write_ready);
 }
 
 Reactor* InferenceService::ServerMetadata(Context* /*context*/,
@@ -189,7 +180,7 @@ Reactor* InferenceService::ModelInfer(Context* context, const inference::ModelIn
   Permission asked =
       permission(site_, *context, {Right::inference, "infer", request->model_name()});
   if (!asked.may.ok()) return refused(*context, asked.may);
-  return start_infer(site_, std::move(asked.peer), *context, *request, *response);
+  return start_infer(site_, std::move(asked.peer), *context, std::move(taken(*context)), *response);
 }
 
 ::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
@@ -313,19 +304,71 @@ Reactor* InferenceService::SystemSharedMemoryUnregister(
       audited(site_, needs, std::move(asked.peer)));
 }
 
-Reactor* HealthService::Check(::grpc::CallbackServerContext* /*context*/,
-                              const HealthCheckRequest* request, HealthCheckResponse* response) {
-  return ask_host<HealthCheckRequest, HealthCheckResponse>(
-      site_, request, response,
-      [](Site& site, const auto& asked, auto& answer, const OnAnswered& answered) {
-        if (!asked.service().empty() &&
-            asked.service() != inference::GRPCInferenceService::service_full_name()) {
-          return answered({StatusCode::not_found, "no service " + asked.service()});
-        }
-        answer.set_status(site.host.ready() ? HealthCheckResponse::SERVING
-                                            : HealthCheckResponse::NOT_SERVING);
-        answered({});
+Reactor* InferenceService::CudaSharedMemoryStatus(
+    Context* context, const inference::CudaSharedMemoryStatusRequest* request,
+    inference::CudaSharedMemoryStatusResponse* response) {
+  const Status may = permission(site_, *context, {Right::observe, "observe"}).may;
+  if (!may.ok()) return refused(*context, may);
+  return ask_host<inference::CudaSharedMemoryStatusRequest,
+                  inference::CudaSharedMemoryStatusResponse>(
+      site_, request, response, [](Site&, const auto& asked, auto&, const OnAnswered& answered) {
+        answered(asked.name().empty() ? Status() : kserve::unknown_cuda_region(asked.name()));
       });
+}
+
+Reactor* InferenceService::CudaSharedMemoryRegister(
+    Context* context, const inference::CudaSharedMemoryRegisterRequest* request,
+    inference::CudaSharedMemoryRegisterResponse* /*response*/) {
+  const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  const std::string why = kserve::cuda_memory_refusal(request->name());
+  tell_audit(site_, audited(site_, needs, std::move(asked.peer)), {StatusCode::invalid, why});
+  return refused(*context, ::grpc::Status(::grpc::StatusCode::UNIMPLEMENTED, why));
+}
+
+Reactor* InferenceService::CudaSharedMemoryUnregister(
+    Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
+    inference::CudaSharedMemoryUnregisterResponse* response) {
+  const CallNeeds needs{Right::admin, "shared_memory_unregister", {}, request->name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  return ask_host<inference::CudaSharedMemoryUnregisterRequest,
+                  inference::CudaSharedMemoryUnregisterResponse>(
+      site_, request, response,
+      [](Site&, const auto&, auto&, const OnAnswered& answered) { answered({}); },
+      audited(site_, needs, std::move(asked.peer)));
+}
+
+Reactor* InferenceService::TraceSetting(Context* context,
+                                        const inference::TraceSettingRequest* request,
+                                        inference::TraceSettingResponse* response) {
+  const CallNeeds needs = request->settings().empty()
+                              ? CallNeeds{Right::observe, "observe"}
+                              : CallNeeds{Right::admin, "trace_setting", request->model_name()};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  return ask_host(
+      site_, request, response, change_tracing,
+      needs.right == Right::admin ? audited(site_, needs, std::move(asked.peer)) : OnAnswered());
+}
+
+Reactor* InferenceService::LogSettings(Context* context,
+                                       const inference::LogSettingsRequest* request,
+                                       inference::LogSettingsResponse* response) {
+  const CallNeeds needs = request->settings().empty() ? CallNeeds{Right::observe, "observe"}
+                                                      : CallNeeds{Right::admin, "log_settings"};
+  Permission asked = permission(site_, *context, needs);
+  if (!asked.may.ok()) return refused(*context, asked.may);
+  return ask_host(
+      site_, request, response, change_log,
+      needs.right == Right::admin ? audited(site_, needs, std::move(asked.peer)) : OnAnswered());
+}
+
+::grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
+    ::grpc::GenericCallbackServerContext* context) {
+  return RefusedStream<::grpc::ByteBuffer, ::grpc::ByteBuffer>::start(
+      {::grpc::StatusCode::UNIMPLEMENTED, "this server has no method " + context->method()});
 }
 
 }  // namespace gpulet::net::grpc_api

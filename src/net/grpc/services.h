@@ -1,7 +1,11 @@
-// The services of proto/kserve.proto and proto/health.proto: each call to what answers it.
+// The service of proto/kserve.proto: each call to what answers it.
+//
+// Triton's C++ client takes a status without a text for success, whatever its code: every refusal
+// has one.
 #pragma once
 
-#include "health.grpc.pb.h"
+#include <grpcpp/generic/async_generic_service.h>
+
 #include "kserve.grpc.pb.h"
 #include "site.h"
 
@@ -50,20 +54,28 @@ class InferenceService final : public inference::GRPCInferenceService::CallbackS
   Reactor* SystemSharedMemoryUnregister(
       Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
       inference::SystemSharedMemoryUnregisterResponse* response) override;
+  Reactor* CudaSharedMemoryStatus(Context* context,
+                                  const inference::CudaSharedMemoryStatusRequest* request,
+                                  inference::CudaSharedMemoryStatusResponse* response) override;
+  Reactor* CudaSharedMemoryRegister(Context* context,
+                                    const inference::CudaSharedMemoryRegisterRequest* request,
+                                    inference::CudaSharedMemoryRegisterResponse* response) override;
+  Reactor* CudaSharedMemoryUnregister(
+      Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
+      inference::CudaSharedMemoryUnregisterResponse* response) override;
+  Reactor* TraceSetting(Context* context, const inference::TraceSettingRequest* request,
+                        inference::TraceSettingResponse* response) override;
+  Reactor* LogSettings(Context* context, const inference::LogSettingsRequest* request,
+                       inference::LogSettingsResponse* response) override;
 
   SitePointer site_;
 };
 
-class HealthService final : public ::grpc::health::v1::Health::CallbackService {
+// Methods that no service here has: UNIMPLEMENTED, naming the method.
+class UnknownMethods final : public ::grpc::CallbackGenericService {
  public:
-  explicit HealthService(SitePointer site) : site_(std::move(site)) {}
-
- private:
-  ::grpc::ServerUnaryReactor* Check(::grpc::CallbackServerContext* context,
-                                    const ::grpc::health::v1::HealthCheckRequest* request,
-                                    ::grpc::health::v1::HealthCheckResponse* response) override;
-
-  SitePointer site_;
+  ::grpc::ServerGenericBidiReactor* CreateReactor(
+      ::grpc::GenericCallbackServerContext* context) override;
 };
 
 }  // namespace gpulet::net::grpc_api

@@ -40,7 +40,9 @@ constexpr std::size_t kScheme = 5;  // "ipv4:"
 }  // namespace
 
 ::grpc::Status grpc_status(const Status& status) {
-  return {code_of(status.code()), status.message()};
+  if (status.ok()) return ::grpc::Status::OK;
+  return {code_of(status.code()),
+          status.message().empty() ? std::string(to_string(status.code())) : status.message()};
 }
 
 std::string address_of_peer(std::string_view peer) {
@@ -62,6 +64,7 @@ std::string address_of_peer(std::string_view peer) {
 }
 
 Status stopping() { return {StatusCode::unavailable, "the server is stopping"}; }
+Status cancelled() { return {StatusCode::cancelled, "the call was cancelled"}; }
 
 Result<std::shared_ptr<const kserve::Model>> find_model(kserve::ProtocolHost& host,
                                                         const std::string& name,

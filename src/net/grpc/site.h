@@ -36,8 +36,10 @@ struct Site {
 };
 using SitePointer = std::shared_ptr<Site>;
 
+// A failure always has a text.
 [[nodiscard]] ::grpc::Status grpc_status(const Status& status);
 [[nodiscard]] Status stopping();
+[[nodiscard]] Status cancelled();
 // The address in "ipv4:127.0.0.1:55000" or "ipv6:%5B::1%5D:55000"; empty where it is another form.
 [[nodiscard]] std::string address_of_peer(std::string_view peer);
 

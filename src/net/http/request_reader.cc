@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "gpulet/net/codec/frame.h"
 #include "net/http/growing_memory.h"
 
 namespace gpulet::net::http {
@@ -29,6 +30,23 @@ std::size_t empty_lines(std::span<const std::byte> bytes) {
   };
   return static_cast<std::size_t>(std::find_if_not(bytes.begin(), bytes.end(), is_line_end) -
                                   bytes.begin());
+}
+
+// Of bytes that are known to be no request, before a whole head of them is waited for.
+std::string why_foreign(std::span<const std::byte> bytes) {
+  switch (dialect_of(bytes)) {
+    case Dialect::frames:
+      return "this port speaks HTTP, and gpulet's frames came; unless the frontend's file has "
+             "others, clients of frames use port 7000 and backends 7001";
+    case Dialect::http2:
+      return "this port speaks HTTP/1.1, and HTTP/2 came; gRPC is on a port of its own, 8001 "
+             "unless the frontend's file has another";
+    case Dialect::tls:
+      return "this port speaks HTTP without TLS; use http://, or set \"tls\" in the frontend's "
+             "file";
+    default:
+      return {};
+  }
 }
 
 unsigned status_of(const error_code& error) {
@@ -127,6 +145,10 @@ RequestReader::Step RequestReader::read_head(std::span<const std::byte> bytes) {
     if (taken == bytes.size()) return {Event::need_more, taken};
     parser_ = std::make_unique<Parser>(limits_, buffers_);
     head_bytes_ = 0;
+  }
+  if (head_bytes_ == 0) {
+    if (std::string foreign = why_foreign(bytes.subspan(taken)); !foreign.empty())
+      return fail(kBadRequest, std::move(foreign), bytes.size());
   }
   const std::span<const std::byte> rest = bytes.subspan(taken);
   error_code error;

@@ -149,6 +149,13 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
     return wait_for_bytes();
   }
   if (error == asio::error::eof) return on_peer_left();
+  if (error && stream_.peer_is_plain()) {  // nothing is read without TLS, but the peer is told
+    stream_.speak_plain();
+    shaking_hands_ = false;
+    fail(kBadRequest, "this port speaks HTTP under TLS only; use https://");
+    flush();
+    return read();
+  }
   if (error) return close();
   if (discards()) return read();
   if (into_body) {

@@ -23,15 +23,17 @@ bool higher(Value one, Value other) {
 }
 
 template <typename Value>
-std::string label_of(Value value, std::size_t index) {
+std::string label_of(Value value, std::size_t index, std::span<const std::string> names) {
   char text[64];
   const auto end = std::to_chars(std::begin(text), std::end(text), value);
-  return std::string(text, end.ptr) + ':' + std::to_string(index);
+  std::string label = std::string(text, end.ptr) + ':' + std::to_string(index);
+  if (index < names.size()) label += ':' + names[index];
+  return label;
 }
 
 template <typename Value>
 void append_highest(std::vector<std::string>& labels, const std::vector<Value>& values,
-                    std::size_t most) {
+                    std::size_t most, std::span<const std::string> names) {
   std::vector<std::size_t> order(values.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const std::size_t count = std::min(most, order.size());
@@ -40,7 +42,8 @@ void append_highest(std::vector<std::string>& labels, const std::vector<Value>& 
                       if (higher(values[one], values[other])) return true;
                       return !higher(values[other], values[one]) && one < other;
                     });
-  for (std::size_t i = 0; i < count; ++i) labels.push_back(label_of(values[order[i]], order[i]));
+  for (std::size_t i = 0; i < count; ++i)
+    labels.push_back(label_of(values[order[i]], order[i], names));
 }
 
 // IEEE 754 half precision.
@@ -67,15 +70,15 @@ float from_brain(std::uint16_t bits) {
 }  // namespace
 
 void append_highest(std::vector<std::string>& labels, DataType type, std::span<const std::byte> row,
-                    std::size_t most) {
+                    std::size_t most, std::span<const std::string> names) {
   if (type == DataType::fp16 || type == DataType::bf16) {
     const auto widen = type == DataType::fp16 ? from_half : from_brain;
     std::vector<float> values;
     for (const std::uint16_t bits : elements_of<std::uint16_t>(row)) values.push_back(widen(bits));
-    return append_highest(labels, values, most);
+    return append_highest(labels, values, most, names);
   }
   visit_element_type(type, [&](auto element) {
-    append_highest(labels, elements_of<decltype(element)>(row), most);
+    append_highest(labels, elements_of<decltype(element)>(row), most, names);
   });
 }
 

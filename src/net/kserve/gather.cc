@@ -60,10 +60,16 @@ Bytes joined_rows(Replies replies, std::size_t output) {
   return Bytes::own(std::move(bytes));
 }
 
-AnsweredOutput classified(AnsweredOutput output, const AskedOutput& asked, Replies replies) {
+std::span<const std::string> labels_of(const Model& model, std::size_t output) {
+  if (!model.description || output >= model.description->labels.size()) return {};
+  return model.description->labels[output].labels;
+}
+
+AnsweredOutput classified(AnsweredOutput output, const Model& model, const AskedOutput& asked,
+                          Replies replies) {
   for (const serve::InferReply& reply : replies) {
     append_highest(output.labels, output.spec.type, reply.payload[asked.index].view(),
-                   asked.classification);
+                   asked.classification, labels_of(model, asked.index));
   }
   const auto rows = static_cast<std::int64_t>(replies.size());
   output.spec.shape = {rows, static_cast<std::int64_t>(output.labels.size()) / rows};
@@ -83,7 +89,7 @@ Result<std::vector<AnsweredOutput>> gather(const InferCall& call, const Model& m
     output.spec.name = model.outputs[asked.index].name;
     output.spec.type = row.type;
     if (asked.classification > 0) {
-      outputs.push_back(classified(std::move(output), asked, replies));
+      outputs.push_back(classified(std::move(output), model, asked, replies));
       continue;
     }
     output.spec.shape.reserve(row.shape.size() + 1);

@@ -26,13 +26,6 @@ void append_shape(std::string& json, const std::vector<std::int64_t>& shape) {
   json += ']';
 }
 
-void append_region(std::string& json, const RegionSlice& region, std::size_t bytes) {
-  json += R"("parameters":{"shared_memory_region":)";
-  append_text(json, region.region);
-  if (region.offset > 0) json += R"(,"shared_memory_offset":)" + std::to_string(region.offset);
-  json += R"(,"shared_memory_byte_size":)" + std::to_string(bytes) + '}';
-}
-
 class AnswerWriter {
  public:
   explicit AnswerWriter(SharedMemory& regions) : regions_(regions) {
@@ -61,16 +54,15 @@ class AnswerWriter {
     json_ += labelled ? std::string_view("BYTES") : to_string(output.spec.type);
     json_ += R"(","shape":)";
     append_shape(json_, output.spec.shape);
-    json_ += ',';
     Status added;
     if (asked.region || asked.binary) {
       added =
           add_raw(asked, labelled ? http::bytes_of(lengths_and_texts(output.labels)) : output.data);
     } else if (labelled) {
-      json_ += R"("data":)";
+      json_ += R"(,"data":)";
       append_texts(json_, output.labels);
     } else {
-      json_ += R"("data":)";
+      json_ += R"(,"data":)";
       added = append_numbers(json_, output.spec, output.data.view());
     }
     json_ += '}';
@@ -94,13 +86,12 @@ class AnswerWriter {
   }
 
  private:
+  // Clients take any `parameters` of an output to hold `binary_data_size`: one in shared memory has
+  // none, as with Triton.
   Status add_raw(const AskedOutput& asked, Bytes raw) {
-    if (asked.region) {
-      append_region(json_, *asked.region, raw.size());
-      return regions_.write(*asked.region, raw);
-    }
+    if (asked.region) return regions_.write(*asked.region, raw);
     binary_ = true;
-    json_ += R"("parameters":{"binary_data_size":)" + std::to_string(raw.size()) + '}';
+    json_ += R"(,"parameters":{"binary_data_size":)" + std::to_string(raw.size()) + '}';
     blobs_.push_back(std::move(raw));
     return {};
   }

@@ -10,7 +10,6 @@
 namespace gpulet::net::kserve {
 namespace {
 
-constexpr std::size_t kLongestId = 1024;  // it comes back with the answer
 constexpr std::size_t kMostDimensions = 64;
 
 // Where in the document the next event belongs.
@@ -213,8 +212,7 @@ class InferReader : public JsonReader {
       return refuse(where() + ": " + in_quotes(key_) + " must be a string; was " + shown(value));
     }
     if (parent == Place::request) {
-      if (text->size() > kLongestId)
-        return refuse("the request's id must be at most " + std::to_string(kLongestId) + " bytes");
+      if (!accept(check_id(*text))) return false;
       document_.id = *text;
     } else if (parent == Place::output) {
       output().name = *text;
@@ -270,8 +268,14 @@ class InferReader : public JsonReader {
 
 Result<InferDocument> read_document(std::string_view text, const DocumentLimits& limits) {
   InferReader reader(limits);
-  if (Status read = read_json(text, reader); !read.ok()) return read;
-  return reader.take();
+  const Status read = read_json(text, reader);
+  if (read.ok()) return reader.take();
+  // Only what is no JSON is searched for literals that are none: usual requests are read once.
+  if (!reader.refusal().ok() || !has_non_finite(text)) return read;
+  InferReader again(limits);
+  if (Status read_again = read_json_with_non_finite(text, again); !read_again.ok())
+    return read_again;
+  return again.take();
 }
 
 }  // namespace gpulet::net::kserve

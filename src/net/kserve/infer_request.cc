@@ -128,20 +128,34 @@ Result<InferCall> read_raw(const Bytes& body, const Model& model) {
   return call;
 }
 
+// `bytes_of`: of one number.
+template <typename BytesOf>
+std::size_t largest_inference(std::span<const TensorSpec> inputs, std::uint32_t max_rows,
+                              BytesOf bytes_of) {
+  constexpr std::size_t kRest = 64U << 10U;  // names, shapes, parameters
+  constexpr std::size_t kMost = std::size_t{1} << 40U;
+  const std::size_t rows = std::max<std::size_t>(max_rows, 1);
+  std::size_t bytes = kRest;
+  for (const TensorSpec& spec : inputs) {
+    const Result<std::size_t> row = byte_size(spec);
+    const std::size_t per_number = bytes_of(spec.type);
+    if (!row.ok() || row.value() > kMost / per_number / rows) return kMost;
+    bytes += row.value() / byte_size(spec.type) * per_number * rows;
+  }
+  return std::min(bytes, kMost);
+}
+
 }  // namespace
 
 std::size_t largest_infer_body(const Model& model) {
-  constexpr std::size_t kRest = 64U << 10U;     // names, shapes, parameters
-  constexpr std::size_t kBytesPerNumber = 40U;  // with a line and an indentation of its own
-  constexpr std::size_t kMost = std::size_t{1} << 40U;
-  const std::size_t rows = std::max<std::size_t>(model.max_batch, 1);
-  std::size_t bytes = kRest;
-  for (const TensorSpec& spec : model.inputs) {
-    const Result<std::size_t> row = byte_size(spec);
-    if (!row.ok() || row.value() > kMost / kBytesPerNumber / rows) return kMost;
-    bytes += row.value() / byte_size(spec.type) * kBytesPerNumber * rows;
-  }
-  return std::min(bytes, kMost);
+  static constexpr std::size_t kBytesPerNumber = 40U;  // with a line and an indentation of its own
+  return largest_inference(model.inputs, model.max_batch, [](DataType) { return kBytesPerNumber; });
+}
+
+std::size_t largest_infer_message(std::span<const TensorSpec> inputs, std::uint32_t rows) {
+  static constexpr std::size_t kLongestInteger = 10;  // of protobuf: a negative number
+  return largest_inference(
+      inputs, rows, [](DataType type) { return std::max(byte_size(type), kLongestInteger); });
 }
 
 Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, const Model& model,
@@ -166,7 +180,8 @@ Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, co
     inputs.push_back(std::move(input).value());
   }
   if (Status taken = blobs.all_taken(); !taken.ok()) return taken;
-  Result<InferCall> call = call_of(model, std::move(inputs), document.parameters.timeout);
+  Result<InferCall> call =
+      call_of(model, std::move(inputs), document.parameters.timeout, document.parameters.priority);
   if (!call.ok()) return call;
   call.value().id = std::move(document.id);
   call.value().outputs = std::move(outputs).value();

@@ -1,9 +1,13 @@
 #include "json_events.h"
 
+#include <array>
 #include <boost/json/basic_parser_impl.hpp>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "wording.h"
 
@@ -25,6 +29,9 @@ class Events {
 
   explicit Events(JsonReader& reader) : reader_(reader) {}
 
+  // The next null stands for this number.
+  void read_null_as(double number) { instead_of_null_ = number; }
+
   // NOLINTBEGIN(readability-convert-member-functions-to-static): the parser calls an object's
   bool on_document_begin(error_code& /*error*/) { return true; }
   bool on_document_end(error_code& /*error*/) { return true; }
@@ -34,7 +41,11 @@ class Events {
   bool on_number_part(string_view /*text*/, error_code& /*error*/) { return true; }
   // NOLINTEND(readability-convert-member-functions-to-static)
 
-  bool on_null(error_code& error) { return go_on(reader_.scalar(std::monostate()), error); }
+  bool on_null(error_code& error) {
+    if (const auto number = std::exchange(instead_of_null_, std::nullopt))
+      return go_on(reader_.scalar(*number), error);
+    return go_on(reader_.scalar(std::monostate()), error);
+  }
   bool on_bool(bool value, error_code& error) { return go_on(reader_.scalar(value), error); }
   bool on_int64(std::int64_t value, string_view /*text*/, error_code& error) {
     if (value < 0) return go_on(reader_.scalar(value), error);
@@ -99,7 +110,69 @@ class Events {
 
   JsonReader& reader_;
   std::string parts_;
+  std::optional<double> instead_of_null_{};
 };
+
+using Parser = boost::json::basic_parser<Events>;
+
+boost::json::parse_options options() {
+  boost::json::parse_options options;
+  options.max_depth = kDeepest;
+  return options;
+}
+
+// What became of a text of which the parser took so many bytes.
+Status outcome(const JsonReader& reader, const error_code& error, std::size_t taken) {
+  if (!reader.refusal().ok()) return reader.refusal();
+  if (!error) return {};
+  if (error == boost::json::error::too_deep) {
+    return invalid("the request's JSON is nested deeper than " + std::to_string(kDeepest) +
+                   " levels");
+  }
+  return invalid("the request's JSON cannot be read: " + error.message() + " after " +
+                 std::to_string(taken) + " bytes");
+}
+
+struct Literal {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  double value = 0;
+};
+
+// Behind a string that begins at `begin`; the text's size where it does not end.
+std::size_t end_of_string(std::string_view text, std::size_t begin) {
+  for (std::size_t at = begin + 1; at < text.size(); ++at) {
+    if (text[at] == '"') return at + 1;
+    if (text[at] == '\\') ++at;
+  }
+  return text.size();
+}
+
+// The first literal that is no JSON behind `from`, which is outside of strings.
+std::optional<Literal> next_non_finite(std::string_view text, std::size_t from) {
+  struct Name {
+    std::string_view text;
+    double value;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::array<Name, 3> kNames{{{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                                        {"Infinity", kInfinity},
+                                        {"Inf", kInfinity}}};
+  for (std::size_t at = text.find_first_of("\"NI", from); at != std::string_view::npos;) {
+    if (text[at] == '"') {
+      at = text.find_first_of("\"NI", end_of_string(text, at));
+      continue;
+    }
+    for (const Name& name : kNames) {
+      if (!text.substr(at).starts_with(name.text)) continue;
+      const bool negative = at > from && text[at - 1] == '-';
+      return Literal{negative ? at - 1 : at, at + name.text.size(),
+                     negative ? -name.value : name.value};
+    }
+    return std::nullopt;  // nor is the text JSON
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -109,27 +182,51 @@ std::string shown(const Scalar& value) {
     std::string operator()(bool given) const { return given ? "true" : "false"; }
     std::string operator()(std::int64_t given) const { return std::to_string(given); }
     std::string operator()(std::uint64_t given) const { return std::to_string(given); }
-    std::string operator()(double given) const { return nlohmann::json(given).dump(); }
+    std::string operator()(double given) const {
+      const std::string_view literal = non_finite_literal(given);
+      return literal.empty() ? nlohmann::json(given).dump() : std::string(literal);
+    }
     std::string operator()(std::string_view given) const { return in_quotes(given); }
   };
   return std::visit(Show(), value);
 }
 
 Status read_json(std::string_view text, JsonReader& reader) {
-  boost::json::parse_options options;
-  options.max_depth = kDeepest;
-  boost::json::basic_parser<Events> parser(options, reader);
+  Parser parser(options(), reader);
   error_code error;
   const std::size_t taken = parser.write_some(false, text.data(), text.size(), error);
-  if (!reader.refusal().ok()) return reader.refusal();
   if (!error && taken < text.size()) error = boost::json::error::extra_data;
-  if (!error) return {};
-  if (error == boost::json::error::too_deep) {
-    return invalid("the request's JSON is nested deeper than " + std::to_string(kDeepest) +
-                   " levels");
+  return outcome(reader, error, taken);
+}
+
+bool has_non_finite(std::string_view text) { return next_non_finite(text, 0).has_value(); }
+
+// The parser is given the text in parts, with a null in place of each literal: a value that may
+// stand in the same places.
+Status read_json_with_non_finite(std::string_view text, JsonReader& reader) {
+  constexpr std::string_view kNull = "null";
+  Parser parser(options(), reader);
+  error_code error;
+  std::size_t at = 0;
+  while (const std::optional<Literal> literal = next_non_finite(text, at)) {
+    at += parser.write_some(true, text.data() + at, literal->begin - at, error);
+    if (!error && at < literal->begin) error = boost::json::error::extra_data;
+    if (error) return outcome(reader, error, at);
+    parser.handler().read_null_as(literal->value);
+    if (parser.write_some(true, kNull.data(), kNull.size(), error) < kNull.size() && !error)
+      error = boost::json::error::extra_data;
+    if (error) return outcome(reader, error, at);
+    at = literal->end;
   }
-  return invalid("the request's JSON cannot be read: " + error.message() + " after " +
-                 std::to_string(taken) + " bytes");
+  at += parser.write_some(false, text.data() + at, text.size() - at, error);
+  if (!error && at < text.size()) error = boost::json::error::extra_data;
+  return outcome(reader, error, at);
+}
+
+std::string_view non_finite_literal(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+  return {};
 }
 
 }  // namespace gpulet::net::kserve

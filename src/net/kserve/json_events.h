@@ -44,6 +44,14 @@ class JsonReader {
 // refuses it.
 [[nodiscard]] Status read_json(std::string_view text, JsonReader& reader);
 
+// The numbers that are no JSON but that Triton's clients and servers write: NaN, Infinity and Inf,
+// each perhaps behind a minus.
+[[nodiscard]] bool has_non_finite(std::string_view text);
+// As read_json, and takes them wherever JSON has a value.
+[[nodiscard]] Status read_json_with_non_finite(std::string_view text, JsonReader& reader);
+// As they are written; nothing where the number is finite.
+[[nodiscard]] std::string_view non_finite_literal(double number);
+
 [[nodiscard]] inline std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "gpulet/core/queue_rules.h"
 #include "json_events.h"
 #include "wording.h"
 
@@ -28,6 +29,14 @@ Status take_natural(std::optional<std::uint64_t>& into, std::string_view name,
   return number.status();
 }
 
+// What clients send that begin no sequence.
+bool is_no_sequence(const Scalar& value) {
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return *number == 0;
+  if (const auto* text = std::get_if<std::string_view>(&value)) return text->empty();
+  const auto* flag = std::get_if<bool>(&value);
+  return flag != nullptr && !*flag;
+}
+
 }  // namespace
 
 Status take_parameter(RequestParameters& parameters, std::string_view name, const Scalar& value) {
@@ -39,7 +48,14 @@ Status take_parameter(RequestParameters& parameters, std::string_view name, cons
     }
     return timeout.status();
   }
-  if (name == "priority") return natural(name, value).status();  // the deadline orders, not this
+  if (name == "priority") {
+    const Result<std::uint64_t> priority = natural(name, value);
+    if (priority.ok()) {
+      const bool possible = priority.value() <= kMostPriorityLevels;
+      parameters.priority = possible ? static_cast<std::uint32_t>(priority.value()) : 0;
+    }
+    return priority.status();
+  }
   if (name == "binary_data_output") {
     const auto* binary = std::get_if<bool>(&value);
     if (binary == nullptr) return wrong(name, "true or false", value);
@@ -47,6 +63,7 @@ Status take_parameter(RequestParameters& parameters, std::string_view name, cons
     return {};
   }
   if (name == "sequence_id" || name == "sequence_start" || name == "sequence_end") {
+    if (is_no_sequence(value)) return {};
     return invalid("parameter " + in_quotes(name) +
                    " is not supported: requests are batched without regard to sequences");
   }

@@ -1,3 +1,5 @@
+#include "gpulet/net/kserve/repository.h"
+
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -86,10 +88,11 @@ http::HttpResponse repository_index(std::span<const Model> models, bool only_rea
   auto array = nlohmann::ordered_json::array();
   for (const Model& model : models) {
     if (only_ready && !takes_requests(model.state)) continue;
-    array.push_back({{"name", model.name},
-                     {"version", model.version},
-                     {"state", repository_state(model.state)},
-                     {"reason", model.reason}});
+    nlohmann::ordered_json row{{"name", model.name}};
+    if (!model.version.empty()) row["version"] = model.version;
+    row["state"] = repository_state(model.state);
+    row["reason"] = model.reason;
+    array.push_back(std::move(row));
   }
   return document(array);
 }
@@ -98,13 +101,13 @@ Result<std::string> read_repository_load(const Bytes& body) {
   std::string config;
   if (body.empty()) return config;
   Status read = read_flat(body, [&](std::string_view place, const Scalar& value) -> Status {
-    if (place.starts_with("parameters.file:")) {
-      return invalid("parameter " + in_quotes(place.substr(place.find('.') + 1)) +
-                     " is not supported: model files are taken from where the models file says");
-    }
-    if (place != "parameters.config") return {};
+    constexpr std::string_view kParameters = "parameters.";
+    if (!place.starts_with(kParameters)) return {};
+    if (Status known = check_load_parameter(place.substr(kParameters.size())); !known.ok())
+      return known;
     const auto* text = std::get_if<std::string_view>(&value);
-    if (text == nullptr) return wrong(place, "a string that holds a models file", value);
+    if (text == nullptr)
+      return wrong(place, "a string that holds a model configuration or a models file", value);
     config = *text;
     return {};
   });

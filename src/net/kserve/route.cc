@@ -17,7 +17,7 @@ struct Pattern {
   std::string_view method;
   Endpoint endpoint;
 };
-constexpr std::array<Pattern, 23> kPatterns{{
+constexpr std::array<Pattern, 34> kPatterns{{
     {"v2/models/{M}/infer", "POST", Endpoint::infer},
     {"v2/models/{M}/versions/{V}/infer", "POST", Endpoint::infer},
     {"v2", "GET", Endpoint::server_metadata},
@@ -36,11 +36,22 @@ constexpr std::array<Pattern, 23> kPatterns{{
     {"v2/repository/index", "POST", Endpoint::repository_index},
     {"v2/repository/models/{M}/load", "POST", Endpoint::repository_load},
     {"v2/repository/models/{M}/unload", "POST", Endpoint::repository_unload},
+    {"v2/logging", "GET", Endpoint::log_settings},
+    {"v2/logging", "POST", Endpoint::change_log_settings},
+    {"v2/trace/setting", "GET", Endpoint::trace_settings},
+    {"v2/trace/setting", "POST", Endpoint::change_trace_settings},
+    {"v2/models/{M}/trace/setting", "GET", Endpoint::trace_settings},
+    {"v2/models/{M}/trace/setting", "POST", Endpoint::change_trace_settings},
     {"v2/systemsharedmemory/status", "GET", Endpoint::shared_memory_status},
     {"v2/systemsharedmemory/region/{R}/status", "GET", Endpoint::shared_memory_status},
     {"v2/systemsharedmemory/region/{R}/register", "POST", Endpoint::shared_memory_register},
     {"v2/systemsharedmemory/unregister", "POST", Endpoint::shared_memory_unregister},
     {"v2/systemsharedmemory/region/{R}/unregister", "POST", Endpoint::shared_memory_unregister},
+    {"v2/cudasharedmemory/status", "GET", Endpoint::cuda_memory_status},
+    {"v2/cudasharedmemory/region/{R}/status", "GET", Endpoint::cuda_memory_status},
+    {"v2/cudasharedmemory/region/{R}/register", "POST", Endpoint::cuda_memory_register},
+    {"v2/cudasharedmemory/unregister", "POST", Endpoint::cuda_memory_unregister},
+    {"v2/cudasharedmemory/region/{R}/unregister", "POST", Endpoint::cuda_memory_unregister},
 }};
 constexpr std::size_t kMostSegments = 6;
 
@@ -160,6 +171,7 @@ Result<Route> find_route(std::string_view method, std::string_view target, std::
   const auto unknown = [] { return Status(StatusCode::not_found, "Not Found"); };
   const std::optional<Path> path = path_of(target);
   if (!path) return unknown();
+  std::string others;
   for (const Pattern& pattern : kPatterns) {
     const std::optional<Names> names = matched(pattern, *path);
     if (!names) continue;
@@ -167,10 +179,13 @@ Result<Route> find_route(std::string_view method, std::string_view target, std::
       return Route{pattern.endpoint, std::string(names->model), std::string(names->version),
                    std::string(names->region)};
     }
-    if (allow != nullptr) *allow = pattern.method;
-    return Status(StatusCode::invalid, "Method Not Allowed");
+    if (others.find(pattern.method) != std::string::npos) continue;
+    if (!others.empty()) others += ", ";
+    others += pattern.method;
   }
-  return unknown();
+  if (others.empty()) return unknown();
+  if (allow != nullptr) *allow = std::move(others);
+  return Status(StatusCode::invalid, "Method Not Allowed");
 }
 
 Status check_model(const Model* model, const Route& route) {

@@ -33,9 +33,11 @@ Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput&
   const bool same = input.shape.size() == spec.shape.size() + 1 &&
                     std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1);
   if (!same) {
+    const bool same_rank = input.shape.size() == spec.shape.size() + 1;
     return invalid("unexpected shape for input " + in_quotes(input.name) + " for model " +
                    in_quotes(model.name) + "; expected " + batched(spec) +
-                   " with the batch in front, got " + shown(input.shape));
+                   " with the batch in front, got " + shown(input.shape) +
+                   (same_rank ? "; sizes are fixed: pad or cut the input to these" : ""));
   }
   if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch)) {
     return invalid("input " + in_quotes(input.name) +
@@ -46,32 +48,29 @@ Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput&
   return {};
 }
 
-// A byte that is neither would make a bool that is neither, in the executor's memory.
-Status check_booleans(const GivenInput& input) {
-  for (const std::byte value : input.data.view()) {
-    if (value > std::byte{1}) {
-      return invalid("input " + in_quotes(input.name) + ": a BOOL is 0 or 1; one was " +
-                     std::to_string(std::to_integer<int>(value)));
-    }
-  }
-  return {};
+// Every byte but 0 is true, and becomes 1: any other would be no bool in the executor's memory.
+void normalise_booleans(Bytes& booleans) {
+  const auto given = booleans.view();
+  const auto is_neither = [](std::byte value) { return value > std::byte{1}; };
+  if (std::none_of(given.begin(), given.end(), is_neither)) return;
+  std::vector<std::byte> normal(given.begin(), given.end());
+  for (std::byte& value : normal) value = std::min(value, std::byte{1});
+  booleans = Bytes::own(std::move(normal));
 }
 
 using InOrder = std::vector<const GivenInput*>;  // the model's
 
 // Each of the model's inputs once, all fitting, with the same number of rows.
-Result<InOrder> in_order(const Model& model, const std::vector<GivenInput>& inputs) {
+Result<InOrder> in_order(const Model& model, std::vector<GivenInput>& inputs) {
   InOrder order(model.inputs.size(), nullptr);
-  for (const GivenInput& input : inputs) {
+  for (GivenInput& input : inputs) {
     if (Status fits = check_input(model, input, input.data.size()); !fits.ok()) return fits;
     const auto at = static_cast<std::size_t>(find_input(model, input.name) - model.inputs.data());
     if (order[at] != nullptr) {
       return invalid("input " + in_quotes(input.name) + " is given twice for model " +
                      in_quotes(model.name));
     }
-    if (input.type == DataType::boolean) {
-      if (Status booleans = check_booleans(input); !booleans.ok()) return booleans;
-    }
+    if (input.type == DataType::boolean) normalise_booleans(input.data);
     order[at] = &input;
   }
   if (inputs.size() < model.inputs.size()) {
@@ -109,6 +108,12 @@ Bytes interleaved(const InOrder& order, std::size_t rows) {
 }
 
 }  // namespace
+
+Status check_id(std::string_view id) {
+  if (id.size() <= kMaxIdBytes) return {};
+  return invalid("the request's id must be at most " + std::to_string(kMaxIdBytes) +
+                 " bytes; has " + std::to_string(id.size()));
+}
 
 Status check_input(const Model& model, const GivenInput& input, std::uint64_t bytes) {
   const TensorSpec* const spec = find_input(model, input.name);
@@ -155,12 +160,16 @@ Result<std::vector<serve::InferRequest>> rows_of(const Model& model, std::vector
   return requests;
 }
 
-Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout) {
+Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout,
+                          std::uint32_t priority) {
   Result<std::vector<serve::InferRequest>> rows = rows_of(model, std::move(inputs), timeout);
   if (!rows.ok()) return rows.status();
   InferCall call;
   call.model = model.name;
   call.requests = std::move(rows).value();
+  if (priority != 0) {
+    for (serve::InferRequest& request : call.requests) request.priority = priority;
+  }
   call.rows = static_cast<std::uint32_t>(call.requests.size());
   return call;
 }

@@ -40,6 +40,16 @@ int move_all(std::size_t bytes, const Move& move) {
 
 }  // namespace
 
+std::string cuda_memory_refusal(const std::string& region) {
+  return "failed to register CUDA shared memory region " + in_quotes(region) +
+         ": this server takes no tensors from GPU memory; register system shared memory "
+         "(systemsharedmemory, SystemSharedMemoryRegister) or send the tensors with the request";
+}
+
+Status unknown_cuda_region(const std::string& region) {
+  return {StatusCode::not_found, "Unable to find cuda shared memory region: " + in_quotes(region)};
+}
+
 class SharedMemory::Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}

@@ -19,13 +19,7 @@ std::string shown_number(const Number& number) {
 
 // Each converts what fits, and says whether it did.
 bool to_boolean(const Number& number, std::uint8_t& element) {
-  if (const auto* boolean = std::get_if<bool>(&number)) {
-    element = *boolean ? 1 : 0;
-    return true;
-  }
-  const auto* natural = std::get_if<std::uint64_t>(&number);
-  if (natural == nullptr || *natural > 1) return false;
-  element = static_cast<std::uint8_t>(*natural);
+  element = std::visit([](auto value) { return value != decltype(value){}; }, number) ? 1 : 0;
   return true;
 }
 
@@ -37,7 +31,9 @@ bool to_element(const Number& number, Element& element) {
     } else if (const auto* integer = std::get_if<std::int64_t>(&number)) {
       element = static_cast<Element>(*integer);
     } else if (const auto* real = std::get_if<double>(&number)) {
-      if (std::abs(*real) > static_cast<double>(std::numeric_limits<Element>::max())) return false;
+      if (std::abs(*real) > static_cast<double>(std::numeric_limits<Element>::max()) &&
+          std::isfinite(*real))
+        return false;
       element = static_cast<Element>(*real);
     } else {
       return false;
@@ -108,9 +104,8 @@ Status append_numbers(std::string& json, const TensorSpec& output,
       }
       if constexpr (std::is_floating_point_v<Element>) {
         if (!std::isfinite(element)) {
-          return invalid("output " + in_quotes(output.name) +
-                         " holds a value that JSON cannot say (not a number, or infinite); ask for "
-                         "it with 'binary_data'");
+          json += non_finite_literal(element);
+          continue;
         }
       }
       char text[32];

@@ -19,8 +19,8 @@ namespace gpulet::net::kserve {
                                              std::span<const Number> numbers);
 
 // Appends the elements as one flat array: FP32 and FP64 in the fewest digits that read back the
-// same. Fails (invalid) where a value has no form in JSON (not a number, infinite), naming the
-// output.
+// same, or as NaN, Infinity and -Infinity. Fails (invalid) where the type has no form in JSON,
+// naming the output.
 [[nodiscard]] Status append_numbers(std::string& json, const TensorSpec& output,
                                     std::span<const std::byte> bytes);
 

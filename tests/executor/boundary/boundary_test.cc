@@ -147,5 +147,29 @@ TEST(Boundary, LanesOfADeviceServeOnThreadsOfTheirOwn) {
   EXPECT_THAT(answers, ElementsAre("abacdc", "abacdc"));
 }
 
+TEST(Boundary, ALibraryIsOpenedByItsName) {
+  const auto opened = open_boundary(GPULET_BOUNDARY_INSIDE, "test_boundary");
+  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
+  EXPECT_EQ(opened.value(), test_boundary());
+  EXPECT_EQ(make_executor(*opened.value(), "cpu")->depth(), 2U);
+}
+
+TEST(Boundary, ALibraryThatIsNotThereIsUnavailable) {
+  const auto opened = open_boundary("libthere-is-no-such.so", "test_boundary");
+  EXPECT_EQ(opened.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(opened.status().message(), HasSubstr("libthere-is-no-such.so"));
+}
+
+TEST(Boundary, ALibraryOfSomethingElseIsRefused) {
+  const auto opened = open_boundary(GPULET_BOUNDARY_INSIDE, "another_boundary");
+  EXPECT_EQ(opened.status().code(), StatusCode::invalid);
+}
+
+TEST(Boundary, ALibraryOfAnotherVersionIsRefused) {
+  const auto opened = open_boundary(GPULET_BOUNDARY_INSIDE, "test_boundary_of_another_version");
+  EXPECT_EQ(opened.status().code(), StatusCode::invalid);
+  EXPECT_THAT(opened.status().message(), HasSubstr("of another version"));
+}
+
 }  // namespace
 }  // namespace gpulet::executor::boundary

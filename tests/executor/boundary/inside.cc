@@ -93,4 +93,13 @@ const boundary::Boundary* test_boundary() {
   return &boundary;
 }
 
+const boundary::Boundary* test_boundary_of_another_version() {
+  static const boundary::Boundary boundary = [] {
+    boundary::Boundary made = boundary::boundary_to(kMakers);
+    made.stamp = "of another version";
+    return made;
+  }();
+  return &boundary;
+}
+
 int test_boundary_abi() { return _GLIBCXX_USE_CXX11_ABI; }

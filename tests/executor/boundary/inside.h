@@ -7,6 +7,10 @@ extern "C" {
 
 [[gnu::visibility("default")]] const gpulet::executor::boundary::Boundary* test_boundary();
 
+// One that was compiled from other headers.
+[[gnu::visibility("default")]] const gpulet::executor::boundary::Boundary*
+test_boundary_of_another_version();
+
 // _GLIBCXX_USE_CXX11_ABI in there.
 [[gnu::visibility("default")]] int test_boundary_abi();
 }

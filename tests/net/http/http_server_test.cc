@@ -373,6 +373,19 @@ TEST_F(HttpServerTest, KeepsTheConnectionOfARefusedRequestWithAShortBody) {
   EXPECT_EQ(handler_.requests.size(), 1U);
 }
 
+TEST_F(HttpServerTest, TellsThoseWhoSpeakSomethingElseBeforeAWholeHeadHasCome) {
+  for (const std::string& bytes :
+       {std::string("GPLT\x01\x10\0\0\0\0\0\0\0\0\0\0", 16),              // gpulet's frames
+        std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),  // a hello of TLS
+        std::string("PRI * HTTP/2.0\r\n")}) {
+    const auto one = client();
+    const auto answer = one->ask(bytes);
+    ASSERT_TRUE(answer.has_value());
+    EXPECT_EQ(answer->status, 400U);
+    EXPECT_TRUE(one->is_closed());
+  }
+}
+
 TEST_F(HttpServerTest, TellsWhatIsWrongAndCloses) {
   HttpServerOptions options;
   options.max_header_bytes = 1000;
@@ -553,6 +566,16 @@ TEST_F(HttpsServerTest, AnswersTheLastRequestWholeBeforeItCloses) {
   ASSERT_TRUE(answer);
   EXPECT_EQ(answer->body.size(), body.size() + 11);
   EXPECT_TRUE(one->is_closed());
+}
+
+TEST_F(HttpsServerTest, TellsAPlainClientThatTlsIsNeeded) {
+  (void)secure_client();
+  Client plain(loop_, server_->port());
+  const auto answer = plain.ask(get("/"));
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(answer->status, 400U);
+  EXPECT_NE(answer->body.find("https://"), std::string::npos);
+  EXPECT_TRUE(plain.is_closed());
 }
 
 TEST_F(HttpsServerTest, ClosesWhereTheHandshakeDoesNotEnd) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "gpulet/net/kserve/configuration.h"
+#include "gpulet/net/kserve/repository.h"
 #include "tests/net/kserve/kserve_case.h"
 
 namespace gpulet::net::kserve {
@@ -50,6 +52,19 @@ TEST(Route, EveryEndpointHasItsTarget) {
       {"POST", "/v2/systemsharedmemory/unregister", Endpoint::shared_memory_unregister},
       {"POST", "/v2/systemsharedmemory/region/r/unregister", Endpoint::shared_memory_unregister, "",
        "", "r"},
+      {"GET", "/v2/cudasharedmemory/status", Endpoint::cuda_memory_status},
+      {"GET", "/v2/cudasharedmemory/region/r/status", Endpoint::cuda_memory_status, "", "", "r"},
+      {"POST", "/v2/cudasharedmemory/region/r/register", Endpoint::cuda_memory_register, "", "",
+       "r"},
+      {"POST", "/v2/cudasharedmemory/unregister", Endpoint::cuda_memory_unregister},
+      {"POST", "/v2/cudasharedmemory/region/r/unregister", Endpoint::cuda_memory_unregister, "", "",
+       "r"},
+      {"GET", "/v2/logging", Endpoint::log_settings},
+      {"POST", "/v2/logging", Endpoint::change_log_settings},
+      {"GET", "/v2/trace/setting", Endpoint::trace_settings},
+      {"POST", "/v2/trace/setting", Endpoint::change_trace_settings},
+      {"GET", "/v2/models/m/trace/setting", Endpoint::trace_settings, "m"},
+      {"POST", "/v2/models/m/trace/setting", Endpoint::change_trace_settings, "m"},
   };
   for (const RouteCase& one : cases) {
     SCOPED_TRACE(one.target);
@@ -89,12 +104,14 @@ TEST(Route, AnythingElseIsNotFound) {
   }
 }
 
-TEST(Route, AnotherMethodIsRefusedWithTheOneThatIsAllowed) {
+TEST(Route, AnotherMethodIsRefusedWithThoseThatAreAllowed) {
   std::string allow;
   EXPECT_EQ(find_route("GET", "/v2/models/m/infer", &allow).status().code(), StatusCode::invalid);
   EXPECT_EQ(allow, "POST");
   EXPECT_EQ(find_route("DELETE", "/v2", &allow).status().message(), "Method Not Allowed");
   EXPECT_EQ(allow, "GET");
+  EXPECT_FALSE(find_route("PUT", "/v2/logging", &allow).ok());
+  EXPECT_EQ(allow, "GET, POST");
   EXPECT_FALSE(find_route("POST", "/v2/models/m", nullptr).ok());
 }
 
@@ -118,10 +135,10 @@ TEST(Answer, TheServerTellsItsExtensions) {
   const Json json = json_of(server_metadata("1.2.3", false));
   EXPECT_EQ(json["name"], "gpulet");
   EXPECT_EQ(json["version"], "1.2.3");
-  EXPECT_THAT(
-      json["extensions"].get<std::vector<std::string>>(),
-      ::testing::UnorderedElementsAre("classification", "model_repository", "model_configuration",
-                                      "binary_tensor_data", "parameters", "statistics"));
+  EXPECT_THAT(json["extensions"].get<std::vector<std::string>>(),
+              ::testing::UnorderedElementsAre(
+                  "classification", "model_repository", "model_configuration", "binary_tensor_data",
+                  "parameters", "statistics", "schedule_policy", "trace", "logging"));
   EXPECT_THAT(json_of(server_metadata("1", true))["extensions"].get<std::vector<std::string>>(),
               ::testing::Contains("system_shared_memory"));
 }
@@ -135,16 +152,106 @@ TEST(Answer, MetadataHasTheBatchInFrontAndConfigurationHasNot) {
     "outputs":[{"name":"y","datatype":"FP32","shape":[-1,2]},
                {"name":"count","datatype":"INT64","shape":[-1]},
                {"name":"half","datatype":"FP16","shape":[-1,2]}]})"));
-  EXPECT_EQ(json_of(model_config(model)), Json::parse(R"({
-    "name":"wide","platform":"pytorch_libtorch","backend":"pytorch","max_batch_size":4,
-    "input":[{"name":"x","data_type":"TYPE_FP32","dims":[2]},
-             {"name":"mask","data_type":"TYPE_BOOL","dims":[3]}],
-    "output":[{"name":"y","data_type":"TYPE_FP32","dims":[2]},
-              {"name":"count","data_type":"TYPE_INT64","dims":[]},
-              {"name":"half","data_type":"TYPE_FP16","dims":[2]}],
-    "dynamic_batching":{},
-    "instance_group":[{"name":"wide","count":1,"kind":"KIND_AUTO"}]})"));
+  const Json config = json_of(model_config(model));
+  EXPECT_EQ(config["max_batch_size"], 4);
+  EXPECT_EQ(config["input"][0]["dims"], Json({2}));
+  EXPECT_EQ(config["output"][1]["dims"], Json::array());
   EXPECT_EQ(model_config(model).headers, (http::Headers{{"Content-Type", "application/json"}}));
+}
+
+TEST(Answer, AConfigurationHasEveryFieldThatClientsRead) {
+  Model model = wide_model();
+  serve::ModelDescription description;
+  description.file_name = "wide.pt";
+  description.labels = {{"classes.txt", {"cat", "dog"}}, {}, {}};
+  model.description = std::make_shared<const serve::ModelDescription>(description);
+  const auto defaults = [](const std::string& fields) {
+    return "{" + fields +
+           R"(,"is_shape_tensor":false,"allow_ragged_batch":false,"optional":false,)"
+           R"("is_non_linear_format_io":false})";
+  };
+  const auto answered = [](const std::string& fields) {
+    return "{" + fields + R"(,"is_shape_tensor":false,"is_non_linear_format_io":false})";
+  };
+  const std::string expected =
+      R"({"name":"wide","platform":"pytorch_libtorch","backend":"pytorch","runtime":"",)"
+      R"("version_policy":{"latest":{"num_versions":1}},"max_batch_size":4,"input":[)" +
+      defaults(R"("name":"x","data_type":"TYPE_FP32","format":"FORMAT_NONE","dims":[2])") + "," +
+      defaults(R"("name":"mask","data_type":"TYPE_BOOL","format":"FORMAT_NONE","dims":[3])") +
+      R"(],"output":[)" +
+      answered(R"("name":"y","data_type":"TYPE_FP32","dims":[2],"label_filename":"classes.txt")") +
+      "," + answered(R"("name":"count","data_type":"TYPE_INT64","dims":[],"label_filename":"")") +
+      "," + answered(R"("name":"half","data_type":"TYPE_FP16","dims":[2],"label_filename":"")") +
+      R"(],"batch_input":[],"batch_output":[],)"
+      R"("optimization":{"priority":"PRIORITY_DEFAULT","input_pinned_memory":{"enable":true},)"
+      R"("output_pinned_memory":{"enable":true},"gather_kernel_buffer_threshold":0,)"
+      R"("eager_batching":false},)"
+      R"("dynamic_batching":{"preferred_batch_size":[],"max_queue_delay_microseconds":0,)"
+      R"("preserve_ordering":false,"priority_levels":0,"default_priority_level":0,)"
+      R"("priority_queue_policy":{}},)"
+      R"("instance_group":[{"name":"wide","kind":"KIND_AUTO","count":1,"gpus":[],)"
+      R"("secondary_devices":[],"profile":[],"passive":false,"host_policy":""}],)"
+      R"("default_model_filename":"wide.pt","cc_model_filenames":{},"metric_tags":{},)"
+      R"("parameters":{},"model_warmup":[]})";
+  EXPECT_EQ(text_of(model_config(model)), expected) << "in the order that people know, too";
+}
+
+// image -> detect -> cut (built in) -> name, whose first item is answered, and the boxes.
+std::shared_ptr<const serve::Application> pipeline() {
+  auto application = std::make_shared<serve::Application>();
+  config::ApplicationConfig& graph = application->graph;
+  const TensorSpec image{"image", DataType::fp32, {3, 8, 8}};
+  graph.inputs = {image};
+  graph.nodes.resize(3);
+  graph.nodes[0] = {"detect",
+                    config::ModelCall{"ssd"},
+                    {{{}, 0, {}}},
+                    {{"boxes", DataType::fp32, {5, 4}}, {"scores", DataType::fp32, {5}}},
+                    {"pixels"}};
+  graph.nodes[1] = {"cut", config::Step(config::CropStep{}), {{{}, 0, {}}, {0, 0, 2}}, {image}};
+  graph.nodes[2] = {"name",
+                    config::ModelCall{"googlenet"},
+                    {{1, 0, {}}},
+                    {{"logits", DataType::fp32, {10}}},
+                    {"input"}};
+  graph.answered = {{2, 0, {}}, {0, 0, {}}};
+  graph.outputs = {{"label", DataType::fp32, {10}}, {"boxes", DataType::fp32, {5, 4}}};
+  return application;
+}
+
+TEST(Answer, AnApplicationIsAnEnsembleOfTheModelsThatItCalls) {
+  Model model = small_model();
+  model.application = pipeline();
+  const Json config = json_of(model_config(model));
+  EXPECT_EQ(config["platform"], "ensemble");
+  EXPECT_EQ(config["backend"], "");
+  EXPECT_EQ(config["instance_group"], Json::array());
+  EXPECT_FALSE(config.contains("dynamic_batching"));
+  EXPECT_EQ(config["ensemble_scheduling"], Json::parse(R"({"step":[
+    {"model_name":"ssd","model_version":-1,"input_map":{"pixels":"image"},
+     "output_map":{"boxes":"boxes","scores":"detect.scores"},"model_namespace":""},
+    {"model_name":"googlenet","model_version":-1,"input_map":{"input":"cut.image"},
+     "output_map":{"logits":"label"},"model_namespace":""}]})"));
+  EXPECT_EQ(config["parameters"],
+            Json({{"step.cut", {{"string_value", "crop(image, detect.boxes[2])"}}}}));
+  EXPECT_EQ(json_of(model_metadata(model))["platform"], "ensemble");
+}
+
+TEST(Answer, TheConfigurationTellsPrioritiesAndQueuePolicies) {
+  Model model = small_model();
+  model.queue = QueueRules{
+      .priority_levels = 2,
+      .default_priority_level = 2,
+      .default_policy = {.default_timeout = std::chrono::milliseconds(20), .max_queue_size = 100},
+      .level_policies = {
+          {1, {.timeout_action = TimeoutAction::delay, .allow_timeout_override = true}}}};
+  EXPECT_EQ(json_of(model_config(model))["dynamic_batching"], Json::parse(R"({
+    "preferred_batch_size":[],"max_queue_delay_microseconds":0,"preserve_ordering":false,
+    "priority_levels":2,"default_priority_level":2,
+    "default_queue_policy":{"timeout_action":"REJECT","default_timeout_microseconds":20000,
+                            "allow_timeout_override":false,"max_queue_size":100},
+    "priority_queue_policy":{"1":{"timeout_action":"DELAY","default_timeout_microseconds":0,
+                                  "allow_timeout_override":true,"max_queue_size":0}}})"));
 }
 
 TEST(Answer, StatisticsHaveEveryCountThatClientsRead) {
@@ -245,16 +352,70 @@ TEST(Repository, AnIndexMayAskForWhatIsReadyOnly) {
 TEST(Repository, ALoadBringsAConfigurationOrNothing) {
   EXPECT_EQ(read_repository_load({}).value(), "");
   EXPECT_EQ(read_repository_load(http::bytes_of("{}")).value(), "");
-  EXPECT_EQ(
-      read_repository_load(
-          http::bytes_of(R"({"config":"no","parameters":{"config":"{\"models\":[]}","p":1}})"))
-          .value(),
-      R"({"models":[]})");
+  EXPECT_EQ(read_repository_load(
+                http::bytes_of(R"({"config":"no","parameters":{"config":"{\"models\":[]}"}})"))
+                .value(),
+            R"({"models":[]})");
   EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":{}}})"), "taken");
   EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"config":3}})"),
               HasSubstr("'parameters.config' must be a string"));
   EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"file:1/model.pt":"AAAA"}})"),
               HasSubstr("'file:1/model.pt' is not supported"));
+  EXPECT_THAT(refusal(read_repository_load, R"({"parameters":{"max_batch_size":3}})"),
+              HasSubstr("a load accepts 'config'"));
+}
+
+TEST(Repository, AConfigurationIsOneOfAModelOrAModelsFile) {
+  const auto configured = loading("small", R"({"max_batch_size":8})");
+  ASSERT_TRUE(configured.ok());
+  EXPECT_EQ(configured.value().name, "small");
+  EXPECT_EQ(configured.value().configuration, R"({"max_batch_size":8})");
+  EXPECT_TRUE(configured.value().text.empty());
+  EXPECT_EQ(loading("small", R"({"models":[]})").status().code(), StatusCode::invalid);
+  EXPECT_EQ(loading("small", "").value().configuration, "");
+}
+
+TEST(Repository, AConfigurationMayChangeTheLargestBatchAlone) {
+  const Model model = small_model();
+  const auto max_batch = [&](const std::string& text) {
+    const auto read = read_configuration(model, text);
+    EXPECT_TRUE(read.ok()) << text << ": " << read.status().to_string();
+    return read.ok() ? read.value().max_batch : std::nullopt;
+  };
+  EXPECT_EQ(max_batch(R"({"max_batch_size":16})"), 16U);
+  EXPECT_EQ(max_batch(R"({"maxBatchSize":"16"})"), 16U) << "as protobuf's JSON has it";
+  EXPECT_EQ(max_batch("{}"), std::nullopt);
+  EXPECT_EQ(max_batch(R"({"name":"small","platform":"pytorch_libtorch"})"), std::nullopt);
+  EXPECT_EQ(max_batch(R"({"dynamic_batching":{"max_queue_delay_microseconds":"0"}})"),
+            std::nullopt);
+  EXPECT_EQ(max_batch(R"({"input":[{"name":"x","dims":["2","2"]}]})"), std::nullopt);
+  EXPECT_EQ(max_batch(R"({"model_transaction_policy":{"decoupled":false}})"), std::nullopt)
+      << "the default of a field that is not shown";
+  EXPECT_EQ(max_batch(text_of(model_config(model))), 4U) << "all of it may come back";
+}
+
+TEST(Repository, AConfigurationThatCannotBeIsRefusedWithWhatIsAccepted) {
+  const auto refused = [](const std::string& text) {
+    const auto read = read_configuration(small_model(), text);
+    EXPECT_EQ(read.status().code(), StatusCode::invalid) << text;
+    return read.status().message();
+  };
+  for (const char* const text :
+       {R"({"colour":"red"})", R"({"backend":"onnxruntime"})", R"({"instance_group":[]})",
+        R"({"dynamic_batching":{"max_queue_delay_microseconds":100}})",
+        R"({"input":[{"name":"x","dims":[3]}]})", R"({"input":{"name":"x"}})",
+        R"({"version_policy":{"specific":{"versions":[1]}}})",
+        R"({"sequence_batching":{"max_sequence_idle_microseconds":5}})"}) {
+    EXPECT_THAT(refused(text), HasSubstr("'max_batch_size'")) << text;
+  }
+  EXPECT_THAT(refused(R"({"dynamic_batching":{"preserve_ordering":true}})"),
+              HasSubstr("'dynamic_batching.preserve_ordering'"));
+  for (const char* const text :
+       {R"({"max_batch_size":0})", R"({"max_batch_size":1025})", R"({"max_batch_size":"all"})",
+        R"({"max_batch_size":[1]})", R"({"max_batch_size":null})", "[]", "3", "{", ""}) {
+    EXPECT_NE(refused(text), "") << text;
+  }
+  EXPECT_NE(refused(R"({"a":)" + std::string(1000, '[')), "");
 }
 
 }  // namespace

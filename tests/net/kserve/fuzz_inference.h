@@ -50,7 +50,7 @@ inline void answer(const InferCall& call) {
   }
   const http::HttpResponse response = write(call, model, replies);
   require(response.status == 200 || response.status == 400 || response.status == 503);
-  const Json head = Json::parse(text_of(response.body.at(0)));
+  const Json head = parse_answer(text_of(response.body.at(0)));
   if (response.status != 200) return require(!head.at("error").get<std::string>().empty());
   require(head.at("outputs").size() == call.outputs.size());
 }

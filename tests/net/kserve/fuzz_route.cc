@@ -40,5 +40,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   require_reason(kserve::read_repository_index(body));
   require_reason(kserve::read_repository_load(body));
   require_reason(kserve::read_register("r", body));
+  const auto settings = kserve::read_settings(body);
+  require_reason(settings);
+  if (settings.ok()) {
+    require_reason(kserve::change_log(kserve::LogLevel::info, settings.value()));
+    require_reason(kserve::change_tracing({}, settings.value()));
+  }
   return 0;
 }

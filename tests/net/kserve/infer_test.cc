@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "tests/net/kserve/kserve_case.h"
@@ -44,7 +45,82 @@ TEST(InferRequest, TheOrderOfMembersDoesNotMatterAndUnknownOnesAreLeftAlone) {
   ASSERT_TRUE(call.ok()) << call.status().to_string();
   EXPECT_EQ(call.value().id, "seven");
   EXPECT_EQ(call.value().requests[0].timeout, 1500us);
+  EXPECT_EQ(call.value().requests[0].priority, 2U);
   EXPECT_TRUE(call.value().outputs[0].binary);
+}
+
+TEST(InferRequest, TakesNaNAndInfinitiesAsTheReferenceServerDoes) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto data_of = [](const std::string& data, const std::string& before = "") {
+    const auto call =
+        read(small_model(), R"({)" + before + R"("inputs":[{"name":"x","shape":[1,2,2],)" +
+                                R"("datatype":"FP32","data":)" + data + "}]}");
+    EXPECT_TRUE(call.ok()) << call.status().to_string();
+    std::vector<float> values(4);
+    if (call.ok())
+      std::memcpy(values.data(), call.value().requests[0].payload.view().data(), sizeof(float) * 4);
+    return values;
+  };
+  EXPECT_EQ(data_of("[Infinity,-Infinity,Inf,-Inf]"),
+            (std::vector<float>{kInfinity, -kInfinity, kInfinity, -kInfinity}));
+  const std::vector<float> mixed =
+      data_of("[ [NaN , 2.5],[[-1e3],[ -NaN]] ]", R"("id":"NaN \" Infinity\\","more":[NaN],)");
+  EXPECT_TRUE(std::isnan(mixed[0]) && std::isnan(mixed[3]));
+  EXPECT_EQ(mixed[1], 2.5F);
+  EXPECT_EQ(mixed[2], -1e3F);
+
+  const auto of_type = [](const char* type, DataType data_type) {
+    Model model = small_model();
+    model.inputs[0].type = data_type;
+    return read(model, std::string(R"({"inputs":[{"name":"x","shape":[1,2,2],"datatype":")") +
+                           type + R"(","data":[1,2,3,NaN]}]})")
+        .status();
+  };
+  EXPECT_TRUE(of_type("FP64", DataType::fp64).ok());
+  EXPECT_THAT(of_type("INT32", DataType::int32).message(), HasSubstr("NaN, which is no INT32"));
+}
+
+TEST(InferRequest, EveryBooleanButZeroIsTrue) {
+  using namespace std::string_literals;
+  const std::string head = R"({"parameters":{"binary_data_output":true},"inputs":[
+      {"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},
+      {"name":"mask","shape":[1,3],"datatype":"BOOL",)";
+  const auto mask_of = [](const Result<InferCall>& call) {
+    EXPECT_TRUE(call.ok()) << call.status().to_string();
+    return call.ok() ? text_of(call.value().requests[0].payload).substr(8) : "";
+  };
+  EXPECT_EQ(mask_of(read(wide_model(), head + R"("data":[2,0,-1]}]})")), "\1\0\1"s);
+  EXPECT_EQ(mask_of(read(wide_model(), head + R"("data":[0.5,0.0,true]}]})")), "\1\0\1"s);
+  const std::string binary = head + R"("parameters":{"binary_data_size":3}}]})";
+  EXPECT_EQ(mask_of(read(wide_model(), binary, "\x02\0\xff"s)), "\1\0\1"s);
+}
+
+TEST(InferRequest, NoSequenceIsAccepted) {
+  const std::string input =
+      R"("inputs":[{"name":"x","shape":[1,2,2],"datatype":"FP32","data":[1,2,3,4]}])";
+  const auto with = [&input](const std::string& parameters) {
+    return read(small_model(), R"({"parameters":{)" + parameters + "}," + input + "}").status();
+  };
+  for (const char* const none :
+       {R"("sequence_id":0)", R"("sequence_id":"")", R"("sequence_id":false)",
+        R"("sequence_id":0,"sequence_start":false,"sequence_end":false)"}) {
+    EXPECT_TRUE(with(none).ok()) << none;
+  }
+  for (const char* const one :
+       {R"("sequence_id":1)", R"("sequence_id":"a")", R"("sequence_id":true)",
+        R"("sequence_id":-1)", R"("sequence_id":0,"sequence_start":true)"}) {
+    EXPECT_EQ(with(one).code(), StatusCode::invalid) << one;
+  }
+}
+
+TEST(InferRequest, AnIdHasALimit) {
+  const auto with_id = [](std::size_t length) {
+    return read(small_model(), R"({"id":")" + std::string(length, 'a') +
+                                   R"(","inputs":[{"name":"x","shape":[1,2,2],)" +
+                                   R"("datatype":"FP32","data":[1,2,3,4]}]})");
+  };
+  EXPECT_TRUE(with_id(kMaxIdBytes).ok());
+  EXPECT_EQ(with_id(kMaxIdBytes + 1).status().code(), StatusCode::invalid);
 }
 
 TEST(InferRequest, RowsBecomeRequestsThatShareTheirMemory) {
@@ -112,6 +188,17 @@ TEST(InferRequest, TheLongestBodyFollowsFromTheModel) {
   EXPECT_GE(largest_infer_body(model), 64U << 10U);
   model.inputs[0].shape = {1LL << 40, 1LL << 40};
   EXPECT_GT(largest_infer_body(model), 1ULL << 30U) << "no overflow";
+}
+
+TEST(InferRequest, TheLongestMessageFollowsFromTheModel) {
+  const std::vector<TensorSpec> numbers{{"x", DataType::fp64, {1'000'000}}};
+  EXPECT_GE(largest_infer_message(numbers, 1), 8'000'000U);
+  EXPECT_GE(largest_infer_message(numbers, 32), 32U * 8'000'000U);
+  EXPECT_LT(largest_infer_message(numbers, 32), 32U * 11'000'000U);
+  const std::vector<TensorSpec> small{{"x", DataType::int8, {1'000'000}}};
+  EXPECT_GE(largest_infer_message(small, 1), 10'000'000U) << "-1 takes ten bytes in its field";
+  const std::vector<TensorSpec> huge{{"x", DataType::int8, {1LL << 40, 1LL << 40}}};
+  EXPECT_EQ(largest_infer_message(huge, 1), std::size_t{1} << 40U) << "no overflow";
 }
 
 TEST(InferRequest, OutputsAreAllOrThoseThatAreAskedFor) {
@@ -212,7 +299,20 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
        {with_input(fits + "[1,2,3,true]"), "holds true, which is no FP32"},
        {with_input(fits + "[1,2,3,1e39]"), "which is no FP32"},
        {with_input(fits + "[1,2,3,1e999]"), "cannot be read"},
-       {with_input(fits + "[1,2,3,NaN]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,Nan]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,infinity]"), "cannot be read"},
+       {with_input(fits + "[1,2,NaNNaN,4]"), "cannot be read"},
+       {with_input(fits + "[1,2,3Inf]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,--Infinity]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,- Infinity]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,Infinite]"), "cannot be read"},
+       {with_input(fits + "[1,2,3,NaN"), "cannot be read"},
+       {with_input(fits + "[1,2,3,NaN]") + "x", "cannot be read"},
+       {R"({NaN:1})", "cannot be read"},
+       {"NaN", "must be an object; was NaN"},
+       {with_input(shape + "[1,2,NaN]"), "an integer of at least 1; was NaN"},
+       {with_input(fits + "[1,2,3,NaN,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
+        "more than the 16 values that model 'small' takes"},
        {with_input(fits + "4"), "'data' must be an array"},
        {with_input(shape + "[1,2,2]"), "must have one of 'data'"},
        {with_input(fits + R"([1],"parameters":{"binary_data_size":4})"), "must have one of 'data'"},
@@ -242,19 +342,11 @@ TEST(InferRequest, RefusesRowsAndInputsThatDoNotAgree) {
                  {{inputs(mask, x("[2,2]", "[1,2,3,4]")), "'mask' batch size does not match"},
                   {inputs(mask, mask), "input 'mask' is given twice"},
                   {R"({"parameters":{"binary_data_output":true},"inputs":[)" + mask + "]}",
-                   "expected 2 inputs but got 1 inputs for model 'wide'; missing is 'x'"},
-                  {inputs(R"({"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,0,2]})",
-                          x("[1,2]", "[1,2]")),
-                   "input 'mask': 'data' holds 2, which is no BOOL"},
-                  {inputs(R"({"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,0,0.5]})",
-                          x("[1,2]", "[1,2]")),
-                   "which is no BOOL"}});
+                   "expected 2 inputs but got 1 inputs for model 'wide'; missing is 'x'"}});
   const std::string binary = inputs(
       R"({"name":"mask","shape":[1,3],"datatype":"BOOL","parameters":{"binary_data_size":3}})",
       x("[1,2]", "[1,2]"));
   EXPECT_TRUE(read(wide_model(), binary, std::string("\1\0\1", 3)).ok());
-  EXPECT_THAT(read(wide_model(), binary, "\1\1\7").status().message(),
-              HasSubstr("input 'mask': a BOOL is 0 or 1; one was 7"));
   EXPECT_THAT(read(wide_model(), binary, "\1\1").status().message(),
               HasSubstr("'binary_data_size' is 3, but only 2 bytes"));
   EXPECT_THAT(read(wide_model(), binary, "\1\1\1\1").status().message(),
@@ -370,6 +462,16 @@ TEST(InferAnswer, ClassificationNamesTheHighestValuesOfEveryRow) {
   EXPECT_THAT(text_of(raw), HasSubstr(R"("binary_data_size":7)"));
 }
 
+TEST(InferAnswer, ClassificationNamesTheLabelsThatTheModelHas) {
+  Model model = small_model();
+  serve::ModelDescription description;
+  description.labels = {{"classes.txt", {"cat", "dog"}}};
+  model.description = std::make_shared<const serve::ModelDescription>(description);
+  const auto response = write(call_for(1, {{.index = 0, .classification = 3}}), model,
+                              {reply(model, {bytes_of<float>({1, 3, 2})})});
+  EXPECT_EQ(json_of(response)["outputs"][0]["data"], Json({"3:1:dog", "2:2", "1:0:cat"}));
+}
+
 TEST(InferAnswer, ClassificationKnowsEveryType) {
   const auto highest = [](DataType type, Bytes row) {
     Model model = small_model();
@@ -417,16 +519,16 @@ TEST(InferAnswer, RepliesThatCannotBeAreAnInternalError) {
   for (const auto& replies : cases) EXPECT_EQ(write(call, model, replies).status, 500U);
 }
 
-TEST(InferAnswer, WhatJsonCannotSayIsRefusedWithTheMend) {
-  for (const float value :
-       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-    const auto replies = std::vector{reply(small_model(), {bytes_of<float>({1, value, 3})})};
-    const auto response = write(call_for(1, {{.index = 0}}), small_model(), replies);
-    EXPECT_EQ(response.status, 400U);
-    EXPECT_THAT(text_of(response), HasSubstr("output 'y' holds a value that JSON cannot say"));
-    EXPECT_EQ(write(call_for(1, {{.index = 0, .binary = true}}), small_model(), replies).status,
-              200U);
-  }
+TEST(InferAnswer, NaNAndInfinitiesAreWrittenAsTheReferenceServerDoes) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Model model = small_model();
+  model.outputs[0].type = DataType::fp64;
+  const auto response =
+      write(call_for(2, {{.index = 0}}), model,
+            {reply(model, {bytes_of<double>({std::numeric_limits<double>::quiet_NaN(), 1.5, 0})}),
+             reply(model, {bytes_of<double>({kInfinity, -kInfinity, -2})})});
+  EXPECT_EQ(response.status, 200U);
+  EXPECT_THAT(text_of(response), HasSubstr(R"("data":[NaN,1.5,0,Infinity,-Infinity,-2])"));
 }
 
 }  // namespace

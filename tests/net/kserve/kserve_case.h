@@ -52,7 +52,29 @@ inline std::string text_of(const http::HttpResponse& response) {
   return text;
 }
 
-inline Json json_of(const http::HttpResponse& response) { return Json::parse(text_of(response)); }
+// An answer may hold NaN, Infinity and -Infinity outside of its strings, which this parser does not
+// know: null stands for them.
+inline Json parse_answer(std::string_view text) {
+  std::string json;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') in_string = !in_string;
+    std::size_t literal = 0;
+    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (!in_string && text.substr(at).starts_with(name)) literal = name.size();
+    }
+    if (literal > 0) {
+      json += "null";
+      at += literal - 1;
+      continue;
+    }
+    json += text[at];
+    if (in_string && text[at] == '\\' && at + 1 < text.size()) json += text[++at];
+  }
+  return Json::parse(json);
+}
+
+inline Json json_of(const http::HttpResponse& response) { return parse_answer(text_of(response)); }
 
 inline http::Headers json_length(std::size_t length) {
   return {{"inference-header-content-length", std::to_string(length)}};

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "tests/net/kserve/kserve_case.h"
@@ -25,24 +26,38 @@ std::size_t elements_of(const TensorSpec& spec) {
       [](std::size_t a, std::int64_t b) { return a * static_cast<std::size_t>(b); });
 }
 
-// Elements that are numbers; half precision is any bits.
+template <typename Real>
+rc::Gen<Real> any_non_finite() {
+  using Limits = std::numeric_limits<Real>;
+  return rc::gen::element(Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity());
+}
+
+// JSON has one NaN.
+template <typename Real>
+void make_nan_canonical(std::string& bytes) {
+  Real value = 0;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  if (!std::isnan(value)) return;
+  value = std::numeric_limits<Real>::quiet_NaN();
+  std::memcpy(bytes.data(), &value, sizeof value);
+}
+
+// Half precision is any bits.
 std::string any_element(DataType type) {
   if (type == DataType::boolean) return std::string(1, *rc::gen::arbitrary<bool>() ? '\1' : '\0');
-  for (;;) {
-    const auto bits = *rc::gen::arbitrary<std::uint64_t>();
-    std::string bytes(byte_size(type), '\0');
-    std::memcpy(bytes.data(), &bits, bytes.size());
-    if (type == DataType::fp32) {
-      float value = 0;
-      std::memcpy(&value, bytes.data(), sizeof value);
-      if (!std::isfinite(value)) continue;
-    } else if (type == DataType::fp64) {
-      double value = 0;
-      std::memcpy(&value, bytes.data(), sizeof value);
-      if (!std::isfinite(value)) continue;
-    }
-    return bytes;
+  const auto bits = *rc::gen::arbitrary<std::uint64_t>();
+  std::string bytes(byte_size(type), '\0');
+  std::memcpy(bytes.data(), &bits, bytes.size());
+  constexpr int kOneIn = 8;  // any bits are rarely one of these
+  const bool finite = *rc::gen::inRange(0, kOneIn) > 0;
+  if (type == DataType::fp32) {
+    if (!finite) bytes = text_of(bytes_of(std::vector{*any_non_finite<float>()}));
+    make_nan_canonical<float>(bytes);
+  } else if (type == DataType::fp64) {
+    if (!finite) bytes = text_of(bytes_of(std::vector{*any_non_finite<double>()}));
+    make_nan_canonical<double>(bytes);
   }
+  return bytes;
 }
 
 Tensors any_tensors(bool json) {

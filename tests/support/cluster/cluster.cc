@@ -49,8 +49,8 @@ std::string json_of(const std::vector<TensorSpec>& tensors) {
   return "[" + text + "]";
 }
 
-void write_models(const std::filesystem::path& file, const std::vector<config::ModelConfig>& models,
-                  const std::string& applications) {
+std::string models_text(const std::vector<config::ModelConfig>& models,
+                        const std::string& applications) {
   std::string entries;
   for (const config::ModelConfig& model : models) {
     entries += std::string(entries.empty() ? "" : ",") + R"({"name":")" + model.name +
@@ -59,14 +59,13 @@ void write_models(const std::filesystem::path& file, const std::vector<config::M
                std::to_string(model.slo_ms) + R"(,"rate":)" + std::to_string(model.rate) +
                R"(,"max_batch":)" + std::to_string(model.max_batch) + "}";
   }
-  write_file(file, R"({"models":[)" + entries + R"(],"applications":)" + applications + "}");
+  return R"({"models":[)" + entries + R"(],"applications":)" + applications + "}";
 }
 
-frontend::Setup write_and_load(const std::filesystem::path& directory,
-                               const std::vector<config::ModelConfig>& models,
+frontend::Setup write_and_load(const std::filesystem::path& directory, const std::string& models,
                                const std::vector<profile::Profile>& profiles,
-                               const std::string& applications, const ClusterChanges& changes) {
-  write_models(directory / "models.json", models, applications);
+                               const ClusterChanges& changes) {
+  write_file(directory / "models.json", models);
   for (const profile::Profile& profile : profiles)
     must(profile::write_profile(profile, directory / "profiles"));
   config::FrontendConfig config;
@@ -84,6 +83,12 @@ frontend::Setup write_and_load(const std::filesystem::path& directory,
   Result<frontend::Setup> setup = frontend::make_setup(config, 7);
   must(setup.status());
   return std::move(setup).value();
+}
+
+std::filesystem::path write_beside(const std::filesystem::path& directory,
+                                   const std::map<std::string, std::string>& files) {
+  for (const auto& [name, content] : files) write_file(directory / name, content);
+  return directory;
 }
 
 // Files that no network is in, but that have a hash: simulated proxies do not look inside.
@@ -132,12 +137,22 @@ Cluster::Cluster(const std::vector<config::ModelConfig>& models, const profile::
                  frontend::CoreObserver observer, const std::string& applications)
     : Cluster(make_directory(), models, std::vector{profile}, std::move(observer), applications) {}
 
+Cluster::Cluster(const ClusterFiles& files, ClusterChanges changes)
+    : Cluster(write_beside(make_directory(), files.beside), files.models, {files.profile}, {},
+              std::move(changes)) {}
+
 Cluster::Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
                  const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
                  const std::string& applications, ClusterChanges changes)
+    : Cluster(std::move(directory), models_text(models, applications), profiles,
+              std::move(observer), std::move(changes)) {}
+
+Cluster::Cluster(std::filesystem::path directory, const std::string& models,
+                 const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
+                 ClusterChanges changes)
     : directory_(std::move(directory)),
       changes_(std::move(changes)),
-      setup_(write_and_load(directory_, models, profiles, applications, changes_)) {
+      setup_(write_and_load(directory_, models, profiles, changes_)) {
   spdlog::set_level(spdlog::level::warn);
   auto started = frontend::FrontendDaemon::start(io_, setup_, std::move(observer));
   must(started.status());
@@ -205,7 +220,16 @@ void Cluster::add_storing_backend(const std::string& node) {
 void Cluster::add_real_backend(const std::string& node) { add_cpu_backend(node, "gpulet-proxy"); }
 
 void Cluster::add_crashing_backend(const std::string& node, std::uint32_t devices) {
-  start_backend(node, write_backend_config(node, "gpulet-proxy-crashing",
+  add_card_backend(node, devices, "gpulet-proxy-crashing");
+}
+
+void Cluster::add_arithmetic_backend(const std::string& node, std::uint32_t devices) {
+  add_card_backend(node, devices, "gpulet-proxy-arithmetic");
+}
+
+void Cluster::add_card_backend(const std::string& node, std::uint32_t devices,
+                               const std::string& proxy) {
+  start_backend(node, write_backend_config(node, proxy,
                                            R"({"type":"card","count":)" + std::to_string(devices) +
                                                R"(,"partitioning":"simulated"})"));
 }

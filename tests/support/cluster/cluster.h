@@ -28,6 +28,15 @@ struct ClusterModel {
   std::size_t bytes = 1;  // of the input and of the output
 };
 
+// A models file as text, the files that it names by paths relative to it, and what the plan
+// believes of the models.
+struct ClusterFiles {
+  explicit ClusterFiles() = default;  // a list in braces is one of ClusterModels
+  std::string models;
+  std::map<std::string, std::string> beside;  // contents by name
+  profile::Profile profile;
+};
+
 // What a test wants otherwise in the daemons' files.
 struct ClusterChanges {
   std::function<void(config::FrontendConfig&)> frontend;
@@ -42,6 +51,7 @@ class Cluster {
   // models.json has them.
   Cluster(const std::vector<config::ModelConfig>& models, const profile::Profile& profile,
           frontend::CoreObserver observer = {}, const std::string& applications = "[]");
+  explicit Cluster(const ClusterFiles& files, ClusterChanges changes = {});
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
@@ -57,6 +67,8 @@ class Cluster {
   void add_crashing_backend(const std::string& node, std::uint32_t devices = 1);
   // A node whose device is one core of this machine and whose proxies run the models for real.
   void add_real_backend(const std::string& node);
+  // The same with proxies that compute: executor/arithmetic_proxy.cc.
+  void add_arithmetic_backend(const std::string& node, std::uint32_t devices = 1);
   // A node with one GPU divided by "mps" or "green", all of it stand-ins:
   // tests/support/gpu/fake_gpu_proxy.cc.
   void add_gpu_backend(const std::string& node, const std::string& partitioning,
@@ -87,6 +99,10 @@ class Cluster {
   Cluster(std::filesystem::path directory, const std::vector<config::ModelConfig>& models,
           const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
           const std::string& applications = "[]", ClusterChanges changes = {});
+  // `models` is the text of the models file.
+  Cluster(std::filesystem::path directory, const std::string& models,
+          const std::vector<profile::Profile>& profiles, frontend::CoreObserver observer,
+          ClusterChanges changes);
   void add_cpu_backend(const std::string& node, const std::string& proxy);
   [[nodiscard]] std::filesystem::path write_backend_config(const std::string& node,
                                                            const std::string& proxy,
@@ -94,6 +110,8 @@ class Cluster {
   [[nodiscard]] std::filesystem::path write_simulated_config(const std::string& node,
                                                              std::uint32_t devices,
                                                              const std::string& type) const;
+  // The same with another program as the proxy.
+  void add_card_backend(const std::string& node, std::uint32_t devices, const std::string& proxy);
   void start_backend(const std::string& node, const std::filesystem::path& config_file,
                      const backend::GpuPlaces& places = {});
 

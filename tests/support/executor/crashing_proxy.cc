@@ -1,5 +1,5 @@
 // gpulet-proxy-crashing: a simulated proxy whose process ends by SIGSEGV under a batch that holds
-// the byte 255, and hangs for good over one that holds the byte 254.
+// the byte 255, hangs for good over one that holds the byte 254, and cannot compute the byte 253.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -27,6 +27,8 @@ class CrashingExecutor final : public executor::Executor {
       ::raise(SIGSEGV);
     }
     while (holds(batch.input, std::byte{254})) ::pause();
+    if (holds(batch.input, std::byte{253}))
+      return Status(StatusCode::invalid, "this input cannot be computed");
     return simulated_.run(batch);
   }
 

@@ -107,5 +107,26 @@ abi::Return nvmlDeviceGetClockInfo(abi::Device device, int clock, unsigned* mhz)
   });
 }
 
+// Without a setting: a GPU that does not tell.
+abi::Return nvmlDeviceGetPowerUsage(abi::Device device, unsigned* milliwatts) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    *milliwatts = static_cast<unsigned>(gpu.number("power_mw", 0));
+    return *milliwatts == 0 ? abi::kNotSupported : abi::kSuccess;
+  });
+}
+abi::Return nvmlDeviceGetEnforcedPowerLimit(abi::Device device, unsigned* milliwatts) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    *milliwatts = static_cast<unsigned>(gpu.number("power_limit_mw", 0));
+    return *milliwatts == 0 ? abi::kNotSupported : abi::kSuccess;
+  });
+}
+abi::Return nvmlDeviceGetTotalEnergyConsumption(abi::Device device,
+                                                unsigned long long* millijoules) {
+  return of_device(device, [&](const FakeSettings& gpu) {
+    *millijoules = static_cast<unsigned long long>(gpu.number("energy_mj", 0));
+    return *millijoules == 0 ? abi::kNotSupported : abi::kSuccess;
+  });
+}
+
 }  // extern "C"
 // NOLINTEND(readability-identifier-naming)

@@ -97,11 +97,13 @@ void World::add_devices(const std::string& node, std::uint32_t devices, schedule
   world_.add_node(node, offered);
 }
 
-void World::request_at(Time time, const std::string& model, std::uint64_t tag, Duration timeout) {
+void World::request_at(Time time, const std::string& model, std::uint64_t tag, Duration timeout,
+                       std::uint32_t priority) {
   InferRequest request;
   request.tag = tag;
   request.model = model;
   request.timeout = timeout;
+  request.priority = priority;
   request.inputs = {{"", DataType::uint8, {1}}};
   request.payload = Bytes::own({static_cast<std::byte>(tag & 0xffU)});
   clients_.agenda.emplace(std::max(time, now()), std::move(request));

@@ -39,7 +39,8 @@ class World {
   }
 
   // A request at that time; the answer shows up in replies().
-  void request_at(Time time, const std::string& model, std::uint64_t tag, Duration timeout = {});
+  void request_at(Time time, const std::string& model, std::uint64_t tag, Duration timeout = {},
+                  std::uint32_t priority = 0);
   void drain_at(Time time) { world_.drain_at(time); }
   // The catalogue from that time on; the profile stays.
   void change_models_at(Time time, std::vector<ServedModel> models,

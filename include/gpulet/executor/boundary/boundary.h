@@ -6,7 +6,8 @@
 // Across go functions without a name, in a table, and values that are the same in both: trivially
 // copyable, with views (of no ABI) in place of strings and vectors. What goes in is the caller's
 // and is copied where it must outlast the call. Nothing that one side allocated is freed by the
-// other, and no exception crosses. Both sides are of one build: the table has no version.
+// other, and no exception crosses. Both sides must be compiled from the same headers: each has
+// their stamp, and a library of another stamp is not used.
 //
 // Threads as with Executor, RunningBatch and SharedDevice (executor.h, shared_device.h): nothing is
 // locked or kept here.
@@ -14,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -72,6 +74,7 @@ static_assert(std::is_trivially_copyable_v<Model> && std::is_trivially_copyable_
 // Each does what its namesake in the interfaces does. Those that can fail return the code, and what
 // they were to return is written where the last pointer shows, only on ok.
 struct Boundary {
+  const char* stamp;  // first, wherever the rest of the table goes
   const Makers* makers;
 
   StatusCode (*prepare)(const Makers* makers, Listener listener);
@@ -100,9 +103,20 @@ struct Boundary {
   void (*drop_batch)(InnerBatch* batch);
 };
 
+// A digest of the headers that both sides share (CMakeLists.txt of this module computes it). Ends
+// with a zero.
+[[nodiscard]] const char* stamp();
+
 // Inside. An exception becomes a failure: invalid for std::invalid_argument, else internal.
 // `makers` must outlive all use.
 [[nodiscard]] Boundary boundary_to(const Makers& makers);
+
+// Outside. Opens a shared library and calls its function `shown`, which takes nothing and returns a
+// `const Boundary*`. A name without a slash is looked for where the dynamic linker looks. The
+// library stays open until the process ends. Fails with unavailable (the library cannot be loaded)
+// or invalid (it has no such function, or another stamp).
+[[nodiscard]] Result<const Boundary*> open_boundary(const std::filesystem::path& library,
+                                                    const char* shown);
 
 // Outside. `boundary` must outlive what is made. The first throws std::runtime_error where inside
 // something was thrown, the second std::invalid_argument where it failed with invalid, else

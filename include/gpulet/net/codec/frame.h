@@ -72,6 +72,14 @@ struct FrameLimits {
 [[nodiscard]] std::array<std::byte, kFrameHeaderBytes> encode_frame_header(
     const FrameHeader& header);
 
+// What a peer speaks, as far as its first bytes tell.
+enum class Dialect : std::uint8_t { unknown, frames, http, http2, tls };
+
+// `first_bytes`: the beginning of what the peer sent, of any length.
+[[nodiscard]] Dialect dialect_of(std::span<const std::byte> first_bytes);
+// Why bytes that begin so are no frame, and what to do about it (malformed).
+[[nodiscard]] Status not_frames(std::span<const std::byte> first_bytes);
+
 // Fails with malformed (magic, version, reserved bits, unknown type) or invalid (over a limit);
 // names the value.
 [[nodiscard]] Result<FrameHeader> decode_frame_header(

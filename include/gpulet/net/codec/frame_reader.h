@@ -54,6 +54,12 @@ class FrameReader {
   // Of the payload whose memory was given, while its frame is unfinished.
   [[nodiscard]] std::size_t payload_received() const { return payload_received_; }
 
+  // What was received of a frame whose header is not complete, or was refused.
+  [[nodiscard]] std::span<const std::byte> unread() const {
+    return state_ == State::header && !frame_given_
+               ? std::span<const std::byte>(buffer_.get() + begin_, buffered())
+               : std::span<const std::byte>();
+  }
   // Bytes of an unfinished frame were received.
   [[nodiscard]] bool inside_frame() const;
 

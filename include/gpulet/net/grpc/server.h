@@ -2,8 +2,9 @@
 // check. gRPC's own threads read, write and compress; whatever asks the server behind happens on
 // the io_context's thread.
 //
-// A call whose client goes away is cancelled. Streams take a bounded number of calls at a time, and
-// read on as these are answered; errors of a stream's calls travel in its messages, and it goes on.
+// A call whose client goes away is cancelled. A stream takes a bounded number of calls at a time,
+// answers them in their order, and reads on as the answers leave; errors of its calls travel in its
+// messages, and it goes on. Every failure has a text, also that of a method which is not there.
 // A call without the token that it needs in its `authorization` ends with UNAUTHENTICATED, one
 // whose token is good for other models with PERMISSION_DENIED. Messages of a stream are judged one
 // by one. Connections are accepted on the executor, within bounds, and handed over to gRPC.
@@ -29,9 +30,9 @@
 namespace gpulet::net::grpc_api {
 
 struct GrpcServerOptions {
-  std::string version;  // of this server, for its metadata
-  std::size_t max_message_bytes = 64U << 20U;
-  std::size_t max_calls_of_stream = 64;  // under way at once
+  std::string version;                         // of this server, for its metadata
+  std::size_t max_message_bytes = 64U << 20U;  // a longer one ends its call: RESOURCE_EXHAUSTED
+  std::size_t max_calls_of_stream = 64;        // under way at once
   // Of one connection; its client's library holds back what is more.
   std::size_t max_calls_of_connection = 1024;
   // Of what gRPC itself keeps: messages that it reads or writes, buffers of connections.
@@ -61,6 +62,11 @@ class GrpcServer {
   void use_certificate(TlsTexts tls);
   // The gate has other tokens: streams of one that was revoked end with UNAUTHENTICATED.
   void tokens_changed();
+
+  // Raises the limit of messages, if it is lower. The library cannot change it in place: clients
+  // are asked to connect again for their next call, and calls under way go on where they are. Fails
+  // as listen(); then nothing has changed.
+  [[nodiscard]] Status take_messages_up_to(std::size_t bytes);
 
   // Takes no new calls; those under way are answered within `patience`, then cancelled.
   // Destroying the server before that is over waits for it.

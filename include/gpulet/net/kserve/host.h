@@ -11,6 +11,7 @@
 
 #include "gpulet/core/ids.h"
 #include "gpulet/net/kserve/model.h"
+#include "gpulet/net/kserve/settings.h"
 #include "gpulet/serve/messages.h"
 
 namespace gpulet::net::kserve {
@@ -29,8 +30,10 @@ class ProtocolHost {
 
   // A model or an application, as it is now. Null where there is none of that name.
   [[nodiscard]] virtual std::shared_ptr<const Model> model(std::string_view name) = 0;
-  // All of them by name, without their tensors. They may be thousands: the list is shared by all
-  // who ask within a while, and is as old.
+  // No model of that name is served, but one could be loaded: somebody unloaded it.
+  [[nodiscard]] virtual bool is_unloaded(std::string_view name) const = 0;
+  // All of them by name, without their tensors, and those that are unloaded. They may be thousands:
+  // the list is shared by all who ask within a while, and is as old.
   virtual void models(OnModels done) = 0;
   // Of one; empty where there is none of that name.
   [[nodiscard]] virtual std::vector<ModelStatistics> statistics(std::string_view name) = 0;
@@ -50,6 +53,13 @@ class ProtocolHost {
 
   // As `gpulet models load|unload` asks for it.
   virtual void change_models(serve::ModelsChange change, OnChanged done) = 0;
+
+  // What the daemon's log shows.
+  [[nodiscard]] virtual LogLevel log_level() const = 0;
+  virtual void set_log_level(LogLevel level) = 0;
+  // Which requests are traced from now on, of all models.
+  [[nodiscard]] virtual TraceSampling trace_sampling() const = 0;
+  virtual void set_trace_sampling(const TraceSampling& sampling) = 0;
 };
 
 }  // namespace gpulet::net::kserve

@@ -14,6 +14,7 @@
 #include "gpulet/net/kserve/infer_call.h"
 #include "gpulet/net/kserve/model.h"
 #include "gpulet/net/kserve/names.h"  // the names that HTTP and gRPC share: extensions, states, platform
+#include "gpulet/net/kserve/settings.h"
 #include "gpulet/net/kserve/shared_memory.h"
 
 namespace gpulet::net::kserve {
@@ -33,6 +34,13 @@ enum class Endpoint : std::uint8_t {
   shared_memory_status,  // of all regions where the region's name is empty
   shared_memory_register,
   shared_memory_unregister,
+  cuda_memory_status,  // of all regions where the region's name is empty
+  cuda_memory_register,
+  cuda_memory_unregister,
+  log_settings,
+  change_log_settings,
+  trace_settings,  // of all models where the model's name is empty
+  change_trace_settings,
 };
 
 struct Route {
@@ -43,7 +51,7 @@ struct Route {
 };
 
 // Fails with not_found (no such target) or invalid (another method is needed: `allow`, where given,
-// gets it). Names in the target may be percent-encoded.
+// gets those that are allowed, as "GET, POST"). Names in the target may be percent-encoded.
 [[nodiscard]] Result<Route> find_route(std::string_view method, std::string_view target,
                                        std::string* allow);
 
@@ -54,6 +62,11 @@ struct Route {
 // The longest body that an inference of the model can have, in any form of the protocol: so many
 // rows as the model takes at once, every number at its longest in JSON, and something for the rest.
 [[nodiscard]] std::size_t largest_infer_body(const Model& model);
+
+// The longest gRPC message that an inference of so many rows of these inputs can be: raw, or every
+// number at its longest in its typed field. Saturates at 1 TiB.
+[[nodiscard]] std::size_t largest_infer_message(std::span<const TensorSpec> inputs,
+                                                std::uint32_t rows);
 
 // `body` as the protocol frames it: JSON, then the binary tensors. Shared memory is looked up in
 // `regions`.
@@ -76,9 +89,12 @@ struct Route {
 [[nodiscard]] Result<bool> read_repository_index(const Bytes& body);
 [[nodiscard]] http::HttpResponse repository_index(std::span<const Model> models, bool only_ready);
 
-// What a load brings along: a configuration (a models file's text, as `gpulet models load --file`
-// takes it), or nothing. Fails (invalid) also where it brings files.
+// What a load brings along: the parameter `config` as loading() takes it, or nothing. Fails
+// (invalid) where it brings files or other parameters.
 [[nodiscard]] Result<std::string> read_repository_load(const Bytes& body);
+
+[[nodiscard]] http::HttpResponse log_settings(LogLevel level);
+[[nodiscard]] http::HttpResponse trace_settings(const TraceSampling& sampling);
 
 [[nodiscard]] Result<RegionToRegister> read_register(const std::string& region, const Bytes& body);
 [[nodiscard]] http::HttpResponse shared_memory_status(std::span<const RegionInfo> regions);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gpulet/core/bytes.h"
@@ -31,6 +32,11 @@ struct AskedOutput {
   std::uint32_t classification = 0;  // the so many highest values in place of the tensor; 0: no
   std::optional<RegionSlice> region{};
 };
+
+// The id of a request comes back with its answer.
+inline constexpr std::size_t kMaxIdBytes = 1024;
+// Fails (invalid) where it is longer.
+[[nodiscard]] Status check_id(std::string_view id);
 
 struct InferCall {
   std::string model;
@@ -62,13 +68,14 @@ struct GivenInput {
 
 // A call of these inputs: its model and its rows.
 [[nodiscard]] Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs,
-                                        Duration timeout);
+                                        Duration timeout, std::uint32_t priority = 0);
 
 // An output of all rows, as the answer holds it.
 struct AnsweredOutput {
   TensorSpec spec;  // the batch in front; where there are labels the type is BYTES, not spec.type
   Bytes data;       // raw; empty where `labels` hold the answer
-  std::vector<std::string> labels{};  // "value:index", classification's answer: row after row
+  // Classification's answer, row after row: "value:index", or "value:index:label".
+  std::vector<std::string> labels{};
 };
 
 // The rows' replies, in the order of their rows, as one answer for each output asked for. Fails

@@ -3,11 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
+#include "gpulet/serve/application.h"
 #include "gpulet/serve/messages.h"
+#include "gpulet/serve/served_model.h"
 
 namespace gpulet::net::kserve {
 
@@ -40,6 +45,7 @@ struct ModelStatistics {
 
 // A model or an application, as the endpoints show it. `version` is a number in words: the
 // protocol's versions are numbers. It counts the versions of that name since the frontend's start.
+// Empty where the model is unloaded.
 struct Model {
   std::string name;
   std::string version = "1";
@@ -47,7 +53,10 @@ struct Model {
   std::vector<TensorSpec> outputs;  // of one request
   std::uint32_t max_batch = 1;      // rows of one call
   serve::ModelState state = serve::ModelState::loading;
-  std::string reason;  // why it is not ready
+  std::string reason;                                            // why it is not ready
+  std::shared_ptr<const serve::ModelDescription> description{};  // null: there is nothing to tell
+  std::shared_ptr<const serve::Application> application{};       // null: it is a model
+  std::optional<QueueRules> queue{};  // none: requests go by deadline alone
 };
 
 }  // namespace gpulet::net::kserve

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gpulet/net/kserve/model.h"
 #include "gpulet/serve/messages.h"
 
 namespace gpulet::net::kserve {
@@ -13,6 +14,14 @@ namespace gpulet::net::kserve {
 inline constexpr const char* kServerName = "gpulet";
 inline constexpr const char* kPlatform = "pytorch_libtorch";
 inline constexpr const char* kBackend = "pytorch";
+inline constexpr const char* kApplicationPlatform = "ensemble";  // of an application
+
+[[nodiscard]] const char* platform_of(const Model& model);
+// Empty for an application.
+[[nodiscard]] const char* backend_of(const Model& model);
+// Of the model's file, and of the labels of its output with that index; empty where there is none.
+[[nodiscard]] std::string model_filename(const Model& model);
+[[nodiscard]] std::string label_filename(const Model& model, std::size_t output);
 
 // The names of the extensions that are there.
 [[nodiscard]] std::vector<std::string> extensions(bool shared_memory);

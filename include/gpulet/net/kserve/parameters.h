@@ -25,6 +25,8 @@ using Scalar =
 struct RequestParameters {
   Duration timeout{};  // zero: the model's SLO
   bool binary_data_output = false;
+  // 1 is the highest; 0: the model's default, as for one beyond all levels.
+  std::uint32_t priority = 0;
 };
 
 struct TensorParameters {

@@ -27,6 +27,12 @@ struct RegionToRegister {
 };
 using RegionInfo = RegionToRegister;
 
+// Why a region of CUDA shared memory is not registered, and what to use instead. There are none:
+// clients may ask for their status and unregister all of them, as some do when they start.
+[[nodiscard]] std::string cuda_memory_refusal(const std::string& region);
+// The failure of asking for the status of one.
+[[nodiscard]] Status unknown_cuda_region(const std::string& region);
+
 class SharedMemory {
  public:
   // `enabled` false: every call fails with unavailable, saying how to switch it on.

@@ -4,10 +4,10 @@
 
 #include "gpulet/core/status.h"
 
-namespace gpulet::frontend {
+namespace gpulet::config {
 
 // Reads the ends of the file with pread. Fails with invalid where it is something else, and with
 // unavailable where it cannot be read.
 [[nodiscard]] Status check_torchscript(int descriptor);
 
-}  // namespace gpulet::frontend
+}  // namespace gpulet::config

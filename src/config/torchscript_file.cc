@@ -1,4 +1,4 @@
-#include "torchscript_file.h"
+#include "gpulet/config/torchscript_file.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace gpulet::frontend {
+namespace gpulet::config {
 namespace {
 
 // The format: APPNOTE.TXT of PKWARE, sections 4.3.7 to 4.3.16. Numbers are little-endian.
@@ -153,4 +153,4 @@ Status check_torchscript(int descriptor) {
   return entries.ok() ? check_members(entries.value()) : entries.status();
 }
 
-}  // namespace gpulet::frontend
+}  // namespace gpulet::config

@@ -1,0 +1,225 @@
+#include "gpulet/net/kserve/settings.h"
+
+#include <charconv>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <variant>
+
+#include "json_events.h"
+#include "wording.h"
+
+namespace gpulet::net::kserve {
+namespace {
+
+constexpr std::size_t kMostSettings = 64;
+constexpr std::size_t kMostValues = 16;
+
+struct InWords {
+  std::string operator()(std::monostate) const { return {}; }
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(std::string_view value) const { return std::string(value); }
+  template <typename Number>
+  std::string operator()(Number value) const {
+    return std::to_string(value);
+  }
+};
+
+class SettingsReader final : public JsonReader {
+ public:
+  std::vector<Setting> settings;
+
+  bool scalar(const Scalar& value) override {
+    if (depth_ == 0) return refuse("the request's JSON must be an object; was " + shown(value));
+    std::vector<std::string>& values = settings.back().values;
+    if (std::holds_alternative<std::monostate>(value)) return depth_ == 1 || wrong();
+    if (values.size() == kMostValues) return refuse("a setting has too many values");
+    values.push_back(std::visit(InWords(), value));
+    return true;
+  }
+  bool key(std::string_view name) override {
+    if (settings.size() == kMostSettings) return refuse("there are not so many settings");
+    settings.push_back({std::string(name), {}});
+    return true;
+  }
+  bool open(bool array) override {
+    if (depth_ == 0 && array) return refuse("the request's JSON must be an object; was an array");
+    if (depth_ > 1 || (depth_ == 1 && !array)) return wrong();
+    ++depth_;
+    return true;
+  }
+  bool close() override {
+    --depth_;
+    return true;
+  }
+
+ private:
+  bool wrong() {
+    return refuse("setting " + in_quotes(settings.back().name) +
+                  " must be a value or a list of values");
+  }
+
+  std::size_t depth_ = 0;
+};
+
+Status wrong(const Setting& setting, std::string_view wanted) {
+  std::string given = "null";
+  if (!setting.values.empty()) given = in_quotes(setting.values.front());
+  if (setting.values.size() > 1) given += " and more";
+  return invalid("setting " + in_quotes(setting.name) + " must be " + std::string(wanted) +
+                 "; was " + given);
+}
+
+std::string_view only_value(const Setting& setting) {
+  return setting.values.size() == 1 ? std::string_view(setting.values.front()) : std::string_view();
+}
+
+Status take(const Setting& setting, bool& into) {
+  const std::string_view value = only_value(setting);
+  if (value != "true" && value != "false") return wrong(setting, "true or false");
+  into = value == "true";
+  return {};
+}
+
+Status take(const Setting& setting, std::uint32_t& into, std::uint32_t least) {
+  const std::string_view value = only_value(setting);
+  std::uint32_t number = 0;
+  const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (failure != std::errc() || end != value.data() + value.size() || number < least)
+    return wrong(setting, "an integer of at least " + std::to_string(least));
+  into = number;
+  return {};
+}
+
+// What cannot be another: its value is taken, and null.
+Status keep(const Setting& setting, std::string_view value, std::string_view why) {
+  if (setting.values.empty() || (setting.values.size() == 1 && setting.values.front() == value))
+    return {};
+  return invalid("setting " + in_quotes(setting.name) + " is always " + in_quotes(value) + ": " +
+                 std::string(why));
+}
+
+Status unknown(const Setting& setting, std::string_view known) {
+  return invalid("setting " + in_quotes(setting.name) + " is not known here; known are " +
+                 std::string(known));
+}
+
+Result<LogLevel> level_of(const LogSwitches& switches) {
+  const auto needs = [](const char* one, const char* other) {
+    return invalid(std::string(one) + " needs " + other +
+                   ": the log has one level, and shows what is of it or more severe; set both");
+  };
+  if (switches.verbose > 0 && !switches.info) return needs("log_verbose_level", "log_info");
+  if (switches.info && !switches.warning) return needs("log_info", "log_warning");
+  if (switches.warning && !switches.error) return needs("log_warning", "log_error");
+  if (switches.verbose > 1) return LogLevel::trace;
+  if (switches.verbose == 1) return LogLevel::debug;
+  if (switches.info) return LogLevel::info;
+  if (switches.warning) return LogLevel::warning;
+  return switches.error ? LogLevel::error : LogLevel::off;
+}
+
+Status take_level(const Setting& setting, TraceSampling& sampling) {
+  if (setting.values.empty()) {
+    sampling.on = TraceSampling().on;
+    return {};
+  }
+  for (const std::string& value : setting.values) {
+    if (value == "TENSORS") {
+      return invalid(
+          "setting 'trace_level' has no TENSORS here: tensors are not traced; write "
+          "TIMESTAMPS or OFF");
+    }
+    if (value != "TIMESTAMPS" && value != "OFF") return wrong(setting, "TIMESTAMPS or OFF");
+  }
+  if (setting.values.size() > 1) return wrong(setting, "one of TIMESTAMPS and OFF");
+  sampling.on = setting.values.front() == "TIMESTAMPS";
+  return {};
+}
+
+Status take(const Setting& setting, TraceSampling& sampling) {
+  if (setting.name == "trace_level") return take_level(setting, sampling);
+  if (setting.name == "trace_rate") {
+    if (!setting.values.empty()) return take(setting, sampling.every, 1);
+    sampling.every = TraceSampling::kDefaultEvery;
+    return {};
+  }
+  if (setting.name == "trace_count")
+    return keep(setting, "-1", "sampling goes on until trace_level is OFF");
+  if (setting.name == "log_frequency" || setting.name == "trace_file") {
+    return keep(setting, setting.name == "trace_file" ? "" : "0",
+                "traces are kept in memory; GET /gpulet/trace?seconds=0 gives them");
+  }
+  if (setting.name == "trace_mode")
+    return keep(setting, "triton", "there is no export to OpenTelemetry");
+  return unknown(setting,
+                 "trace_level, trace_rate, trace_count, log_frequency, trace_file, trace_mode");
+}
+
+}  // namespace
+
+Result<std::vector<Setting>> read_settings(const Bytes& body) {
+  SettingsReader reader;
+  if (Status read = read_json(text_of(body.view()), reader); !read.ok()) return read;
+  return std::move(reader.settings);
+}
+
+LogSwitches switches_of(LogLevel level) {
+  return {.error = level >= LogLevel::error,
+          .warning = level >= LogLevel::warning,
+          .info = level >= LogLevel::info,
+          .verbose = level == LogLevel::trace   ? 2U
+                     : level == LogLevel::debug ? 1U
+                                                : 0U};
+}
+
+Result<LogLevel> change_log(LogLevel level, std::span<const Setting> settings) {
+  LogSwitches switches = switches_of(level);
+  const auto take_one = [&switches](const Setting& setting) -> Status {
+    if (setting.name == "log_error") return take(setting, switches.error);
+    if (setting.name == "log_warning") return take(setting, switches.warning);
+    if (setting.name == "log_info") return take(setting, switches.info);
+    if (setting.name == "log_verbose_level") return take(setting, switches.verbose, 0);
+    if (setting.name == "log_file")
+      return keep(setting, "", "the daemon logs to its standard error, wherever that leads");
+    if (setting.name == "log_format")
+      return keep(setting, "default", "the log's lines have one form");
+    return unknown(setting,
+                   "log_file, log_info, log_warning, log_error, log_verbose_level, log_format");
+  };
+  for (const Setting& setting : settings) {
+    if (Status taken = take_one(setting); !taken.ok()) return taken;
+  }
+  return level_of(switches);
+}
+
+std::vector<Setting> settings_of(const TraceSampling& sampling) {
+  return {{"trace_level", {sampling.on ? "TIMESTAMPS" : "OFF"}},
+          {"trace_rate", {std::to_string(sampling.every)}},
+          {"trace_count", {"-1"}},
+          {"log_frequency", {"0"}},
+          {"trace_file", {""}},
+          {"trace_mode", {"triton"}}};
+}
+
+Result<TraceSampling> change_tracing(TraceSampling sampling, std::span<const Setting> settings) {
+  for (const Setting& setting : settings) {
+    if (Status taken = take(setting, sampling); !taken.ok()) return taken;
+  }
+  return sampling;
+}
+
+Status check_model_tracing(const TraceSampling& sampling, std::span<const Setting> settings) {
+  for (const Setting& setting : settings) {
+    if (setting.values.empty()) continue;  // as for all models
+    TraceSampling wanted = sampling;
+    if (Status taken = take(setting, wanted); !taken.ok()) return taken;
+    if (wanted != sampling) {
+      return invalid("setting " + in_quotes(setting.name) +
+                     " is the same for all models here; change it at /v2/trace/setting");
+    }
+  }
+  return {};
+}
+
+}  // namespace gpulet::net::kserve

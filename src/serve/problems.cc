@@ -1,0 +1,442 @@
+#include "gpulet/serve/problems.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <iterator>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+#include "serve/wording.h"
+
+namespace gpulet::serve {
+namespace {
+
+// A single request is no rate.
+constexpr std::uint64_t kLeastViolations = 2;
+// How much longer than planned batches run before that explains violations.
+constexpr double kSlowPace = 1.15;
+// A neighbour that is less busy slows nobody down.
+constexpr double kBusyNeighbour = 0.05;
+constexpr std::size_t kNeighboursTold = 3;
+
+std::string formatted(const char* format, double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+// "56 %"
+std::string percent(double part) {
+  const double value = 100 * part;
+  return formatted(value < 10 ? "%.1f %%" : "%.0f %%", value);
+}
+
+// "694/s"
+std::string rate(double value) { return formatted(value < 100 ? "%.1f/s" : "%.0f/s", value); }
+
+std::string milliseconds(double value) { return formatted("%.4g ms", value); }
+
+std::string sentence(std::string text) {
+  if (text.empty() || text.back() != '.') text += '.';
+  return text;
+}
+
+bool violates(const ModelStatus& model) {
+  return model.last_minute.violations() >= kLeastViolations &&
+         model.last_minute.violated() > kViolationTarget;
+}
+
+std::string violations_of(const ModelStatus& model) {
+  const Outcomes& outcomes = model.last_minute;
+  return percent(outcomes.violated()) +
+         " of its requests in the last minute had no answer in time (" +
+         std::to_string(outcomes.dropped) + " dropped, " + std::to_string(outcomes.late) +
+         " late, " + std::to_string(outcomes.failed) + " failed).";
+}
+
+struct Cause {
+  ProblemCause cause = ProblemCause::queue;
+  std::string text;
+  std::string fix;
+};
+
+class Diagnosis {
+ public:
+  explicit Diagnosis(const FrontendStatus& status) : status_(status) {
+    for (const ModelStatus& model : status.models) models_.emplace(model.name, &model);
+    for (const GpuletStatus& gpulet : status.gpulets) {
+      if (gpulet.planned) on_device_[place_of(gpulet)].push_back(&gpulet);
+      for (const schedule::LoadedModel& model : gpulet.gpulet.models)
+        of_model_[model.name].push_back(&gpulet);
+    }
+    for (const ModelStatus& model : status.models) {
+      if (!model.missing || model.missing->lack != schedule::Lack::devices) continue;
+      devices_missing_ += model.missing->devices;
+      ++models_short_;
+    }
+  }
+
+  std::vector<Problem> run() {
+    add_whole();
+    add_nodes();
+    for (const ModelStatus& model : status_.models) add_model(model);
+    for (const GpuletStatus& gpulet : status_.gpulets) add_gpulet(gpulet);
+    const auto order = [](const Problem& problem) {
+      const int section = problem.gpulet ? 2 : problem.model.empty() ? 0 : 1;
+      return std::tuple(!problem.grave, section, -problem.last_minute.violated());
+    };
+    std::stable_sort(found_.begin(), found_.end(),
+                     [&order](const Problem& a, const Problem& b) { return order(a) < order(b); });
+    return std::move(found_);
+  }
+
+ private:
+  using Place = std::pair<BackendId, schedule::DeviceKey>;
+  using Gpulets = std::vector<const GpuletStatus*>;
+
+  static Place place_of(const GpuletStatus& gpulet) {
+    return {gpulet.gpulet.backend, gpulet.gpulet.device};
+  }
+
+  // ---- the whole, nodes and devices
+
+  void add_whole() {
+    if (status_.state == "draining") {
+      Problem& problem = add(ProblemCause::draining);
+      problem.text = "The frontend is stopping: it takes no new requests.";
+    }
+    const bool has_backend =
+        std::any_of(status_.backends.begin(), status_.backends.end(),
+                    [](const auto& entry) { return !entry.second.node.empty(); });
+    if (has_backend) return;
+    Problem& problem = add(ProblemCause::no_backend);
+    problem.text = "No backend is connected, so there is no device to serve on.";
+    problem.fix = "Start gpulet-backend on a machine with devices, with this frontend's address.";
+  }
+
+  void add_nodes() {
+    for (const auto& [id, backend] : status_.backends) {
+      if (backend.node.empty()) continue;
+      if (backend.leaving) {
+        Problem& problem = add(ProblemCause::node_leaving, false);
+        problem.node = backend.node;
+        problem.text = "Node " + backend.node + " is stopping: what it serves moves to others.";
+      }
+      for (const DeviceOffer& offer : backend.devices) {
+        if (offer.fault.ok()) continue;
+        Problem& problem = add(ProblemCause::device_lost);
+        problem.node = backend.node;
+        problem.device = offer.device.key.device;
+        problem.text = sentence("Device " + device_name(offer.device.key) +
+                                " cannot be used: " + offer.fault.message());
+        problem.fix = "It is used again by itself when its fault is gone.";
+      }
+    }
+    for (const Exclusion& exclusion : status_.exclusions) {
+      Problem& problem = add(ProblemCause::excluded);
+      problem.node = exclusion.node;
+      problem.device = exclusion.device;
+      const std::string what = exclusion.device
+                                   ? "Device " + device_name({exclusion.node, *exclusion.device})
+                                   : "Node " + exclusion.node;
+      problem.text =
+          sentence(what + " takes no new gpulets for a while (" +
+                   std::string(to_string(exclusion.cause)) + "): " + exclusion.error.message());
+      problem.fix = "It is tried again by itself; the error says what to put right.";
+    }
+  }
+
+  void add_gpulet(const GpuletStatus& gpulet) {
+    const bool failed = gpulet.gpulet.state == GpuletState::failed;
+    if (!failed && gpulet.gpulet.state != GpuletState::restarting) return;
+    Problem& problem =
+        add(failed ? ProblemCause::gpulet_failed : ProblemCause::gpulet_restarting, failed);
+    problem.node = gpulet.gpulet.device.node;
+    problem.device = gpulet.gpulet.device.device;
+    problem.gpulet = gpulet.id;
+    problem.text = "The gpulet of " + names_of({&gpulet}) + " on " + problem.node + ", device " +
+                   std::to_string(*problem.device) + (failed ? ", failed" : ", is restarting");
+    if (!gpulet.gpulet.status.ok()) problem.text += ": " + gpulet.gpulet.status.message();
+    problem.text = sentence(std::move(problem.text));
+  }
+
+  // ---- models
+
+  void add_model(const ModelStatus& model) {
+    const bool violated = violates(model);
+    Cause cause = cause_of(model, violated);
+    if (cause.text.empty()) return;
+    const bool mild =
+        cause.cause == ProblemCause::passed ||
+        ((cause.cause == ProblemCause::version || cause.cause == ProblemCause::loading) &&
+         !violated);
+    Problem& problem = add(cause.cause, !mild);
+    problem.model = model.name;
+    problem.last_minute = model.last_minute;
+    problem.text = std::move(cause.text);
+    if (violated) problem.text += ' ' + violations_of(model);
+    problem.fix = std::move(cause.fix);
+  }
+
+  // With an empty text: there is nothing to tell.
+  Cause cause_of(const ModelStatus& model, bool violated) const {
+    if (std::optional<Cause> cause = absence_of(model)) return *std::move(cause);
+    if (model.rate_unserved > 0 && !model.application) return shortage_of(model);
+    if (!violated) {
+      if (model.reason.empty()) return {};
+      return {ProblemCause::version, sentence(model.name + ": " + model.reason), {}};
+    }
+    if (model.latest.violations() == 0) {
+      return {ProblemCause::passed,
+              model.name +
+                  " serves in time again: nothing was late or dropped in the last ten "
+                  "seconds.",
+              {}};
+    }
+    if (2 * model.latest.failed > model.latest.violations()) {
+      return {ProblemCause::errors, model.name + ": most of what goes wrong ends with an error.",
+              "The replies and the log say which errors; `gpulet status --json` counts them."};
+    }
+    if (model.application) return stage_of(model);
+    if (std::optional<Cause> cause = slowness_of(model)) return *std::move(cause);
+    if (std::optional<Cause> cause = want_of_cores(model)) return *std::move(cause);
+    return wait_of(model);
+  }
+
+  std::optional<Cause> absence_of(const ModelStatus& model) const {
+    if (model.state == ModelState::idle) return std::nullopt;
+    const auto gpulets = of_model_.find(model.name);
+    const bool has_gpulet = model.application || gpulets != of_model_.end();
+    if (model.state == ModelState::unavailable || !has_gpulet) {
+      if (model.missing && model.missing->lack == schedule::Lack::devices)
+        return shortage_of(model);
+      const std::string why = !model.reason.empty() ? model.reason
+                              : has_gpulet          ? "the frontend does not say why"
+                                                    : "no gpulet has it";
+      return Cause{ProblemCause::not_served, sentence("Nothing serves " + model.name + ": " + why),
+                   fix_of(model)};
+    }
+    if (model.state == ModelState::loading && model.last_minute.violations() > 0) {
+      return Cause{ProblemCause::loading,
+                   model.name + " is being loaded: nothing serves it before its gpulet is ready.",
+                   {}};
+    }
+    return std::nullopt;
+  }
+
+  Cause shortage_of(const ModelStatus& model) const {
+    const bool full = model.missing && model.missing->lack == schedule::Lack::devices;
+    if (!full) {
+      const std::string part = "No place for " + rate(model.rate_unserved) + " of " +
+                               rate(model.rate_planned) + " of " + model.name;
+      return {ProblemCause::no_place,
+              sentence(part + (model.reason.empty() ? "" : ": " + model.reason)), fix_of(model)};
+    }
+    const double has_place = std::max(0.0, model.rate_planned - model.rate_unserved);
+    return {ProblemCause::too_few_devices,
+            "Too few devices for " + model.name + ": there is a place for " + rate(has_place) +
+                " of " + rate(model.rate_planned) + ".",
+            fix_of(model)};
+  }
+
+  // Of what has no place; empty where the plan does not say what it lacks.
+  std::string fix_of(const ModelStatus& model) const {
+    if (!model.missing) return {};
+    switch (model.missing->lack) {
+      case schedule::Lack::devices: {
+        const auto whole = [](double devices) {
+          return static_cast<std::uint64_t>(std::max(1.0, std::ceil(devices)));
+        };
+        const std::uint64_t here = whole(model.missing->devices);
+        const std::uint64_t all = whole(devices_missing_);
+        return "Add " + counted(here, "device") +
+               (models_short_ > 1 ? " (" + std::to_string(all) + " for all models)" : "") +
+               ", lower the rate, or raise the SLO.";
+      }
+      case schedule::Lack::any_device:
+        return "Bring back a device that takes gpulets, or add one.";
+      case schedule::Lack::profile:
+        return "Measure it with `gpulet profile run --only " + model.name +
+               "`, or import its latencies.";
+      case schedule::Lack::latency:
+        if (model.missing->least_slo_ms > 0)
+          return "Raise its slo_ms to " + milliseconds(model.missing->least_slo_ms) + " at least.";
+        return "Measure it at the sizes that the devices have.";
+      case schedule::Lack::memory:
+        return "Use a device with more memory: it needs " +
+               formatted("%.0f MB.", model.missing->memory_mb);
+      case schedule::Lack::kept_apart:
+        return "Repair the model whose processes crash, or add a device for it alone.";
+    }
+    return {};
+  }
+
+  Cause stage_of(const ModelStatus& application) const {
+    const ModelStatus* worst = nullptr;
+    for (const std::string& name : application.calls) {
+      const auto found = models_.find(name);
+      if (found == models_.end()) continue;
+      const ModelStatus& model = *found->second;
+      if (worst == nullptr || model.last_minute.violated() > worst->last_minute.violated())
+        worst = &model;
+    }
+    if (worst == nullptr || worst->last_minute.violations() == 0) {
+      return {ProblemCause::queue,
+              application.name + " takes longer than its models are given together.",
+              "Raise its slo_ms."};
+    }
+    return {ProblemCause::stage,
+            application.name + " waits for its model " + worst->name + ", which misses " +
+                percent(worst->last_minute.violated()) + " of its deadlines.",
+            "See the problem of " + worst->name + "."};
+  }
+
+  std::optional<Cause> slowness_of(const ModelStatus& model) const {
+    const auto held = of_model_.find(model.name);
+    if (held == of_model_.end()) return std::nullopt;
+    if (model.pace < kSlowPace) return slow_companion_of(model, held->second);
+    const std::string slow = "The batches of " + model.name + " take " + percent(model.pace - 1) +
+                             " longer than its profile says";
+    Gpulets neighbours;
+    bool slow_alone = false;
+    for (const GpuletStatus* const gpulet : held->second) {
+      if (gpulet->pace < kSlowPace) continue;
+      const Gpulets beside = busy_neighbours_of(*gpulet);
+      slow_alone = slow_alone || beside.empty();
+      neighbours.insert(neighbours.end(), beside.begin(), beside.end());
+    }
+    if (slow_alone || neighbours.empty()) {
+      return Cause{ProblemCause::slower_than_profile,
+                   slow + (slow_alone ? ", also without neighbours." : "."),
+                   "Measure it again with `gpulet profile run --only " + model.name +
+                       "`, and see what else runs on the machine."};
+    }
+    return Cause{ProblemCause::neighbour, slow + ", beside " + names_of(neighbours) + ".",
+                 "Measure what they cost each other with `gpulet profile interference`: plans "
+                 "reckon with it from then on."};
+  }
+
+  // Another model whose batches are slow takes turns with it.
+  std::optional<Cause> slow_companion_of(const ModelStatus& model, const Gpulets& held) const {
+    for (const GpuletStatus* const gpulet : held) {
+      for (const schedule::LoadedModel& other : gpulet->gpulet.models) {
+        const auto found = models_.find(other.name);
+        if (other.name == model.name || found == models_.end()) continue;
+        if (found->second->pace < kSlowPace) continue;
+        return Cause{ProblemCause::neighbour,
+                     model.name + " takes turns with " + other.name + ", whose batches take " +
+                         percent(found->second->pace - 1) + " longer than its profile says.",
+                     "Measure it again with `gpulet profile run --only " + other.name + "`."};
+      }
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Cause> want_of_cores(const ModelStatus& model) const {
+    if (!model.control) return std::nullopt;
+    const bool scarce = std::any_of(
+        status_.controlled_nodes.begin(), status_.controlled_nodes.end(),
+        [](const NodeControlStatus& node) { return node.contention > 0 && node.contention < 1; });
+    if (!scarce) return std::nullopt;
+    return Cause{ProblemCause::too_few_cores,
+                 model.name + " asks for " + formatted("%.1f", model.control->cores_asked) +
+                     " cores and is given " + formatted("%.1f", model.control->cores_given) + ".",
+                 "Add cores or nodes, lower the rate, or raise the SLO."};
+  }
+
+  Cause wait_of(const ModelStatus& model) const {
+    if (model.rate_planned > 0 && model.rate_seen > model.rate_planned) {
+      return {ProblemCause::above_plan,
+              model.name + " gets " + rate(model.rate_seen) + ", and " + rate(model.rate_planned) +
+                  " were planned for" +
+                  (status_.reorganising ? ": a new plan is on its way." : "."),
+              "The frontend plans anew by itself. Raise the load more slowly, or raise the SLO."};
+    }
+    return {
+        ProblemCause::queue,
+        "The batches of " + model.name +
+            " run as planned, but its requests wait too long in its queue: they come in bursts.",
+        "Spread the requests evenly, raise the SLO, or plan with a larger \"margin\"."};
+  }
+
+  // ---- help
+
+  // Others of the plan in force on its device that do something.
+  Gpulets busy_neighbours_of(const GpuletStatus& gpulet) const {
+    Gpulets busy;
+    const auto found = on_device_.find(place_of(gpulet));
+    if (found == on_device_.end()) return busy;
+    std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(busy),
+                 [&](const GpuletStatus* other) {
+                   return other != &gpulet && other->busy >= kBusyNeighbour;
+                 });
+    return busy;
+  }
+
+  static std::string names_of(const Gpulets& gpulets) {
+    std::vector<std::string> names;
+    for (const GpuletStatus* const gpulet : gpulets) {
+      for (const schedule::LoadedModel& model : gpulet->gpulet.models) {
+        if (std::find(names.begin(), names.end(), model.name) == names.end())
+          names.push_back(model.name);
+      }
+    }
+    if (names.empty()) return "no model";
+    if (names.size() > kNeighboursTold) {
+      const std::size_t more = names.size() - kNeighboursTold;
+      names.resize(kNeighboursTold);
+      names.push_back(std::to_string(more) + " more");
+    }
+    return joined(names, ", ");
+  }
+
+  Problem& add(ProblemCause cause, bool grave = true) {
+    Problem& problem = found_.emplace_back();
+    problem.cause = cause;
+    problem.grave = grave;
+    return problem;
+  }
+
+  const FrontendStatus& status_;
+  std::unordered_map<std::string, const ModelStatus*> models_;
+  std::map<Place, Gpulets> on_device_;                 // of the plan in force
+  std::unordered_map<std::string, Gpulets> of_model_;  // in whatever state
+  double devices_missing_ = 0;
+  std::size_t models_short_ = 0;  // of devices
+  std::vector<Problem> found_;
+};
+
+}  // namespace
+
+std::string_view to_string(ProblemCause cause) {
+  constexpr std::array<std::string_view, 20> kNames = {"draining",
+                                                       "no_backend",
+                                                       "node_leaving",
+                                                       "excluded",
+                                                       "device_lost",
+                                                       "gpulet_failed",
+                                                       "gpulet_restarting",
+                                                       "not_served",
+                                                       "loading",
+                                                       "too_few_devices",
+                                                       "no_place",
+                                                       "errors",
+                                                       "slower_than_profile",
+                                                       "neighbour",
+                                                       "too_few_cores",
+                                                       "above_plan",
+                                                       "queue",
+                                                       "stage",
+                                                       "passed",
+                                                       "version"};
+  static_assert(static_cast<std::size_t>(ProblemCause::version) + 1 == kNames.size());
+  return kNames[static_cast<std::size_t>(cause)];
+}
+
+std::vector<Problem> find_problems(const FrontendStatus& status) { return Diagnosis(status).run(); }
+
+}  // namespace gpulet::serve

@@ -1,0 +1,266 @@
+#include "gpulet/serve/problems.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "tests/support/serve/traffic.h"
+
+namespace gpulet::serve {
+namespace {
+
+using testing::at_s;
+using testing::byte_model;
+using testing::card_profile;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::load;
+using testing::World;
+
+// Two gpulets of half a device each, one of a and one of b, that serve as they should.
+FrontendStatus healthy() {
+  FrontendStatus status;
+  status.state = "serving";
+  schedule::Device device;
+  device.key = {"n0", 0};
+  status.backends[BackendId{1}] = {"n0", {{device, "simulated"}}, {}};
+  std::uint64_t id = 1;
+  for (const char* const name : {"a", "b"}) {
+    ModelStatus model;
+    model.name = name;
+    model.state = ModelState::ready;
+    model.slo_ms = 50;
+    model.rate_seen = 90;
+    model.rate_planned = 100;
+    model.last_minute = {5400, 10, 5, 0};
+    model.latest = {1000, 2, 1, 0};
+    model.pace = 0.97;
+    status.models.push_back(model);
+    GpuletStatus gpulet;
+    gpulet.id = GpuletId{id++};
+    gpulet.gpulet.backend = BackendId{1};
+    gpulet.gpulet.device = {"n0", 0};
+    gpulet.gpulet.size = Share{50};
+    gpulet.gpulet.models = {{name, 8}};
+    gpulet.gpulet.state = GpuletState::ready;
+    gpulet.planned = schedule::PlannedGpulet{{"n0", 0}, Share{50}, 12, {{name, 100, 5, 6, 1, 50}}};
+    gpulet.busy = 0.5;
+    gpulet.pace = 0.97;
+    status.gpulets.push_back(gpulet);
+  }
+  return status;
+}
+
+void violate(ModelStatus& model) {
+  model.last_minute = {1000, 20, 530, 10};
+  model.latest = {200, 4, 106, 2};
+}
+
+Problem only(const FrontendStatus& status) {
+  const std::vector<Problem> problems = find_problems(status);
+  EXPECT_EQ(problems.size(), 1U);
+  return problems.empty() ? Problem{} : problems.front();
+}
+
+TEST(Problems, AHealthyFrontendHasNone) { EXPECT_THAT(find_problems(healthy()), IsEmpty()); }
+
+TEST(Problems, OneUnansweredRequestIsNoProblem) {
+  FrontendStatus status = healthy();
+  status.models[0].last_minute = status.models[0].latest = {10, 0, 1, 0};
+  EXPECT_THAT(find_problems(status), IsEmpty());
+}
+
+TEST(Problems, WithoutABackendThatIsTheProblem) {
+  FrontendStatus status;
+  status.state = "unavailable";
+  EXPECT_EQ(only(status).cause, ProblemCause::no_backend);
+}
+
+TEST(Problems, AFullClusterTellsHowManyDevicesToAdd) {
+  FrontendStatus status = healthy();
+  for (ModelStatus& model : status.models) {
+    violate(model);
+    model.rate_planned = 1000;
+    model.rate_unserved = 600;
+    model.missing = schedule::MissingPlace{model.name, 600, schedule::Lack::devices, 3.2};
+  }
+  const std::vector<Problem> problems = find_problems(status);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems[0].cause, ProblemCause::too_few_devices);
+  EXPECT_EQ(problems[0].model, "a");
+  EXPECT_TRUE(problems[0].grave);
+  EXPECT_EQ(problems[0].last_minute.dropped, 530U);
+  EXPECT_THAT(problems[0].text, HasSubstr("56 %"));
+  EXPECT_THAT(problems[0].fix, HasSubstr("Add 4 devices (7 for all models)"));
+}
+
+TEST(Problems, WhatHasNoPlaceForAnotherReasonTellsWhatItLacks) {
+  FrontendStatus status = healthy();
+  ModelStatus& model = status.models[0];
+  model.rate_unserved = 100;
+  model.reason = "no batch is fast enough";
+  model.missing = schedule::MissingPlace{"a", 100, schedule::Lack::latency, 0, 22};
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::no_place);
+  EXPECT_THAT(problem.text, HasSubstr("no batch is fast enough"));
+  EXPECT_THAT(problem.fix, HasSubstr("22 ms"));
+}
+
+TEST(Problems, BatchesThatRunLongWithoutNeighboursAreSlowerThanTheirProfile) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  status.models[0].pace = status.gpulets[0].pace = 1.6;
+  status.gpulets[1].busy = 0;
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::slower_than_profile);
+  EXPECT_THAT(problem.text, HasSubstr("60 % longer"));
+  EXPECT_THAT(problem.fix, HasSubstr("profile run --only a"));
+}
+
+TEST(Problems, BatchesThatRunLongBesideABusyGpuletHaveANeighbour) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  status.models[0].pace = status.gpulets[0].pace = 1.6;
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::neighbour);
+  EXPECT_THAT(problem.text, HasSubstr("beside b"));
+}
+
+TEST(Problems, WhoeverSharesAGpuletWithASlowModelHasANeighbour) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  status.gpulets[0].gpulet.models.push_back({"b", 8});
+  status.models[1].pace = 1.6;
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.model, "a");
+  EXPECT_EQ(problem.cause, ProblemCause::neighbour);
+  EXPECT_THAT(problem.fix, HasSubstr("--only b"));
+}
+
+TEST(Problems, ALoadBeyondThePlanAndBurstsWithinIt) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  EXPECT_EQ(only(status).cause, ProblemCause::queue);
+  status.models[0].rate_seen = 250;
+  EXPECT_EQ(only(status).cause, ProblemCause::above_plan);
+}
+
+TEST(Problems, ErrorsAreToldAsSuch) {
+  FrontendStatus status = healthy();
+  status.models[0].last_minute = {1000, 0, 10, 90};
+  status.models[0].latest = {200, 0, 2, 18};
+  EXPECT_EQ(only(status).cause, ProblemCause::errors);
+}
+
+TEST(Problems, ViolationsThatAreOverAreANote) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  status.models[0].latest = {200, 0, 0, 0};
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::passed);
+  EXPECT_FALSE(problem.grave);
+}
+
+TEST(Problems, ControlledModelsLackCores) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  status.models[0].control = ModelControlStatus{};
+  status.controlled_nodes = {{{"n0", 0}, 8, 12, 8, 0.66}};
+  EXPECT_EQ(only(status).cause, ProblemCause::too_few_cores);
+}
+
+TEST(Problems, AnApplicationNamesTheModelThatItWaitsFor) {
+  FrontendStatus status = healthy();
+  violate(status.models[1]);
+  ModelStatus application;
+  application.name = "game";
+  application.application = true;
+  application.state = ModelState::ready;
+  application.calls = {"a", "b"};
+  violate(application);
+  status.models.push_back(application);
+  const std::vector<Problem> problems = find_problems(status);
+  ASSERT_EQ(problems.size(), 2U);
+  EXPECT_EQ(problems[1].model, "game");
+  EXPECT_EQ(problems[1].cause, ProblemCause::stage);
+  EXPECT_THAT(problems[1].text, HasSubstr("model b"));
+}
+
+TEST(Problems, AModelThatNothingServesSaysWhy) {
+  FrontendStatus status = healthy();
+  status.gpulets.erase(status.gpulets.begin());
+  status.models[0].state = ModelState::unavailable;
+  status.models[0].reason = "its file is gone";
+  const Problem problem = only(status);
+  EXPECT_EQ(problem.cause, ProblemCause::not_served);
+  EXPECT_EQ(problem.text, "Nothing serves a: its file is gone.");
+  status.models[0].state = ModelState::idle;
+  status.models[0].reason.clear();
+  EXPECT_THAT(find_problems(status), IsEmpty());
+}
+
+TEST(Problems, NodesDevicesAndGpuletsComeInTheirPlaces) {
+  FrontendStatus status = healthy();
+  violate(status.models[0]);
+  FleetBackend& backend = status.backends[BackendId{1}];
+  backend.leaving = true;
+  backend.devices[0].fault = Status(StatusCode::unavailable, "it fell off the bus");
+  Exclusion exclusion;
+  exclusion.node = "n0";
+  exclusion.error = Status(StatusCode::unavailable, "no space left on device");
+  status.exclusions.push_back(exclusion);
+  status.gpulets[1].gpulet.state = GpuletState::failed;
+  std::vector<ProblemCause> causes;
+  for (const Problem& problem : find_problems(status)) causes.push_back(problem.cause);
+  EXPECT_EQ(causes,
+            (std::vector{ProblemCause::device_lost, ProblemCause::excluded, ProblemCause::queue,
+                         ProblemCause::gpulet_failed, ProblemCause::node_leaving}));
+}
+
+RC_GTEST_PROP(Problems, EveryModelAboveTheTargetIsNamed, ()) {
+  FrontendStatus status = healthy();
+  for (ModelStatus& model : status.models) {
+    const auto upto = [](std::uint64_t most) {
+      return *rc::gen::inRange<std::uint64_t>(0, most + 1);
+    };
+    model.last_minute.answered = upto(2000);
+    model.last_minute.late = upto(model.last_minute.answered);
+    model.last_minute.dropped = upto(model.last_minute.answered - model.last_minute.late);
+    model.latest = {upto(100), 0, upto(20), upto(20)};
+    model.pace = static_cast<double>(upto(30)) / 10;
+    model.rate_seen = static_cast<double>(upto(200));
+    model.rate_unserved = *rc::gen::arbitrary<bool>() ? 20 : 0;
+    model.state = *rc::gen::element(ModelState::loading, ModelState::ready, ModelState::unavailable,
+                                    ModelState::idle);
+  }
+  const std::vector<Problem> problems = find_problems(status);
+  for (const ModelStatus& model : status.models) {
+    const Outcomes& minute = model.last_minute;
+    if (minute.violations() < 2 || minute.violated() <= kViolationTarget) continue;
+    RC_ASSERT(std::count_if(problems.begin(), problems.end(), [&](const Problem& problem) {
+                return problem.model == model.name && !problem.text.empty();
+              }) == 1);
+  }
+}
+
+TEST(Problems, OverloadIsNamedWhileItLastsAndNotedWhenItHasPassed) {
+  World world({}, {byte_model("a", 100, 10)}, card_profile({{"a", 4}}));
+  world.add_backend("n0", 1);
+  const std::uint64_t calm = load(world, "a", 2000, 2, 40, 1, 4);
+  load(world, "a", 20, 40, 130, calm, 5);
+  world.run_until(at_s(38));
+  const Problem full = only(world.status());
+  EXPECT_EQ(full.cause, ProblemCause::too_few_devices);
+  EXPECT_EQ(full.model, "a");
+  EXPECT_GT(full.last_minute.violated(), 0.3);
+  EXPECT_THAT(full.fix, HasSubstr("Add "));
+  world.run_until(at_s(75));
+  EXPECT_EQ(only(world.status()).cause, ProblemCause::passed);
+  world.run_until(at_s(128));
+  EXPECT_THAT(find_problems(world.status()), IsEmpty());
+}
+
+}  // namespace
+}  // namespace gpulet::serve

@@ -1,0 +1,93 @@
+// A backend's devices against the machine that it is to run on.
+#include "tools/config_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace gpulet::tools {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+config::DeviceConfig cpu(std::vector<std::uint32_t> cores, double memory_mb = 0) {
+  config::DeviceConfig device;
+  device.type = "cpu";
+  device.partitioning = "cpu_quota";
+  device.cores = std::move(cores);
+  device.memory_mb = memory_mb;
+  return device;
+}
+
+config::DeviceConfig gpu(const std::string& which, double memory_mb = 0, std::uint32_t count = 1) {
+  config::DeviceConfig device;
+  device.type = "card";
+  device.partitioning = "mps";
+  device.gpu = which;
+  device.memory_mb = memory_mb;
+  device.count = count;
+  return device;
+}
+
+Machine machine_of(std::size_t gpus) {
+  Machine machine;
+  machine.cores = {0, 1, 2, 3};
+  machine.memory_mb = 8000;
+  for (std::size_t i = 0; i < gpus; ++i) {
+    gpu::GpuInfo& info = machine.gpus.emplace_back();
+    info.number = static_cast<std::uint32_t>(i);
+    info.uuid = "GPU-" + std::to_string(i) + "abc";
+    info.memory_bytes = 1000ULL << 20U;
+  }
+  if (gpus == 0) machine.no_gpus = "no driver";
+  return machine;
+}
+
+std::vector<std::string> errors_of(std::vector<config::DeviceConfig> devices,
+                                   const Machine& machine) {
+  config::BackendConfig backend;
+  backend.devices = std::move(devices);
+  ConfigReport report;
+  check_devices(backend, machine, "backend.json", report);
+  EXPECT_THAT(report.warnings, IsEmpty());
+  return report.errors;
+}
+
+TEST(CheckDevices, CoresMustBeThere) {
+  EXPECT_THAT(errors_of({cpu({0, 3})}, machine_of(0)), IsEmpty());
+  EXPECT_THAT(errors_of({cpu({0, 4, 9}), cpu({7})}, machine_of(0)),
+              ElementsAre(HasSubstr("/devices/0/cores: this machine has no core 4, 9"),
+                          HasSubstr("/devices/1/cores: this machine has no core 7")));
+  config::DeviceConfig all = cpu({});
+  all.count = 4;
+  EXPECT_THAT(errors_of({all}, machine_of(0)), IsEmpty());
+  all.count = 5;
+  EXPECT_THAT(errors_of({all}, machine_of(0)), ElementsAre(HasSubstr("/devices/0/count")));
+}
+
+TEST(CheckDevices, MemoryMustBeThereForAllTogether) {
+  EXPECT_THAT(errors_of({cpu({0}, 4000), cpu({1}, 4000)}, machine_of(0)), IsEmpty());
+  EXPECT_THAT(errors_of({cpu({0}, 4000), cpu({1}, 4001)}, machine_of(0)),
+              ElementsAre(HasSubstr("8001 MB")));
+  Machine unknown = machine_of(0);
+  unknown.memory_mb = 0;
+  EXPECT_THAT(errors_of({cpu({0}, 1e9)}, unknown), IsEmpty());
+}
+
+TEST(CheckDevices, GpusMustBeThere) {
+  EXPECT_THAT(errors_of({gpu("0", 1000), gpu("GPU-1")}, machine_of(2)), IsEmpty());
+  EXPECT_THAT(errors_of({gpu("")}, machine_of(0)), ElementsAre(HasSubstr("no driver")));
+  EXPECT_THAT(errors_of({gpu("5"), gpu("1", 1001)}, machine_of(2)),
+              ElementsAre(HasSubstr("/devices/0/gpu: "), HasSubstr("/devices/1/memory_mb: 1001")));
+  EXPECT_THAT(errors_of({gpu("", 0, 3)}, machine_of(2)), ElementsAre(HasSubstr("3 GPUs")));
+  Machine no_mps = machine_of(1);
+  no_mps.no_mps = "there is no nvidia-cuda-mps-control";
+  EXPECT_THAT(errors_of({gpu("0")}, no_mps), ElementsAre(HasSubstr("mps-control")));
+}
+
+}  // namespace
+}  // namespace gpulet::tools
