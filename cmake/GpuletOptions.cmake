@@ -17,8 +17,8 @@ if(GPULET_SANITIZE)
   if(GPULET_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
     add_link_options(-fno-sanitize-recover=undefined)
-    # Checked at every access to a member, for a quarter of the time to compile. AddressSanitizer finds what comes of a
-    # pointer that is null or points to another type; alignment matters where bytes become values (gpulet_check_alignment).
+    # These checks cost a quarter of the compile time. AddressSanitizer finds null and wrongly typed pointers;
+    # alignment matters only where bytes become values (gpulet_check_alignment).
     add_compile_options(-fno-sanitize=null,object-size,vptr,alignment)
   endif()
   if(GPULET_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -27,7 +27,7 @@ if(GPULET_SANITIZE)
   endif()
 endif()
 
-# Of the tests' own sources: what they find is in the rooms, and nobody waits for them to run.
+# For the tests' own sources: the code under test is in the modules, so their speed does not matter.
 add_library(gpulet_test_flags INTERFACE)
 if(GPULET_SANITIZE MATCHES "undefined")
   target_compile_options(gpulet_test_flags INTERFACE -fno-sanitize=undefined)
@@ -35,11 +35,11 @@ elseif(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo")
   target_compile_options(gpulet_test_flags INTERFACE -O0)
 endif()
 
-# For rooms that look at bytes as values of other types.
+# For modules that read bytes as values of other types.
 function(gpulet_check_alignment target)
   if(GPULET_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fsanitize=alignment)
-    # They are precompiled without.
+    # The precompiled headers lack the flag.
     set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
   endif()
 endfunction()

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Finds a lambda or a brace-initialiser written between co_await and the end of its full expression.
+"""Finds lambdas and brace-initialisers between co_await and the end of its full expression.
 
 g++ 12 destroys such a temporary twice (a closure or an aggregate with a non-trivial destructor): a double free at run
-time, with no warning. The rule is syntactic, so that nobody must know which types are safe: name the value first,
+time, without a warning. The rule is syntactic and applies to all types. Name the value first:
 
     Request request{...};                       // not: co_await channel.send(Request{...});
     co_await channel.send(std::move(request));
 
   scripts/check_await.py [--root DIR]     check include/, src/, tests/ and bench/, print every finding, exit 1 if any
-  scripts/check_await.py --self-test      show what is found and what is let through
+  scripts/check_await.py --self-test      test the rule
 """
 import argparse
 import re
@@ -39,7 +39,7 @@ BEFORE_LAMBDA = {"return", "co_return", "co_await", "co_yield", "else", "do", "c
 
 
 def without_directives(text):
-    """Blanks preprocessor lines, but keeps the body of a macro, as a statement of its own."""
+    """Blanks preprocessor lines, but keeps each macro body as a statement."""
 
     def keep_body(match):
         head = re.sub(r"[^\n]", " ", match.group(1))
@@ -79,7 +79,7 @@ def begins_lambda(tokens, index):
 
 
 def check_text(text):
-    """Lines and words for what is written inside a co_await expression and must not be."""
+    """The (line, finding) pairs of a source."""
     tokens = tokens_of(text)
     control = control_parentheses(tokens)
     opened = []  # indices of the brackets that are open at this token
@@ -97,7 +97,7 @@ def check_text(text):
 
 
 def scan_expression(tokens, start, opened, control):
-    """What is wrong between the co_await at `start` and the end of its full expression, or None.
+    """The finding between the co_await at `start` and the end of its full expression, or None.
 
     `opened`: the brackets around the co_await. The expression ends at a `;` that is in none of its own brackets, at
     the `)` of an if, while, for or switch, or where the block or initialiser around it closes. The `)` of a call
@@ -183,7 +183,7 @@ def main():
                     found += 1
                     print(f"{file.relative_to(options.root)}:{line}: {what}")
     if seen == 0:
-        print(f"{options.root}: no source found; is --root right?")
+        print(f"{options.root}: no source found; check --root")
         return 2
     print(f"check_await: {seen} files, {found} findings")
     return 1 if found else 0

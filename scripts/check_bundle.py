@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds a bundle (scripts/make-bundle) against the systems that it is for, without running it.
+"""Checks a bundle (scripts/make-bundle) for the systems that it supports, without running it.
 
   scripts/check_bundle.py FOLDER [--archive FILE]    print the newest symbol versions needed, and every problem
-  scripts/check_bundle.py --self-test                show that the checks find what they are for
+  scripts/check_bundle.py --self-test                test the checks
 
-Every program and library in it may need of the machine: glibc 2.35, libstdc++ and libgcc of GCC 12 (Ubuntu 22.04;
-Debian 12 and Ubuntu 24.04 have later ones). Any other library must be in the bundle, found by a run path that is
-relative, and its licence with it. An archive has at most 60 MB. Needs objdump.
+Programs and libraries may use glibc 2.35 and libstdc++ and libgcc of GCC 12 (those of Ubuntu 22.04; Debian 12 and
+Ubuntu 24.04 have newer ones). The bundle must contain every other library with its licence, found by a relative run
+path. The archive has at most 60 MB. Needs objdump.
 """
 import argparse
 import re
@@ -15,13 +15,13 @@ import sys
 import unittest
 from pathlib import Path
 
-# The newest versions of symbols that Ubuntu 22.04 has.
+# The newest symbol versions of Ubuntu 22.04.
 NEWEST = {"GLIBC": "2.35", "GLIBCXX": "3.4.30", "CXXABI": "1.3.13", "GCC": "12.0.0"}
 MACHINES_OWN = re.compile(r"(ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so\.\d+$")
 RUN_PATHS = {"bin": {"$ORIGIN/../lib", "$ORIGIN/../lib/gpulet"}, "lib": {"$ORIGIN"}}
 LARGEST_ARCHIVE = 60_000_000
 EXPECTED = ["bin/gpulet", "bin/gpulet-frontend", "bin/gpulet-backend", "bin/gpulet-proxy-simulated", "scripts/torch-setup",
-            "scripts/gpu-check", "src/executor/torch/lane.cc", "include/gpulet/executor/boundary/boundary.h",
+            "scripts/gpu-check", "src/executor/torch/gpulet_executor.cc", "include/gpulet/executor/boundary/boundary.h",
             "examples/simulated/frontend.json", "START_HERE.md", "README.md", "LICENSE"]
 
 
@@ -30,7 +30,7 @@ def numbers(version):
 
 
 def read_headers(text):
-    """What `objdump -p` says: (libraries needed, run paths, {symbol version})."""
+    """Parses `objdump -p`: (libraries needed, run paths, {symbol version})."""
     needed = re.findall(r"^\s+NEEDED\s+(\S+)", text, re.M)
     paths = re.findall(r"^\s+(?:RUNPATH|RPATH)\s+(\S+)", text, re.M)
     references = text.partition("Version References:")[2]
@@ -45,11 +45,11 @@ def version_problems(versions):
             continue
         # GLIBC_ABI_DT_RELR and GLIBC_PRIVATE are of newer systems, or of one glibc alone.
         if not re.fullmatch(r"\d+(\.\d+)*", number) or numbers(number) > numbers(NEWEST[prefix]):
-            yield f"needs {version}; {prefix}_{NEWEST[prefix]} is the newest that every system has"
+            yield f"needs {version}; {prefix}_{NEWEST[prefix]} is the newest on every supported system"
 
 
 def file_problems(kind, headers, libraries):
-    """Of a file in `kind`, bin or lib, beside those libraries."""
+    """The problems of a file in `kind` (bin or lib) with those libraries next to it."""
     needed, paths, versions = headers
     yield from version_problems(versions)
     for path in paths:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds an installation and the files to deploy it against the programs and their defaults.
+"""Checks an installation and the deployment files against the programs and their defaults.
 
   scripts/check_packaging.py --build DIR    install what is built there into an empty folder and look at it
   scripts/check_packaging.py --packages --build DIR
@@ -32,12 +32,12 @@ SKIPPED = 77
 
 
 def default_ports():
-    """{name: port} of the file that the documentation works with."""
+    """{name: port} of the configuration file that the documentation uses."""
     config = json.loads((ROOT / "config/frontend.json").read_text(encoding="utf-8"))
     return {name: int(config[key].rsplit(":", 1)[1]) for key, name in PORT_NAMES.items()}
 
 
-# ---- what is installed
+# ---- the installation
 
 def run(words, **more):
     return subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -45,7 +45,7 @@ def run(words, **more):
 
 
 def unit_problems(text, root):
-    """What a unit starts must be below `root`."""
+    """Every program that a unit starts must exist below `root`."""
     command = re.search(r"^ExecStart=(.*)$", text, re.M)
     if not command:
         yield "has no ExecStart"
@@ -58,13 +58,13 @@ def unit_problems(text, root):
 
 
 def configuration_problems(root):
-    """The installed files, as the programs read them once what they name is there."""
+    """The programs must accept the installed files, with the files that these name in place."""
     program = root / "usr/bin/gpulet"
     for folder in ("models", "profiles", "store"):
         (root / "var/lib/gpulet" / folder).mkdir(parents=True, exist_ok=True)
     models = json.loads((root / "etc/gpulet/models.json").read_text(encoding="utf-8"))["models"]
     for model in models:
-        with zipfile.ZipFile(root / model["file"][1:], "w") as archive:  # what makes a TorchScript file from outside
+        with zipfile.ZipFile(root / model["file"][1:], "w") as archive:  # a TorchScript file, as far as the check looks
             for member in ("data.pkl", "constants.pkl"):
                 archive.writestr(f"model/{member}", "")
     latencies = root / "var/lib/gpulet/latency.csv"
@@ -122,15 +122,14 @@ def installed_problems(build, root):
 
 
 def changelog_problems(text, version):
-    """Its newest entry must be of this version: CPack names the packages after the project's."""
+    """The newest entry must have the project's version, after which CPack names the packages."""
     newest = re.match(r"gpulet \(([^)]*)\) ", text)
     if not newest or newest.group(1) != version:
         yield f"packaging/debian/changelog: its newest version is {newest and newest.group(1)}, and the project's {version}"
 
 
 def script_problems(text):
-    """Of a maintainer script: units are handled by deb-systemd-helper and deb-systemd-invoke, which know the policies of a
-    machine, and by nothing else."""
+    """A maintainer script must use deb-systemd-helper and deb-systemd-invoke, which respect the machine's policies."""
     for line in text.splitlines():
         if re.match(r"\s*systemctl\b", line) and "daemon-reload" not in line:
             yield f"calls systemctl by hand: {line.strip()}"
@@ -142,12 +141,12 @@ def cached(build, name):
 
 
 def lintian_errors(text):
-    """Of what lintian prints, one line a finding: "E: package: tag ..."; warnings do not count."""
+    """The errors in lintian's output, one per line: "E: package: tag ..."."""
     return [line for line in text.splitlines() if line.startswith("E: ")]
 
 
 def package_problems(build):
-    """Of the Debian packages, as built."""
+    """Problems of the built Debian packages."""
     with tempfile.TemporaryDirectory() as folder:
         made = run(["cpack", "--config", build / "CPackConfig.cmake", "-B", folder])
         packages = sorted(Path(folder).glob("*.deb"))
@@ -160,7 +159,7 @@ def package_problems(build):
         yield from errors
 
 
-# ---- the files to deploy it
+# ---- the deployment files
 
 def json_ports(file):
     config = json.loads(file.read_text(encoding="utf-8"))
@@ -174,7 +173,7 @@ def port_problems(where, found, wanted):
 
 
 def deployment_problems(documents, ports):
-    """Of a frontend's and a backend's manifests together: containers, probes, services."""
+    """Checks the manifests of frontend and backend together: containers, probes, services."""
     by_kind = {}
     for document in documents:
         by_kind.setdefault(document["kind"], {})[document["metadata"]["name"]] = document
@@ -198,7 +197,7 @@ def deployment_problems(documents, ports):
 
 
 def missing_fields(ours, theirs, place=""):
-    """The fields of `ours` that `theirs` lacks: what Kubernetes' types do not know is lost on the way through them."""
+    """The fields of `ours` that `theirs` lacks: a conversion drops fields unknown to Kubernetes."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key, value in ours.items():
             if key not in theirs:
@@ -213,7 +212,7 @@ def missing_fields(ours, theirs, place=""):
 
 
 def kubectl_problems(yaml):
-    """Every overlay as kustomize builds it; the workloads once through Kubernetes' own types."""
+    """Builds every overlay with kustomize and converts the workloads to Kubernetes' own types."""
     for overlay in ("base", "gpu", "monitoring"):
         built = run(["kubectl", "kustomize", ROOT / "packaging/kubernetes" / overlay])
         if built.returncode != 0:

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Writes the example models as TorchScript: models/<name>.pt.
 
-Needs a Python with torch: Debian's python3-torch, hence the interpreter's full path, or any other by calling this with
-it. Without torchvision, networks that are defined in example_models/ alone are exported. LeNet is trained on the digits
-in models/; the other networks have random weights of a fixed seed, or torchvision's trained ones with --pretrained.
-Exits 0 when every model asked for is there, 1 when one failed, 2 on bad arguments.
+Needs a Python with torch: Debian's python3-torch (hence the interpreter's full path), or run this with another Python.
+Without torchvision, only the networks in example_models/ are exported. LeNet is trained on the digits in models/; the
+other networks have seeded random weights, or torchvision's trained weights with --pretrained.
+Exits 0 if every requested model exists, 1 if one failed, 2 on bad arguments.
 """
 
 import argparse
@@ -27,7 +27,7 @@ except ImportError as error:
     sys.exit(f"{error}: run this with a Python that has torch (Debian: /usr/bin/python3, package python3-torch)")
 try:
     import torchvision
-except (ImportError, RuntimeError, OSError):  # it is not there, or made for another torch
+except (ImportError, RuntimeError, OSError):  # missing, or built for another torch
     torchvision = None
 
 from example_models import classifiers, digits, networks
@@ -41,7 +41,7 @@ class Example:
 
 
 CLASSES = ((1000,),)
-# The largest first: the last ones to finish are then short.
+# Largest first, for short tails of parallel exports.
 EXAMPLES = (
     Example("vgg19", CLASSES),
     Example("vgg16", CLASSES),

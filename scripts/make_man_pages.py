@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Manual pages from what programs print for --help: one for each program and for each of its commands.
+"""Makes manual pages from the --help of programs: one per program and one per command.
 
   scripts/make_man_pages.py --out DIR --version V [--gzip] --programs PROGRAM... [--written PAGE...]
   scripts/make_man_pages.py --self-test
 
-Commands become PROGRAM-COMMAND.1; daemons, which have none, PROGRAM.8. Pages that are written by hand come along as they
-are. --gzip compresses all of them, always to the same bytes.
+Commands become PROGRAM-COMMAND.1; daemons (programs without commands) PROGRAM.8. --written pages are copied. --gzip
+compresses all pages reproducibly.
 """
 import argparse
 import gzip
@@ -20,7 +20,7 @@ CONTINUED = re.compile(r"^\s{20,}(\S.*)$")
 
 
 def parse(text):
-    """What a --help says: (description, usage, {section: [(name, words)]}, footer)."""
+    """Parses a --help: (description, usage, {section: [(name, text)]}, footer)."""
     description, usage, sections, footer = [], "", {}, []
     section = None
     for line in text.splitlines():
@@ -40,7 +40,7 @@ def parse(text):
 
 
 def escaped(text):
-    """As roff takes it literally."""
+    """Escapes text for roff."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return "\\&" + text if text[:1] in (".", "'") else text
 
@@ -75,7 +75,7 @@ def put_plain(file, text):
 
 
 def put_gzip(file, text):
-    """Neither the time nor the file's name are in it."""
+    """Reproducible gzip: without time and file name."""
     with open(f"{file}.gz", "wb") as stream, gzip.GzipFile("", "wb", 9, stream, mtime=0) as packed:
         packed.write(text.encode())
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the files that scripts/quickstart serves with, from what was measured on this machine.
+"""Writes the configuration of scripts/quickstart from the measurements of this machine.
 
 Into --out go models.json, frontend.json, backend-n0.json, backend-n1.json, workload.json, and cluster.json and
 demand.json for `gpulet schedule`. Objectives and rates follow the profile, so that the same demonstration suits a
@@ -7,9 +7,9 @@ slow machine and a fast one:
 
   SLO    SLO_FACTOR times the latency of one request on a whole device, and at least LEAST_SLO_MS
   rate   every model gets the same part of LOAD of all devices' time, and at most HIGHEST_RATE;
-         then all rates come down together until the scheduler (--gpulet) says that it can serve them
+         then all rates are lowered together until the scheduler (--gpulet) can serve them
 
-Standard library only. Exits 0, or 1 with a message where no demand of these models can be served.
+Standard library only. Exits 0, or 1 with a message if no demand of these models can be served.
 """
 import argparse
 import csv
@@ -23,11 +23,11 @@ import unittest
 from pathlib import Path
 
 NODES = ("n0", "n1")
-LOAD = 0.5          # of the devices' time, at one request a batch: batching makes it less
-SLO_FACTOR = 12     # at 20 % of a core a request takes five times as long, and it waits for the round before its own
+LOAD = 0.5          # fraction of the devices' time without batching
+SLO_FACTOR = 12     # a request takes five times as long at 20 % of a core, and waits for the round before
 LEAST_SLO_MS = 60   # several periods of the CPU quota
 HIGHEST_RATE = 200  # per second and model
-SHRINK = 0.9        # of all rates, per attempt
+SHRINK = 0.9        # factor of all rates per attempt
 ATTEMPTS = 20
 DIGITS_MODEL = "lenet"
 
@@ -43,12 +43,12 @@ def read_latencies(profile):
 
 
 def two_digits(value):
-    """Rates and objectives that a person would write: two significant digits."""
+    """Rounds to two significant digits."""
     return float(f"{value:.2g}")
 
 
 def demand_of(latencies, names, devices):
-    """[{name, rate, slo_ms, max_batch}]: half of what the devices can do, in the same parts for each model."""
+    """[{name, rate, slo_ms, max_batch}]: half of the devices' capacity, divided equally."""
     part = LOAD * devices / len(names)
     demand = []
     for name in names:
@@ -64,7 +64,7 @@ def demand_of(latencies, names, devices):
 
 
 def memory_mb():
-    """What models may take on each node: half of what is free now, in equal parts."""
+    """Disk space for models on each node: half of the free space, divided equally."""
     with open("/proc/meminfo", encoding="ascii") as file:
         free = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
     return round(free / 1024 / 2 / len(NODES))
@@ -76,13 +76,13 @@ def device_of(type_name, sizes, core):
 
 
 def cores_of_nodes():
-    """One core a node; on a machine with one core both have the same."""
+    """One core per node; with one core, both nodes share it."""
     cores = sorted(os.sched_getaffinity(0))
     return [cores[index % len(cores)] for index in range(len(NODES))]
 
 
 def free_port(host, wanted):
-    """`wanted` if nobody listens there, or any free port."""
+    """`wanted` if free, else any free port."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,7 +95,7 @@ def free_port(host, wanted):
 
 
 def serve_within_means(demand, planned):
-    """Rates brought down together until planned(demand) says that they can be served, or None."""
+    """Lowers all rates until planned(demand) is true; None if no rates are served."""
     for attempt in range(ATTEMPTS):
         scaled = [{**model, "rate": two_digits(model["rate"] * SHRINK**attempt)} for model in demand]
         if planned(scaled):
@@ -108,7 +108,7 @@ def write(folder, name, document):
 
 
 def planner(gpulet, out, profiles, policy):
-    """A function that asks `gpulet schedule` whether a demand can be served; leaves demand.json as it asked last."""
+    """A function that runs `gpulet schedule` on a demand; leaves the last demand in demand.json."""
 
     def planned(demand):
         write(out, "demand.json", {"models": demand})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads what the gpulet command printed, for scripts/quickstart. Standard library only.
+"""Reads the output of the gpulet command for scripts/quickstart. Standard library only.
 
-  read_quickstart.py verdict  < load.json     exit 0 when nothing failed and the digits were read; says what did not
+  read_quickstart.py verdict  < load.json     exit 0 when nothing failed and the digits were read; prints the problems
   read_quickstart.py target   < frontend.json print the address that clients on this machine use
 """
 import json
@@ -11,7 +11,7 @@ LEAST_ACCURACY = 0.95
 
 
 def verdict(load):
-    """Everything that is wrong with a run of the load generator, in words."""
+    """The problems of a run of the load generator, as texts."""
     problems = []
     for model in load["models"]:
         if model["errors"]:
@@ -26,7 +26,7 @@ def verdict(load):
 
 
 def target(frontend):
-    """0.0.0.0 listens everywhere, so this machine is reached by its loopback address."""
+    """The address for clients on this machine; 0.0.0.0 becomes the loopback address."""
     host, _, port = frontend["listen"].rpartition(":")
     return f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
 

@@ -1,25 +1,25 @@
-# Shared by quickstart and test (sourced, not run): long steps with progress, their noise in log files.
+# Sourced by quickstart and test: long steps with progress; their output goes to log files.
 # shellcheck shell=bash
 
-# The steps' output goes to files here; set by the script that sources this.
+# The folder of the log files; set by the sourcing script.
 steps_log_folder=${steps_log_folder:?set it before sourcing steps.sh}
 mkdir -p "$steps_log_folder"
 
-# pause SECONDS: sleep without a child process, which would outlive the script when that is killed.
+# pause SECONDS: sleeps without a child process, which would outlive a killed script.
 exec {steps_silent_pipe}<> <(:)
 pause() { read -rt "$1" -u "$steps_silent_pipe" || true; }
 
-# Every 15 s one line with the last thing the log says.
+# Prints the last line of the log every 15 s.
 steps_tell_progress() {
   local log=$1 began=$SECONDS last
-  while kill -0 $$ 2>/dev/null; do  # the script itself: gone after Ctrl-C
+  while kill -0 $$ 2>/dev/null; do  # until the script ends
     pause 15
     last=$(tail -c 400 "$log" 2>/dev/null | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c1-90 || true)
     printf '    %4d s  %s\n' $((SECONDS - began)) "$last"
   done
 }
 
-# step NAME WORDS COMMAND...: run it, its output in $steps_log_folder/NAME.log; the log's end is shown when it fails.
+# step NAME TEXT COMMAND...: runs the command with its output in $steps_log_folder/NAME.log; prints the log's end on failure.
 step() {
   local name=$1 words=$2 began=$SECONDS status=0 teller
   shift 2
@@ -38,7 +38,7 @@ step() {
   printf '    done in %d s\n' $((SECONDS - began))
 }
 
-# How many compilers at once: one per core, but no more than memory has room for (a LibTorch source takes 1 GB).
+# Parallel compilers: one per core, as far as memory suffices (a LibTorch source takes 1 GB).
 steps_jobs() {
   local cores memory
   cores=$(nproc)

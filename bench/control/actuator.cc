@@ -1,14 +1,14 @@
-// What comes of the cores that a cpu_quota device is told to give: a process that always has work
-// on every core, whose cores change every few seconds as a controller would change them. For each
-// step the CPU time that it used, and how long the change took to show.
+// Measures how a cpu_quota device grants requested cores: a process that is busy on every core gets
+// new cores every few seconds, as from a controller. Prints for each step the CPU time that the
+// process used and the delay of the change.
 //
 //   bench_actuator [--seconds S] [--rounds N] [--out FILE.csv]      4 seconds a step, 3 rounds
 //
-// A change shows after the time by which the process's CPU time is behind a line that bends at the
-// moment of the change: the mean of the rounds, to about a period of the quota (10 ms) times cores
-// over the change of cores. Below 0: it came with some time to spare, as the kernel fills a quota
-// anew when it is set. `holder`: CPU time of whoever holds the process, of a core. A machine that
-// does other things gives less than was asked for; the last step, all cores, says what it had.
+// The delay is how far the process's CPU time lags behind a line that bends at the moment of the
+// change: the mean of the rounds, to about a quota period (10 ms) times cores over the change of
+// cores. It is negative if the change came early: the kernel refills a quota when it is set.
+// `holder`: cores used by the process that enforces the share. On a busy machine the process gets
+// fewer cores than requested; the last step (all cores) shows the available ones.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpulet/partition/drivers/cpu_quota.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "tests/support/busy_child.h"
 
 namespace {
@@ -30,8 +30,8 @@ using namespace gpulet;  // NOLINT(google-build-using-namespace)
 using support::BusyChild;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kFirst = 0.5;                      // where each round begins
-constexpr std::chrono::milliseconds kSettles(500);  // by then every change has shown
+constexpr double kFirst = 0.5;                      // the first step of a round
+constexpr std::chrono::milliseconds kSettles(500);  // every change has taken effect by then
 
 struct Options {
   double seconds = 4;
@@ -65,7 +65,7 @@ double own_cpu_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// CPU time at a moment.
+// A sample of the CPU time.
 struct Look {
   Clock::time_point at;
   double used = 0;
@@ -75,14 +75,14 @@ double cores_between(const Look& a, const Look& b) {
   return (b.used - a.used) / std::chrono::duration<double>(b.at - a.at).count();
 }
 
-// Of one step, summed over the rounds.
+// One step, summed over the rounds.
 struct Step {
   double from = 0;
   double asked = 0;
   double used = 0;
   double shows_s = 0;
   double call_s = 0;
-  double own_cores = 0;  // that whoever holds it uses
+  double own_cores = 0;  // used by the enforcing process
 };
 
 std::vector<Step> steps_on(std::size_t cores) {
@@ -100,7 +100,7 @@ void adjust(partition::PartitionDriver& driver, double cores) {
   if (const Status adjusted = driver.adjust({1}, cores); !adjusted.ok()) fail(adjusted);
 }
 
-// Returns the cores that were used in the end.
+// Returns the cores used.
 double measure(partition::PartitionDriver& driver, const BusyChild& child, double seconds,
                double used_before, Step& step) {
   const Look before = look_at(child);
@@ -120,7 +120,7 @@ double measure(partition::PartitionDriver& driver, const BusyChild& child, doubl
   return used;
 }
 
-// Empty where the mechanism cannot be had here.
+// Empty if this machine lacks the mechanism.
 std::vector<Step> run(partition::CpuMechanism mechanism, const Options& options,
                       std::string& name) {
   const std::vector<std::uint32_t> cores = partition::usable_cores();

@@ -1,14 +1,14 @@
-// What controllers cost: a hundred executables on ten nodes, once a period of a second, and the
-// choice of gains when an executable comes. `part_of_a_core` must stay below 0.01.
+// The cost of the controllers: a hundred instances on ten nodes, once a second, and the choice of
+// gains for a new instance. `part_of_a_core` must stay below 0.01.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
-#include "gpulet/control/identify.h"
+#include "gpulet/base/random.h"
 #include "gpulet/control/node_control.h"
-#include "gpulet/core/random.h"
+#include "gpulet/control/plant.h"
 
 namespace {
 
@@ -26,15 +26,15 @@ struct Node {
 std::vector<Node> make_nodes(const Options& options, Random& random) {
   std::vector<Node> nodes;
   for (std::uint64_t node = 0; node < kNodes; ++node) {
-    std::vector<Executable> executables;
+    std::vector<Instance> instances;
     std::map<GpuletId, Reading> readings;
     for (std::uint64_t index = 0; index < kOnEach; ++index) {
       const GpuletId id{node * kOnEach + index};
-      executables.push_back({id, plant_of_queue(1)});
+      instances.push_back({id, plant_of_queue(1)});
       readings[id] = {random.uniform(), 0.5};
     }
     nodes.push_back({NodeControl(options, 16), readings});
-    nodes.back().control.control(executables);
+    nodes.back().control.control(instances);
   }
   return nodes;
 }

@@ -1,4 +1,4 @@
-"""What scripts/gpu-check measures once the programs are built; see there. Standard library only.
+"""The measurements of scripts/gpu-check after the build. Standard library only.
 
 Each part gets its part of the time that is left and ends with rows for the table. A part that fails says why in its
 row, and the others go on.
@@ -25,12 +25,12 @@ from gpu_site import Document, Plan, Programs, Site, SIZES, read, write  # noqa:
 
 MOST_VIOLATIONS = 0.01
 POLICIES = {"sbp": "sbp", "greedy": "greedy-best-fit", "elastic": "elastic"}
-# Weight of the models with short batches against those with long ones, of the device's time.
+# Shares of the device's time of models with short and with long batches.
 MIXES = {"equal": (1.0, 1.0), "short-skew": (3.0, 1.0), "long-skew": (1.0, 3.0)}
 SATURATING = "resnet50"
 VISIT_SECONDS = 5.5  # long enough for a frontend to believe a rate
 STEP = 1.15  # between the rates that a search tries
-# Of the time that is left when the part begins.
+# Fractions of the time left when the part begins.
 PARTS = {"answers": 0.2, "shares": 0.3, "profile": 0.25, "path": 0.15, "changes": 0.25, "policies": 0.95}
 LARGEST_LEARNED = 15_000_000  # bytes of files; their folder has at most 16 MB
 LONGEST_LOG = 100_000
@@ -65,14 +65,14 @@ class Check:
 
     @property
     def learned(self) -> Path:
-        """What is worth keeping; the rest of `out` is how it came about."""
+        """The folder of the results; the rest of `out` is intermediate."""
         return self.out / "learned"
 
     def profiles(self, partitioning: str) -> Path:
         return self.learned / "profiles" / partitioning
 
     def latencies(self, partitioning: str) -> Latencies:
-        """{model: {size: {batch: ms}}} of what was measured."""
+        """Measured latencies: {model: {size: {batch: ms}}}."""
         found: Latencies = {}
         for file in self.profiles(partitioning).glob("*/latency.csv"):
             with open(file, encoding="utf-8", newline="") as stream:
@@ -108,7 +108,7 @@ def saturating(check: Check) -> Document:
 
 
 def answers(check: Check, seconds: float) -> None:
-    """Every model answers on the GPU as on the CPU."""
+    """Compares every model's outputs on the GPU with those on the CPU."""
     if not check.programs.exists("gpulet-kernels"):
         check.add("answers against the CPU", "not checked: there is no gpulet-kernels")
         return
@@ -146,7 +146,7 @@ def shares(check: Check, seconds: float) -> None:
 
 
 def profile(check: Check, seconds: float) -> None:
-    """The other models, as many as there is time for."""
+    """Profiles the other models while time remains."""
     end = time.monotonic() + seconds
     begun = time.monotonic()
     done: list[str] = []
@@ -173,14 +173,14 @@ def libtorch_loop(check: Check, model: Document, batch: int) -> float | None:
 
 
 def path(check: Check, seconds: float) -> None:
-    """What the path costs beside LibTorch in a loop at the same batch."""
+    """Compares the whole path with LibTorch in a loop at the same batch."""
     model = saturating(check)
     partitioning = check.options.partitionings[0]
     cells = check.latencies(partitioning)[model["name"]][100]
     batch = max(cells)
     looped = libtorch_loop(check, model, batch)
     proxied = batch * 1000 / cells[batch]
-    # One gpulet that has the whole GPU, as the loop has.
+    # One gpulet with the whole GPU, like the loop.
     plan = check.plan(partitioning, [{**model, "rate": 0.7 * proxied, "slo_ms": 20 * cells[batch] + 100, "max_batch": batch}])
     plan.sizes = [100]
     with Site(check.programs, check.out / "path", plan) as site:
@@ -196,7 +196,7 @@ def path(check: Check, seconds: float) -> None:
 
 
 def objectives(check: Check, partitioning: str, factor: float = 2.5) -> list[Document]:
-    """The profiled models; an objective is some times what its largest batch takes on the whole GPU."""
+    """The profiled models; an objective is a multiple of the largest batch's latency on the whole GPU."""
     models = []
     for model in check.models:
         cells = check.latencies(partitioning).get(model["name"], {}).get(100)
@@ -207,7 +207,7 @@ def objectives(check: Check, partitioning: str, factor: float = 2.5) -> list[Doc
 
 
 def mix(check: Check, partitioning: str, models: list[Document], weights: tuple[float, float]) -> list[Document]:
-    """The models with rates that take the device's time in those parts, all of it together."""
+    """The models with rates that take those fractions of the device's time, in total all of it."""
     cells = {model["name"]: check.latencies(partitioning)[model["name"]][100] for model in models}
     one = {name: min(ms / batch for batch, ms in table.items()) for name, table in cells.items()}
     middle = sorted(one.values())[(len(one) - 1) // 2]
@@ -221,7 +221,7 @@ def scaled(models: list[Document], scale: float) -> list[Document]:
 
 
 def schedulable_scale(check: Check, partitioning: str, models: list[Document], policy: str, work: Path) -> float:
-    """The highest factor, in steps, at which that policy calls the mix schedulable; 0 where there is none."""
+    """The highest factor, in steps, at which the policy can schedule the mix; 0 if none."""
     cluster = write(work / "cluster.json", {"nodes": [{"name": "n0", "devices": [
         {"type": check.device_type(partitioning), "count": 1, "partitioning": partitioning, "sizes": SIZES, "max_partitions": len(SIZES)}]}]})
     scale = 2.0
@@ -237,12 +237,12 @@ def schedulable_scale(check: Check, partitioning: str, models: list[Document], p
 
 
 def violation(models: list[Document]) -> float:
-    """Of the model that fares worst."""
+    """The value of the worst model."""
     return max(((model["late"] + model["dropped"] + model["errors"]) / model["offered"] if model["offered"] else 0) for model in models)
 
 
 def kept_rate(check: Check, site: Site, models: list[Document], start: float, end: float) -> tuple[float, float]:
-    """Requests per second within their objectives at the highest rate, of those tried, at which every model keeps them."""
+    """Requests per second within objectives at the highest tried rate that keeps every model's objective."""
     workload = site.workload("mix", [
         {"name": model["name"], "rate": model["rate"], "slo_ms": model["slo_ms"], "arrivals": "poisson"} for model in models])
     length = check.options.seconds_per_run
@@ -261,7 +261,7 @@ def kept_rate(check: Check, site: Site, models: list[Document], start: float, en
 
 
 def policies(check: Check, seconds: float) -> None:
-    """Throughput kept within the objectives, of three policies on three mixes."""
+    """Throughput within objectives of three policies on three mixes."""
     partitioning = check.options.partitionings[0]
     models = objectives(check, partitioning)
     if len(models) < 2:
@@ -300,7 +300,7 @@ def policies(check: Check, seconds: float) -> None:
 
 
 class Watch:
-    """How long each change of plans took, from the decision to serving, as the frontend tells it."""
+    """The duration of each plan change from decision to serving, as reported by the frontend."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -328,7 +328,7 @@ class Watch:
 
 
 def changes(check: Check, seconds: float) -> None:
-    """Shares change under load: how long that takes, and what those pay who are served meanwhile."""
+    """Changes shares under load; measures the duration and the latency of other requests."""
     for partitioning in check.options.partitionings:
         models = objectives(check, partitioning, factor=6)[:2]
         if len(models) < 2:
@@ -373,7 +373,7 @@ def table(rows: list[Row]) -> str:
 
 
 def machine(check: Check) -> Document:
-    """What the figures depend on, beside what a profile says of its device."""
+    """The environment of the results besides the profile's device."""
     asked = subprocess.run([check.options.python, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     return {"gpulet": check.programs.run("gpulet", "--version").stdout.strip(), "torch": asked.stdout.strip(),
@@ -381,13 +381,13 @@ def machine(check: Check) -> Document:
 
 
 def keep_logs(check: Check) -> None:
-    """The ends of all logs beside what was learned, as far as there is room."""
+    """Copies the ends of all logs to the results, as far as space permits."""
     room = LARGEST_LEARNED - sum(file.stat().st_size for file in check.learned.rglob("*") if file.is_file())
     for log in sorted(check.out.rglob("*.log")):
         text = log.read_bytes()[-LONGEST_LOG:]
         room -= len(text)
         if room < 0:
-            print(f"the logs in {check.out} are not all among what was learned: they are too long")
+            print(f"some logs in {check.out} are too long to be copied to the results")
             return
         kept = check.learned / "logs" / log.relative_to(check.out)
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -426,7 +426,7 @@ def run_part(check: Check, part: Callable[[Check, float], None]) -> None:
 
 def main() -> int:
     options = parse_arguments()
-    # As an exception, so that every site stops its daemons on the way out.
+    # Raise an exception, so that every site stops its daemons.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     out = options.out.resolve()
     logs = out / "logs"

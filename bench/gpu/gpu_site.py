@@ -1,4 +1,4 @@
-"""A frontend and a backend of one GPU on loopback, and what the programs say about them. Standard library only."""
+"""Runs a frontend and a backend with one GPU on loopback and reads their status. Standard library only."""
 from __future__ import annotations
 
 import json
@@ -37,14 +37,14 @@ def free_port() -> int:
 
 @dataclass
 class Programs:
-    """The built programs, and where what they say goes."""
+    """The built programs and the folder of their output."""
 
     folder: Path
     proxy: Path
     logs: Path
 
     def run(self, name: str, *arguments: object, timeout: float = 600, log: str = "") -> subprocess.CompletedProcess[str]:
-        """Output is returned; messages go to a log of that name, too. A process that is late is ended."""
+        """Returns the output; messages also go to a log of that name. Kills a process that exceeds its time."""
         command = [str(self.folder / name), *map(str, arguments)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
@@ -72,7 +72,7 @@ class Programs:
 
 @dataclass
 class Plan:
-    """What a site serves, and how."""
+    """The configuration of a site."""
 
     models: list[Document]  # entries of a models file, with their rates
     profiles: Path
@@ -84,7 +84,7 @@ class Plan:
 
 
 class Site:
-    """Daemons on ports that are free, ended with it."""
+    """Daemons on free ports; stopped with this object."""
 
     def __init__(self, programs: Programs, work: Path, plan: Plan) -> None:
         self.programs = programs

@@ -1,4 +1,4 @@
-"""Prints how many milliseconds a batch takes LibTorch, called in a loop, with its input on the GPU already.
+"""Prints the milliseconds per batch of LibTorch in a loop, with the input already on the GPU.
 
   libtorch_loop.py MODEL.pt '[32, 3, 224, 224]' GPU
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""InSS's evaluation, redone: the numbers, tables and figures of docs/experiments/inss.md.
+"""Repeats InSS's evaluation: the numbers, tables and figures of docs/experiments/inss.md.
 
     bench/inss/study.py [--build build/release] [--data ../shared/data/measured-gpu-a] [--work build/inss_study]
                         [--episodes N] [--only train,serve] [--jobs N]
@@ -37,20 +37,20 @@ WEIGHTS_MB = {"densenet121": 32, "densenet169": 57, "inception": 104, "mobilenet
               "resnet101": 170, "vgg16": 528, "vgg19": 548}
 CONTEXT_MB = 500
 SLO_OF_BATCH, LARGEST_BATCH = 32, 32
-# Each model's rate moves between this part of its highest and the whole, in a wave of its own.
+# Each model's rate is a wave between this fraction of its highest rate and the whole.
 TROUGH = 0.05
 SECONDS, STEP_S = 600, 10
 LOADS = (0.85, 1.0, 1.15)
 SEEDS = (1, 2, 3)
 STEPS = 50  # of an episode
-# Parts of the highest rates at which `cover` just places everything on the four devices: the peak of the waves' sum is
-# about three quarters of the sum of the peaks.
+# The fraction of all highest rates that `cover` just places on the four devices: the peak of the waves' sum is about
+# three quarters of the sum of the peaks.
 PEAK_OF_SUM = 0.75
 
 
 @dataclass(frozen=True)
 class Case:
-    """Models on a cluster, with the policy that was trained for it."""
+    """Models on a cluster and the policy trained for it."""
     name: str
     models: tuple
     devices: int
@@ -104,7 +104,7 @@ class Files(Folder):
         return self.work / "profiles"
 
     def cluster(self, devices):
-        """Fast and slow ones in turn, two on the first node as in the paper."""
+        """Alternating fast and slow devices, two on the first node as in the paper."""
         nodes = [{"name": f"n{number}", "devices": [
             {"type": FAST if number % 2 == 0 else SLOW, "count": 1, "partitioning": "simulated", "sizes": SIZES,
              "max_partitions": MOST_PARTITIONS, "memory_mb": MEMORY_MB[FAST if number % 2 == 0 else SLOW]}]}
@@ -125,12 +125,12 @@ class Files(Folder):
 
 
 def shares_of_load(files, models):
-    """Rates in proportion to one another: each keeps a whole device busy for the same part of its time."""
+    """Relative rates: each takes the same fraction of a whole device's time."""
     return {model: LARGEST_BATCH / files.latency[model][LARGEST_BATCH, 100] for model in models}
 
 
 def highest_rates(files, models, devices=4):
-    """The rates at which `cover` places PEAK_OF_SUM of each, and no more."""
+    """The highest rates of which `cover` places PEAK_OF_SUM."""
     file = files.work / f"highest-{len(models)}.json"
     if file.exists():
         return json.loads(file.read_text(encoding="utf-8"))
@@ -176,7 +176,7 @@ def train(options, files, results):
 # ---- serving
 
 def wave(model_index, count, time_s):
-    """Periods from three to ten minutes, phases spread: no two models peak together for long."""
+    """Periods from three to ten minutes with spread phases, so that peaks rarely coincide."""
     period_s = 180 + 420 * model_index / max(count - 1, 1)
     phase = model_index * 0.618
     return 0.5 + 0.5 * math.sin(2 * math.pi * (time_s / period_s + phase))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Day, night and day again, for real: five models on 24 devices that MIG divides, on three nodes.
+"""Day, night and day on real processes: five models on 24 MIG devices on three nodes.
 
     bench/mig/day_night.py [--build build/release] [--work build/day_night] [--ramp S] [--plans-only]
 
@@ -43,7 +43,7 @@ def gpulet_json(options, *arguments):
 
 
 def plan_transitions(options):
-    """[(name, seconds it took to plan, the command's document)]"""
+    """[(name, planning seconds, the command's document)]"""
     for name in ("day", "night"):
         plan = gpulet_json(options, "optimize", "--cluster", options.work / "cluster.json", "--profiles",
                            options.work / "profiles", "--demand", options.work / f"{name}.json")
@@ -88,10 +88,10 @@ def site_of(options):
     return Site(options.programs, options.work, frontend, backends)
 
 
-# ---- the load: the night's all along, and on top of it sixteen layers that end and begin one after another
+# ---- the load: the night's load throughout, plus sixteen layers that end and begin in turn
 
 class Times:
-    """Of the phases, in seconds since the load's start."""
+    """Times of the phases in seconds since the start of the load."""
 
     def __init__(self, ramp):
         self.falls = WARM_S + HOLD_S
@@ -142,7 +142,7 @@ class Layer:
 
 
 class Notes:
-    """What the frontend noted and used, by the clock of the load."""
+    """The frontend's events and devices, by the clock of the load."""
 
     def __init__(self):
         self.events, self.series, self.created, self.before = {}, [], 0, None
@@ -189,7 +189,7 @@ def send(site, times):
     return layers, notes
 
 
-# ---- what came of it
+# ---- results
 
 class Outcome:
     def __init__(self, requests):
@@ -223,7 +223,7 @@ def print_stages(notes, times):
 
 
 def write_series(options, requests, notes):
-    """A row for each second: load, misses, and what the frontend had at that time."""
+    """A row per second: load, misses, and the frontend's gpulets and devices."""
     seconds = {}
     for at, _, status, latency in requests:
         row = seconds.setdefault(int(at), [0, 0, 0])
@@ -240,7 +240,7 @@ def write_series(options, requests, notes):
 
 
 def print_satisfaction(requests, times):
-    print(f"{'served in time, of what was asked for':40} day    night")
+    print(f"{'served in time, of the requested load':40} day    night")
     for model in [*five_models.DAY, "all"]:
         parts = []
         for begin, end in ((WARM_S, times.falls), (times.night, times.rises)):

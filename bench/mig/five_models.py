@@ -1,4 +1,4 @@
-"""The five models of MIG-serving's testbed (section 8), their day and their night, as files for the programs.
+"""Writes the five models of MIG-serving's testbed (section 8) and their day and night as input files.
 
 The paper tells neither latencies nor rates. Here a batch of b on an instance with s slices of compute and m of memory
 takes fixed + compute * b * (1 + crowding / m) / s milliseconds, as in tests/support/mig/workloads.h, but tens of times

@@ -8,8 +8,6 @@
 // instance; a geometry ending in -strict has no 3g beside 4g. --csv: the same as lines
 //   workload,processes,what,round,devices,seconds
 // with the bounds and T4 among what there is.
-#include "gpulet/mig/optimise.h"
-
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -20,12 +18,13 @@
 #include <thread>
 #include <vector>
 
+#include "gpulet/schedule/mig_optimiser.h"
 #include "tests/support/mig/workloads.h"
 
 namespace {
 
-using namespace gpulet;       // NOLINT(google-build-using-namespace)
-using namespace gpulet::mig;  // NOLINT(google-build-using-namespace)
+using namespace gpulet;                 // NOLINT(google-build-using-namespace)
+using namespace gpulet::schedule::mig;  // NOLINT(google-build-using-namespace)
 
 // AWS, us-east-1, on demand: an eighth of a p4d.24xlarge (8 A100 of 40 GB), a g4dn.xlarge (one T4),
 // and an eighth of a g4dn.metal (8 T4).
@@ -99,8 +98,8 @@ struct Measured {
   std::vector<Row> rounds;  // devices and time after each
 };
 
-Row measured(const std::string& what, const Task& task,
-             const std::function<Deployment(const Task&)>& algorithm) {
+Row measured(const std::string& what, const DeploymentTask& task,
+             const std::function<Deployment(const DeploymentTask&)>& algorithm) {
   const auto begin = std::chrono::steady_clock::now();
   const Deployment deployment = algorithm(task);
   const double seconds = seconds_since(begin);
@@ -111,7 +110,7 @@ Row measured(const std::string& what, const Task& task,
   return {what, static_cast<double>(deployment.devices.size()), seconds};
 }
 
-Measured measure(const Task& task, const Options& options) {
+Measured measure(const DeploymentTask& task, const Options& options) {
   Measured all;
   all.rows.push_back(measured("whole", task, whole_devices));
   all.rows.push_back(measured("7x1", task, small_instances));
@@ -127,8 +126,9 @@ Measured measure(const Task& task, const Options& options) {
         {std::to_string(progress.round), static_cast<double>(progress.devices), seconds});
     return seconds < options.seconds;
   };
-  all.rows.push_back(measured(
-      "two-phase", task, [&](const Task& given) { return two_phase(given, two_phase_options); }));
+  all.rows.push_back(measured("two-phase", task, [&](const DeploymentTask& given) {
+    return two_phase(given, two_phase_options);
+  }));
   const auto begin_of_bound = std::chrono::steady_clock::now();
   const double bound = lower_bound(task);
   all.rows.push_back({"bound", bound, seconds_since(begin_of_bound)});
@@ -196,7 +196,7 @@ int main(int count, char** arguments) {
   }
   for (const testing::Workload& workload :
        testing::generated_workloads(options.seed, models.size())) {
-    const Task task = testing::task_of(workload, models, geometry, options.processes);
+    const DeploymentTask task = testing::task_of(workload, models, geometry, options.processes);
     Measured all = measure(task, options);
     const auto t4 = static_cast<double>(testing::t4_devices(workload, models));
     if (options.csv) {

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""MIG-serving's evaluation, redone: the numbers, tables and figures of docs/experiments/mig.md.
+"""Repeats MIG-serving's evaluation: the numbers, tables and figures of docs/experiments/mig.md.
 
     bench/mig/study.py [--build build/release] [--day-night build/day_night] [--only optimise,cover,..]
 
@@ -73,7 +73,7 @@ def cover(options, results):
 
 
 def served_part(options, folder, name, rates, load, setting):
-    """Of each model: requests/s answered within the objective over those required, under that much load."""
+    """For each model: requests/s within the objective over the required ones, under that load."""
     trace = folder / f"{name}-{load}.csv"
     steps = "".join(f"0,{model},{rate * load}\n" for model, rate in rates.items())
     trace.write_text("time_s,model,rate\n" + steps, encoding="utf-8")
@@ -171,7 +171,7 @@ def draw_rounds(results, rows):
         greedy = devices_of(rows, workload, "greedy")
         rounds = [(int(row["round"]), float(row["devices"])) for row in rows
                   if row["workload"] == workload and row["round"] and row["processes"] == "1"] or [(0, greedy)]
-        # The round that meets the bound is the last, and not told of.
+        # The last round, which meets the bound, is not printed.
         rounds.append((rounds[-1][0] + 1, devices_of(rows, workload, "two-phase")))
         axes.plot(range(11), [rounds[min(at, len(rounds) - 1)][1] / greedy for at in range(11)], marker="o",
                   markersize=3, color=colour, label=workload)

@@ -17,7 +17,7 @@
 namespace {
 
 using namespace gpulet;  // NOLINT(google-build-using-namespace)
-using mig::testing::Model;
+using schedule::mig::testing::Model;
 
 struct Options {
   std::filesystem::path directory;
@@ -34,9 +34,9 @@ void write_latencies(const std::vector<Model>& models, const partition::MigGeome
   for (const Model& model : models) {
     for (const partition::MigProfile& profile : geometry.profiles()) {
       if (profile.memory_mb < model.memory_mb) continue;
-      for (const std::uint32_t batch : mig::testing::kBatches) {
+      for (const std::uint32_t batch : schedule::mig::testing::kBatches) {
         out << model.name << ',' << batch << ',' << partition::mig_profile_name(profile.slices)
-            << ',' << mig::testing::latency_ms(model, batch, profile.slices) << '\n';
+            << ',' << schedule::mig::testing::latency_ms(model, batch, profile.slices) << '\n';
       }
     }
   }
@@ -48,15 +48,15 @@ void write_cluster(const Options& options, const std::filesystem::path& file) {
                       << options.geometry << "\"}]}]}\n";
 }
 
-void write_demand(const mig::Task& task, const std::filesystem::path& file) {
+void write_demand(const schedule::mig::DeploymentTask& task, const std::filesystem::path& file) {
   std::ofstream out(file);
   out.precision(12);
   out << R"({"models":[)";
   const char* between = "";
-  for (const mig::Service& service : task.services) {
+  for (const schedule::mig::Service& service : task.services) {
     out << between << R"({"name":")" << service.name << R"(","rate":)" << service.need
-        << R"(,"slo_ms":)" << mig::testing::kSloMs << R"(,"max_batch":)"
-        << mig::testing::kBatches.back() << '}';
+        << R"(,"slo_ms":)" << schedule::mig::testing::kSloMs << R"(,"max_batch":)"
+        << schedule::mig::testing::kBatches.back() << '}';
     between = ",\n";
   }
   out << "]}\n";
@@ -69,11 +69,12 @@ int write_all(const Options& options) {
     return 2;
   }
   std::filesystem::create_directories(options.directory);
-  const std::vector<Model> models = mig::testing::generated_models(options.seed);
+  const std::vector<Model> models = schedule::mig::testing::generated_models(options.seed);
   write_latencies(models, geometry.value(), options.directory / "latency.csv");
   write_cluster(options, options.directory / "cluster.json");
-  for (const auto& workload : mig::testing::generated_workloads(options.seed, models.size())) {
-    write_demand(mig::testing::task_of(workload, models, geometry.value()),
+  for (const auto& workload :
+       schedule::mig::testing::generated_workloads(options.seed, models.size())) {
+    write_demand(schedule::mig::testing::task_of(workload, models, geometry.value()),
                  options.directory / (workload.name + ".json"));
   }
   return 0;

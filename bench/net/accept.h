@@ -1,5 +1,5 @@
-// The main of a bare TCP server of one thread: PORT (any free one without it) on loopback, until
-// SIGINT or SIGTERM. A Session is made of a socket, shared, and started.
+// The main of a minimal single-threaded TCP server: listens on loopback at PORT (default: any free
+// port) until SIGINT or SIGTERM. Constructs a shared Session from each socket and starts it.
 #pragma once
 
 #include <cstdint>

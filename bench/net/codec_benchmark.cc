@@ -1,11 +1,11 @@
-// What encoding and decoding the messages of the hot path costs, payload included (it is never
+// The cost of encoding and decoding the messages of the hot path, including payloads (never
 // copied).
 #include <benchmark/benchmark.h>
 
 #include <cstring>
 #include <vector>
 
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/protocol/codec.h"
 
 namespace {
 
@@ -18,81 +18,80 @@ const Bytes& image() {
 }
 
 struct Parts {
-  net::FrameHeader header;
+  protocol::FrameHeader header;
   std::vector<std::byte> message;
 };
 
-Parts parts_of(const net::OutgoingFrame& frame) {
+Parts parts_of(const protocol::OutgoingFrame& frame) {
   const auto head = std::as_bytes(std::span(frame.head));
-  return {net::decode_frame_header(head.first<net::kFrameHeaderBytes>(), {}).value(),
-          {head.begin() + net::kFrameHeaderBytes, head.end()}};
+  return {protocol::decode_frame_header(head.first<protocol::kFrameHeaderBytes>(), {}).value(),
+          {head.begin() + protocol::kFrameHeaderBytes, head.end()}};
 }
 
-serve::ClientMessage request() {
-  return serve::InferRequest{
-      12345, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, image()};
+ClientMessage request() {
+  return InferRequest{12345, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, image()};
 }
 
-serve::FrontendReply reply() {
-  return serve::InferReply{
-      12345, {}, {{"logits", DataType::fp32, {10}}}, {image().slice(0, 40)}, 900us, 400us, 8};
+FrontendReply reply() {
+  return InferReply{12345, {}, {{"logits", DataType::fp32, {10}}}, {image().slice(0, 40)}, 900us,
+                    400us, 8};
 }
 
-serve::BackendCommand batch() {
+BackendCommand batch() {
   return Batch{{77}, {3}, "lenet", 32, 5ms, 3ms, std::vector<Bytes>(32, image())};
 }
 
-serve::BackendMessage batch_result() {
-  return BatchResult{{77}, {}, image().slice(0, 1280), 1ms, 3ms};
-}
+BackendMessage batch_result() { return BatchResult{{77}, {}, image().slice(0, 1280), 1ms, 3ms}; }
 
 void encode_infer_request(benchmark::State& state) {
-  const serve::ClientMessage message = request();
-  while (state.KeepRunning()) benchmark::DoNotOptimize(net::encode(message));
+  const ClientMessage message = request();
+  while (state.KeepRunning()) benchmark::DoNotOptimize(protocol::encode(message));
 }
 BENCHMARK(encode_infer_request);
 
 void decode_infer_request(benchmark::State& state) {
-  const Parts parts = parts_of(net::encode(request()));
+  const Parts parts = parts_of(protocol::encode(request()));
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(net::decode_client_message(parts.header, parts.message, image()));
+    benchmark::DoNotOptimize(protocol::decode_client_message(parts.header, parts.message, image()));
   }
 }
 BENCHMARK(decode_infer_request);
 
 void encode_infer_reply(benchmark::State& state) {
-  const serve::FrontendReply message = reply();
-  while (state.KeepRunning()) benchmark::DoNotOptimize(net::encode(message));
+  const FrontendReply message = reply();
+  while (state.KeepRunning()) benchmark::DoNotOptimize(protocol::encode(message));
 }
 BENCHMARK(encode_infer_reply);
 
 void decode_infer_reply(benchmark::State& state) {
-  const Parts parts = parts_of(net::encode(reply()));
+  const Parts parts = parts_of(protocol::encode(reply()));
   while (state.KeepRunning()) {
     benchmark::DoNotOptimize(
-        net::decode_frontend_reply(parts.header, parts.message, image().slice(0, 40)));
+        protocol::decode_frontend_reply(parts.header, parts.message, image().slice(0, 40)));
   }
 }
 BENCHMARK(decode_infer_reply);
 
 void encode_batch_of_32(benchmark::State& state) {
-  const serve::BackendCommand message = batch();
-  while (state.KeepRunning()) benchmark::DoNotOptimize(net::encode(message));
+  const BackendCommand message = batch();
+  while (state.KeepRunning()) benchmark::DoNotOptimize(protocol::encode(message));
 }
 BENCHMARK(encode_batch_of_32);
 
 void decode_batch_of_32(benchmark::State& state) {
-  const Parts parts = parts_of(net::encode(batch()));
+  const Parts parts = parts_of(protocol::encode(batch()));
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(net::decode_backend_command(parts.header, parts.message, image()));
+    benchmark::DoNotOptimize(
+        protocol::decode_backend_command(parts.header, parts.message, image()));
   }
 }
 BENCHMARK(decode_batch_of_32);
 
 void decode_batch_result(benchmark::State& state) {
-  const Parts parts = parts_of(net::encode(batch_result()));
+  const Parts parts = parts_of(protocol::encode(batch_result()));
   while (state.KeepRunning()) {
-    benchmark::DoNotOptimize(net::decode_backend_message(parts.header, parts.message, image()));
+    benchmark::DoNotOptimize(
+        protocol::decode_backend_message(parts.header, parts.message, image()));
   }
 }
 BENCHMARK(decode_batch_result);

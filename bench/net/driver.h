@@ -1,6 +1,6 @@
-// A closed-loop load driver for servers that answer requests over TCP: N connections with D
-// requests in flight each, as many as the server takes. What a request and a reply look like is an
-// Exchange, so that the same driver measures a bare echo and a frontend.
+// A closed-loop load driver for TCP servers: N connections with D requests in flight each. An
+// Exchange defines the format of requests and replies, so one driver measures echo servers and
+// frontends.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 #include <string>
 
 #include "bench/net/record.h"
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet::bench {
 
@@ -23,17 +23,16 @@ class Exchange {
     Bytes payload;  // follows it
   };
   struct Reply {
-    std::uint32_t slot = 0;  // of the request that it answers
-    std::size_t bytes = 0;   // all of it; those that are not here yet are skipped
+    std::uint32_t slot = 0;  // of the request
+    std::size_t bytes = 0;   // of the whole reply; missing bytes are skipped
     bool ok = true;
   };
 
   virtual ~Exchange() = default;
 
-  // A request that carries the slot, a number below the depth, so that its reply can tell it.
+  // A request with a slot below the depth, which its reply repeats.
   [[nodiscard]] virtual Request request(std::uint32_t slot) = 0;
-  // The reply that starts at the front of `bytes`; nothing while too little of it is here to tell.
-  // Fails where no reply starts like this.
+  // The reply at the front of `bytes`; empty if more bytes are needed. Fails on invalid bytes.
   [[nodiscard]] virtual Result<std::optional<Reply>> reply(std::span<const std::byte> bytes) = 0;
 };
 
@@ -46,8 +45,8 @@ struct DriveOptions {
   Duration duration = std::chrono::seconds(5);
 };
 
-// Runs in the calling thread. Fails where it cannot connect, a connection is lost, or a reply makes
-// no sense.
+// Runs in the calling thread. Fails if a connection cannot be opened or is lost, or on an invalid
+// reply.
 [[nodiscard]] Result<DriveResult> drive(const DriveOptions& options, Exchange& exchange);
 
 }  // namespace gpulet::bench

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::bench {
 namespace {
@@ -53,27 +53,27 @@ InferExchange::InferExchange(std::string model, std::vector<TensorSpec> inputs, 
       payload_(Bytes::own(std::vector<std::byte>(byte_size(inputs_).value()))) {}
 
 Exchange::Request InferExchange::request(std::uint32_t slot) {
-  net::OutgoingFrame frame = net::encode(
-      serve::ClientMessage(serve::InferRequest{slot, model_, timeout_, inputs_, payload_}));
+  protocol::OutgoingFrame frame =
+      protocol::encode(ClientMessage(InferRequest{slot, model_, timeout_, inputs_, payload_}));
   return {std::move(frame.head), payload_};
 }
 
 Result<std::optional<Exchange::Reply>> InferExchange::reply(std::span<const std::byte> bytes) {
-  if (bytes.size() < net::kFrameHeaderBytes) return std::optional<Reply>();
-  const Result<net::FrameHeader> header =
-      net::decode_frame_header(bytes.first<net::kFrameHeaderBytes>(), {});
+  if (bytes.size() < protocol::kFrameHeaderBytes) return std::optional<Reply>();
+  const Result<protocol::FrameHeader> header =
+      protocol::decode_frame_header(bytes.first<protocol::kFrameHeaderBytes>(), {});
   if (!header.ok()) return header.status();
   const std::size_t message_bytes = header.value().message_bytes;
   const std::size_t payload_bytes = header.value().payload_bytes;
-  const std::size_t total = net::kFrameHeaderBytes + message_bytes + payload_bytes;
+  const std::size_t total = protocol::kFrameHeaderBytes + message_bytes + payload_bytes;
   if (bytes.size() < total) return std::optional<Reply>();
   // The decoded value dies here, so that it may point into bytes which nobody owns.
   const Bytes payload(nullptr,
-                      bytes.subspan(net::kFrameHeaderBytes + message_bytes, payload_bytes));
-  const Result<serve::FrontendReply> decoded = net::decode_frontend_reply(
-      header.value(), bytes.subspan(net::kFrameHeaderBytes, message_bytes), payload);
+                      bytes.subspan(protocol::kFrameHeaderBytes + message_bytes, payload_bytes));
+  const Result<FrontendReply> decoded = protocol::decode_frontend_reply(
+      header.value(), bytes.subspan(protocol::kFrameHeaderBytes, message_bytes), payload);
   if (!decoded.ok()) return decoded.status();
-  const auto* const reply = std::get_if<serve::InferReply>(&decoded.value());
+  const auto* const reply = std::get_if<InferReply>(&decoded.value());
   if (reply == nullptr)
     return Status(StatusCode::malformed, "a reply to something that was not asked");
   return std::optional(Reply{static_cast<std::uint32_t>(reply->tag), total, reply->status.ok()});

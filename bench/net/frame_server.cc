@@ -9,9 +9,9 @@
 
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/listener.h"
+#include "gpulet/protocol/codec.h"
 
 namespace {
 
@@ -21,24 +21,24 @@ class Server;
 
 class Session : public net::ConnectionHandler {
  public:
-  Session(Server& server, std::uint64_t id, net::Stream socket, net::ConnectionSlot slot);
+  Session(Server& server, std::uint64_t id, net::Stream socket, net::ConnectionSlotPointer slot);
 
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> message) override;
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
 
  private:
   Server& server_;
   std::uint64_t id_;
-  net::ConnectionSlot slot_;
+  net::ConnectionSlotPointer slot_;
   std::shared_ptr<net::Connection> connection_;
 };
 
 class Server {
  public:
-  void add(net::Stream socket, net::ConnectionSlot slot) {
+  void add(net::Stream socket, net::ConnectionSlotPointer slot) {
     const std::uint64_t id = next_id_++;
     sessions_.emplace(id, std::make_unique<Session>(*this, id, std::move(socket), std::move(slot)));
   }
@@ -51,30 +51,31 @@ class Server {
   std::uint64_t next_id_ = 0;
 };
 
-Session::Session(Server& server, std::uint64_t id, net::Stream socket, net::ConnectionSlot slot)
+Session::Session(Server& server, std::uint64_t id, net::Stream socket,
+                 net::ConnectionSlotPointer slot)
     : server_(server),
       id_(id),
       slot_(std::move(slot)),
       connection_(net::Connection::start(std::move(socket), {}, *this)) {}
 
-Result<MutableBytes> Session::payload_memory(const net::FrameHeader& header,
+Result<MutableBytes> Session::payload_memory(const protocol::FrameHeader& header,
                                              std::span<const std::byte>) {
   return server_.pool().take(header.payload_bytes);
 }
 
-void Session::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+void Session::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                        MutableBytes payload) {
-  Result<serve::ClientMessage> decoded =
-      net::decode_client_message(header, message, payload.freeze());
+  Result<ClientMessage> decoded =
+      protocol::decode_client_message(header, message, payload.freeze());
   if (!decoded.ok()) return connection_->close(decoded.status());
-  auto* const request = std::get_if<serve::InferRequest>(&decoded.value());
+  auto* const request = std::get_if<InferRequest>(&decoded.value());
   if (request == nullptr) return;
-  serve::InferReply reply;
+  InferReply reply;
   reply.tag = request->tag;
   reply.outputs = std::move(request->inputs);
   reply.payload.push_back(std::move(request->payload));
   reply.batch_size = 1;
-  connection_->send(net::encode(serve::FrontendReply(std::move(reply))));
+  connection_->send(protocol::encode(FrontendReply(std::move(reply))));
 }
 
 void Session::on_closed(const Status&) { server_.remove(id_); }
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
   Server server;
   const auto listener =
       net::Listener::listen(context.get_executor(), "127.0.0.1", static_cast<std::uint16_t>(port),
-                            {}, [&](net::Stream socket, net::ConnectionSlot slot) {
+                            {}, [&](net::Stream socket, net::ConnectionSlotPointer slot) {
                               server.add(std::move(socket), std::move(slot));
                             });
   if (!listener.ok()) {

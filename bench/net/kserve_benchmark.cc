@@ -1,5 +1,5 @@
-// What an inference over HTTP costs between bytes and values: reading the request and writing the
-// answer, in the binary form (784 numbers, 3 KB) and in JSON, and finding its endpoint.
+// The cost of parsing a request and writing a response of an HTTP inference, in binary form (784
+// numbers, 3 KB) and in JSON, and of finding its endpoint.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -49,8 +49,8 @@ Request json_request() {
   return {{}, http::bytes_of(json + "]}]}")};
 }
 
-std::vector<serve::InferReply> replies_of(std::size_t rows) {
-  serve::InferReply reply;
+std::vector<InferReply> replies_of(std::size_t rows) {
+  InferReply reply;
   reply.outputs = lenet().outputs;
   const std::vector<float> logits{0.1F, -1.25F, 3.5F, 4, 5.75F, 6, 7, 8, 9, 1e-3F};
   std::vector<std::byte> bytes(40);

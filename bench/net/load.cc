@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   app.add_option("--depth", options.depth, "requests in flight per connection")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--bytes", bytes, "of one request's input, a multiple of 4")
+  app.add_option("--bytes", bytes, "input bytes per request, a multiple of 4")
       ->check(CLI::Range(4, 1 << 28))
       ->capture_default_str();
   app.add_option("--seconds", seconds)->check(CLI::PositiveNumber)->capture_default_str();
@@ -37,10 +37,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--model", model,
                  "a model with one FP32 input of that many bytes; without it: echo");
-  app.add_option("--timeout-ms", timeout_ms, "of a request to a model; 0: the model's objective")
+  app.add_option("--timeout-ms", timeout_ms,
+                 "timeout of a request to a model; 0: the model's objective")
       ->capture_default_str();
-  app.add_flag("--http", http, "over HTTP, for the echo as for a model; depth 1");
-  app.add_option("--input", input_name, "of the model, where HTTP names it")->capture_default_str();
+  app.add_flag("--http", http, "use HTTP, for the echo server or a model; depth 1");
+  app.add_option("--input", input_name, "input name of the model, for HTTP")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   if (http && options.depth != 1) {
     std::fprintf(stderr, "--http needs --depth 1: take more --connections instead\n");

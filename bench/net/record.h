@@ -1,4 +1,4 @@
-// What a load driver saw, and what it makes of it.
+// The measurements of a load driver and their summary.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/time.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet::bench {
 

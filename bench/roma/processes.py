@@ -37,7 +37,7 @@ class Case:
     period_s: float
 
 
-# The first is the one of the figure; the others tell what the period of control and the objective make of it.
+# The figure shows the first run; the others vary the control period and the objective.
 CASES = (Case(1200, 0.5), Case(1200, 1), Case(600, 1))
 SET_POINT = 0.5
 PATIENCE_MS = 60000  # of clients: nobody is dropped
@@ -106,7 +106,7 @@ class Bench:
 
 
 def cpu_seconds_of_proxies(backend_process):
-    """Of the processes with LibTorch below the backend: those that have the cores by quota."""
+    """The backend's processes with LibTorch: those with a quota of cores."""
     ticks = 0
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -122,7 +122,7 @@ def cpu_seconds_of_proxies(backend_process):
 
 
 class Watch(threading.Thread):
-    """A row a second: time, and of each model what the frontend's status says of its control."""
+    """A row per second: time, and the control status of each model from the frontend."""
 
     def __init__(self, site, began):
         super().__init__(daemon=True)
@@ -137,7 +137,7 @@ class Watch(threading.Thread):
 
 
 def settled(rows, model):
-    """Response times in parts of the set point outside the seconds after each step; a list for each step."""
+    """Response times relative to the set point, without the seconds after each step; a list per step."""
     steps = [[] for _ in STEPS]
     for time_s, models, _ in rows:
         if time_s % STEP_S > SETTLED_AFTER_S and time_s < STEP_S * len(STEPS):
@@ -146,7 +146,7 @@ def settled(rows, model):
 
 
 def report(rows):
-    """A line of the table for each model."""
+    """The table's line of each model."""
     lines = []
     for model in MODELS:
         steps, last = settled(rows, model), rows[-1][1][model]

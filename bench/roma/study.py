@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""ROMA's evaluation, redone in the simulator: the numbers, tables and figures of docs/experiments/roma.md.
+"""Repeats ROMA's evaluation in the simulator: the numbers, tables and figures of docs/experiments/roma.md.
 
     bench/roma/study.py [--build build/release] [--work build/roma_study] [--out docs/experiments] [--jobs N]
 
@@ -25,7 +25,7 @@ from results import Results  # noqa: E402
 
 @dataclass(frozen=True)
 class Service:
-    """What a request takes: ms on the GPU, and seconds of one core's time on a CPU."""
+    """The cost of a request: ms on the GPU, and core-seconds on a CPU."""
     gpu_ms: float
     core_s: float
 
@@ -35,7 +35,7 @@ class Service:
 # again at the peaks of the others.
 SERVICE = {"skylines": Service(24, 0.10), "googlenet": Service(20, 0.12), "resnet": Service(35, 0.25),
            "vgg16": Service(45, 0.50)}
-# So much of a request's work keeps one core busy, whatever else there is.
+# The part of a request's work that runs on one core.
 SERIAL = 0.05
 CORES, NODES = 6, 2
 
@@ -83,7 +83,7 @@ PAPER = {
     ("AllApps", "RR+min"): (1.032, 6.828, 0.414, 170, 600),
 }
 SEEDS = (1, 2, 3)
-# Gpulets and executables together: a batch of n on a GPU takes (1 + n) / 2 times as long as one request, plans are
+# Gpulets and instances together: a batch of n on a GPU takes (1 + n) / 2 times as long as one request, plans are
 # elastic's, and the load is AllApps' times these.
 SPILL_LOADS = (1, 1.25, 1.5, 2)
 LARGEST_BATCH = 8
@@ -200,7 +200,7 @@ def study_spill(options, results, files):
 
 
 def figures(loads, document, series):
-    """What table 2 holds, of the means of each second: all applications together."""
+    """The values of table 2 from the means of each second, over all applications."""
     means = [float(row[f"{model} response_ms"]) for model in loads for row in series
              if float(row[f"{model} response_ms"]) > 0]
     mean = sum(means) / len(means)
@@ -216,7 +216,7 @@ def figures(loads, document, series):
 
 
 def draw(results, number, loads, runs):
-    """Figure 2: response times of each second against the objectives, and the cores that were given."""
+    """Figure 2: response times per second with the objectives, and the granted cores."""
     systems = ("ROMA", "RR+rules")
     drawing, plots = pictures.figure(3, 2, width=9, height=6, sharex=True, sharey="row")
     for column, system in enumerate(systems):

@@ -1,8 +1,7 @@
-// How long a plan takes: five models on four devices, and growth to a thousand models on four
-// thousand devices; the batch search alone, for a placement that is given; and a decision of `inss`
-// with a network of InSS's size, whose weights are drawn. Latencies are
-// generated; the shape is that of real ones (flat for small batches, proportional to the batch
-// beyond, less than proportional to the share).
+// Planning time: from five models on four devices to a thousand models on four thousand devices;
+// the batch search for a given placement; and a decision of `inss` with a random network of InSS's
+// size. Latencies are generated with a realistic shape: flat for small batches, then proportional
+// to the batch, less than proportional to the share.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -13,8 +12,8 @@
 #include <vector>
 
 #include "bench/support/generated_table.h"
-#include "gpulet/core/random.h"
-#include "gpulet/learn/inss_policy.h"
+#include "gpulet/base/random.h"
+#include "gpulet/learn/learned_policy.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/schedule/batch_search.h"
 #include "gpulet/schedule/check.h"
@@ -89,21 +88,21 @@ void plan(benchmark::State& state, std::string_view policy, const Load& load) {
   state.counters["devices_used"] = result.devices_used();
   if (result.lower_bound) {
     state.counters["lower_bound"] = *result.lower_bound;
-    // Meaningful where everything is served.
+    // Meaningful only if everything is served.
     state.counters["gap"] = result.devices_used() - static_cast<double>(*result.lower_bound);
   }
   state.counters["unserved"] = static_cast<double>(result.unserved.size());
 }
 
 // Every model in half of a device, two on each.
-std::vector<ModelPlace> in_halves(const PlanInput& input) {
-  std::vector<ModelPlace> places;
+std::vector<ModelPlacement> in_halves(const PlanInput& input) {
+  std::vector<ModelPlacement> places;
   for (std::uint32_t model = 0; model < input.demands.size(); ++model)
     places.push_back({model, model / 2, Share{50}});
   return places;
 }
 
-// What of a decision is made anew for every one.
+// The parts of a decision that are not reused.
 enum class Anew : std::uint8_t { the_search, with_its_input, the_plan_in_force };
 
 void search_batches(benchmark::State& state, Anew anew, bool interference) {
@@ -111,7 +110,7 @@ void search_batches(benchmark::State& state, Anew anew, bool interference) {
   Random random(11);
   if (interference) add_interference(*generated, random);
   PlanInput& input = generated->input;
-  const std::vector<ModelPlace> places = in_halves(input);
+  const std::vector<ModelPlacement> places = in_halves(input);
   BatchSearch search(input);
   const Plan plan = search.decide(places);
   if (!check(plan, input).empty()) state.SkipWithError("the plan breaks the rules");
@@ -166,7 +165,7 @@ learn::Layer drawn_layer(std::size_t inputs, std::size_t outputs, Random& random
   return layer;
 }
 
-// All models placed anew, and the plan held against the checker.
+// Places all models and checks the plan.
 void decide_by_network(benchmark::State& state, bool interference) {
   const auto generated = generated_case(state.range(0), state.range(1), 300);
   Random random(5);
@@ -201,7 +200,7 @@ int main(int argc, char** argv) {
   register_batch_search();
   register_inss();
   for (const std::string_view policy : policy_names()) {
-    if (policy.starts_with("mig-")) continue;  // they need devices of their own kind
+    if (policy.starts_with("mig-")) continue;  // they need MIG devices
     const std::vector<Load> loads{
         {"moderate", 600}, {"overload", 2500}, {"moderate_with_interference", 600, true}};
     for (const Load& load : loads) {

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The attacker of `bench/serve/run hostile`: one attack, or several at once, on a frontend, until SIGTERM.
+"""The attacker of `bench/serve/run hostile`: runs one or several attacks on a frontend until SIGTERM.
 
     bench/serve/attacker.py --ports client=P,backend=P,http=P,grpc=P,metrics=P --frames DIR ATTACK...
     bench/serve/attacker.py --ports ... --frames DIR probe
@@ -162,7 +162,7 @@ class Attacker:
             yield self.forever(lambda port=port, begin=begin: dribble(port, begin), 0.2)
 
     def silent(self):
-        """Connections that say nothing, more than any port has places for."""
+        """More silent connections than any port accepts."""
         async def hold(port):
             async with self.connection(port, bare=True) as (reader, _):
                 while not self.budget.stopping and await reader.read(4096):
@@ -224,7 +224,7 @@ class Attacker:
             rest -= len(piece)
 
     def status(self):
-        """Pipelined questions for the status."""
+        """Pipelined status requests."""
         async def ask():
             async with self.connection("client") as (reader, writer):
                 while not self.budget.stopping:
@@ -255,7 +255,7 @@ class Attacker:
                 yield self.forever(lambda port=port, path=path: get(port, path), 0.1)
 
     def readers(self):
-        """Those who ask for much and hardly read."""
+        """Clients that request much and read slowly."""
         async def ask(port, what):
             async with self.connection(port) as (reader, writer):
                 writer.transport.pause_reading()
@@ -360,7 +360,7 @@ ATTACKS = ("announce", "silent", "gzip", "status", "pages", "readers", "frames",
 
 
 class Probe:
-    """An honest newcomer's questions, each on a connection of its own."""
+    """Requests of an honest client, each on a new connection."""
 
     def __init__(self, site, budget):
         self.site = site

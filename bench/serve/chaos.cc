@@ -1,6 +1,5 @@
-// bench_serve_chaos: processes die, stop and come back, links are cut, models come and go, and
-// every request still gets one answer or one error. bench/serve/README.md says what happens and
-// what is held.
+// bench_serve_chaos: kills, stops and restarts processes, cuts links, adds and removes models, and
+// checks that every request gets one reply or one error. Details: bench/serve/README.md.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -319,17 +318,17 @@ int main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
       "Kills, stops, cuts and restarts at random under load; every request is accounted for");
-  app.add_option("--seconds", arguments.seconds, "of damage")
+  app.add_option("--seconds", arguments.seconds, "seconds of damage")
       ->check(CLI::Range(1.0, 360000.0))
       ->capture_default_str();
-  app.add_option("--pause", arguments.mean_pause_s, "mean seconds between two damages")
+  app.add_option("--pause", arguments.mean_pause_s, "mean seconds between faults")
       ->check(CLI::Range(0.05, 3600.0))
       ->capture_default_str();
-  app.add_option("--seed", arguments.seed, "of the damage and the arrivals")->capture_default_str();
-  app.add_flag("!--no-models", arguments.models, "leave the models as they are");
+  app.add_option("--seed", arguments.seed, "seed of faults and arrivals")->capture_default_str();
+  app.add_flag("!--no-models", arguments.models, "do not change models");
   app.add_flag("!--untimed", arguments.timed,
                "objectives are no aim: the machine may do other work");
-  app.add_option("--keep", arguments.keep, "leave configuration and logs in this directory");
+  app.add_option("--keep", arguments.keep, "keep configuration and logs in this directory");
   return run_program("chaos", app, arguments.programs, argc, argv,
                      [&] { return Run(arguments).measure(); });
 }

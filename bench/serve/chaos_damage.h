@@ -1,9 +1,8 @@
-// ChaosDamage: what goes wrong at a site, drawn from a seed: a proxy or a backend is killed, or
-// stopped for a while; a backend's link falls silent, or breaks; the frontend is killed or told to
-// stop, and starts again; a model is taken out of the models' file and comes back; a model's file
-// is cut short or written anew in its place; the disk of a backend's model store is full.
-// Everything is mended after a while. Backend 0 is never killed, so that what it leaks adds up. One
-// thread.
+// ChaosDamage: injects random faults, by seed. It kills or suspends a proxy or a backend; silences
+// or breaks a backend's link; kills or stops the frontend and restarts it; removes a model from the
+// models file and adds it again; truncates or overwrites a model's file; fills the disk of a
+// backend's model store. It repairs every fault after a while. Backend 0 is never killed, so its
+// leaks add up. One thread.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +17,7 @@
 
 #include "bench/serve/support/cuttable_link.h"
 #include "bench/serve/support/site.h"
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
 namespace gpulet::bench {
 

@@ -19,7 +19,7 @@
 #include "bench/serve/support/program.h"
 #include "bench/serve/support/site.h"
 #include "bench/serve/support/verdicts.h"
-#include "gpulet/core/sha256.h"
+#include "gpulet/base/sha256.h"
 
 namespace {
 

@@ -5,13 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/net/codec/codec.h"
-#include "gpulet/serve/messages.h"
+#include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::bench {
 namespace {
 
-using namespace gpulet::serve;  // NOLINT(google-build-using-namespace): its vocabulary throughout
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kAnnouncedBytes = 64U << 20U;
@@ -22,7 +21,7 @@ class Folder {
     std::filesystem::create_directories(folder_);
   }
 
-  void add(const std::string& name, const net::OutgoingFrame& frame) {
+  void add(const std::string& name, const protocol::OutgoingFrame& frame) {
     std::ofstream file(folder_ / (name + ".bin"), std::ios::binary);
     file << frame.head;
     for (const Bytes& piece : frame.payload)
@@ -32,7 +31,7 @@ class Folder {
   }
 
   // One among several of a kind.
-  void add_one(const std::string& kind, const net::OutgoingFrame& frame) {
+  void add_one(const std::string& kind, const protocol::OutgoingFrame& frame) {
     add(kind + "_" + std::to_string(count_++), frame);
   }
 
@@ -69,65 +68,67 @@ GpuletReport report_of(std::uint64_t id, const AttackedModels& models, GpuletSta
 
 void add_client_frames(Folder& to, const AttackedModels& models) {
   const std::vector<TensorSpec> input{{"x", DataType::uint8, {784}}};
-  to.add("status", net::encode(ClientMessage(StatusRequest{})));
-  to.add("models", net::encode(ClientMessage(ModelsRequest{})));
+  to.add("status", protocol::encode(ClientMessage(StatusRequest{})));
+  to.add("models", protocol::encode(ClientMessage(ModelsRequest{})));
   InferRequest large;
   large.model = models.large;
   large.inputs = {{"x", DataType::uint8, {kAnnouncedBytes}}};
-  net::OutgoingFrame announce = net::encode(ClientMessage(large));
-  const net::FrameHeader header{
-      net::MessageType::infer_request,
-      static_cast<std::uint32_t>(announce.head.size() - net::kFrameHeaderBytes), kAnnouncedBytes};
-  const auto head = net::encode_frame_header(header);
+  protocol::OutgoingFrame announce = protocol::encode(ClientMessage(large));
+  const protocol::FrameHeader header{
+      protocol::MessageType::infer_request,
+      static_cast<std::uint32_t>(announce.head.size() - protocol::kFrameHeaderBytes),
+      kAnnouncedBytes};
+  const auto head = protocol::encode_frame_header(header);
   announce.head.replace(0, head.size(), reinterpret_cast<const char*>(head.data()), head.size());
   to.add("announce", announce);
 
   const Bytes picture = bytes_of(784, std::byte{0x66});
   // Too late at once: it is their frames that are the attack, not their work.
   to.add_one("valid",
-             net::encode(ClientMessage(InferRequest{1, models.small, 1us, input, picture})));
-  to.add_one("valid", net::encode(ClientMessage(InferRequest{2, "nothing", 50ms, input, picture})));
-  to.add_one("valid", net::encode(ClientMessage(ModelsRequest{})));
-  to.add_one("valid", net::encode(ClientMessage(StatusRequest{})));
-  to.add_one("valid", net::encode(ClientMessage(Authenticate{"a token that nobody has"})));
-  to.add_one("valid", net::encode(ClientMessage(
+             protocol::encode(ClientMessage(InferRequest{1, models.small, 1us, input, picture})));
+  to.add_one("valid",
+             protocol::encode(ClientMessage(InferRequest{2, "nothing", 50ms, input, picture})));
+  to.add_one("valid", protocol::encode(ClientMessage(ModelsRequest{})));
+  to.add_one("valid", protocol::encode(ClientMessage(StatusRequest{})));
+  to.add_one("valid", protocol::encode(ClientMessage(Authenticate{"a token that nobody has"})));
+  to.add_one("valid", protocol::encode(ClientMessage(
                           ModelsChange{ModelsChange::Kind::unload, "nothing", "m.json", {}})));
 }
 
 void add_backend_frames(Folder& to, const AttackedModels& models) {
-  to.add("hello_n0", net::encode(BackendMessage(Hello{"n0", {offer("n0", 0)}, {}})));
-  to.add("hello_evil", net::encode(BackendMessage(Hello{"evil", {offer("evil", 0)}, {}})));
+  to.add("hello_n0", protocol::encode(BackendMessage(Hello{"n0", {offer("n0", 0)}, {}})));
+  to.add("hello_evil", protocol::encode(BackendMessage(Hello{"evil", {offer("evil", 0)}, {}})));
   to.add("hello_twice",
-         net::encode(BackendMessage(Hello{"evil", {offer("evil", 0), offer("evil", 0)}, {}})));
+         protocol::encode(BackendMessage(Hello{"evil", {offer("evil", 0), offer("evil", 0)}, {}})));
   Hello claims{"evil", {offer("evil", 0)}, {}};
   // Ids of a run begin at run * 2^40 + 1: some runs, and small numbers.
   for (std::uint64_t run = 0; run < 8; ++run) {
     for (std::uint64_t id = 1; id <= 8; ++id)
       claims.gpulets.push_back(report_of((run << 40U) + id, models, GpuletState::ready));
   }
-  to.add("hello_claims", net::encode(BackendMessage(claims)));
+  to.add("hello_claims", protocol::encode(BackendMessage(claims)));
   for (std::uint64_t i = 0; i < 64; ++i) {
     BatchResult result;
     result.id = {((i % 8) << 40U) + 1 + i / 8};
     result.outputs = bytes_of(10, std::byte{0x66});
-    to.add_one("result", net::encode(BackendMessage(result)));
+    to.add_one("result", protocol::encode(BackendMessage(result)));
   }
   for (std::uint64_t id = 1; id <= 8; ++id) {
     for (const GpuletState state : {GpuletState::failed, GpuletState::gone})
-      to.add_one("report", net::encode(BackendMessage(report_of(id, models, state))));
+      to.add_one("report", protocol::encode(BackendMessage(report_of(id, models, state))));
   }
-  to.add("wanted", net::encode(BackendMessage(ModelWanted{models.small_sha256, 0})));
-  to.add("leaving", net::encode(BackendMessage(Leaving{})));
+  to.add("wanted", protocol::encode(BackendMessage(ModelPieceRequest{models.small_sha256, 0})));
+  to.add("leaving", protocol::encode(BackendMessage(Draining{})));
 
-  to.add_one("valid", net::encode(BackendMessage(Hello{"evil", {offer("evil", 0)}, {}})));
-  to.add_one("valid", net::encode(BackendMessage(report_of(9, models, GpuletState::ready))));
+  to.add_one("valid", protocol::encode(BackendMessage(Hello{"evil", {offer("evil", 0)}, {}})));
+  to.add_one("valid", protocol::encode(BackendMessage(report_of(9, models, GpuletState::ready))));
   to.add_one("valid",
-             net::encode(BackendMessage(BatchResult{{9}, {}, bytes_of(10, {}), 1ms, 1ms})));
-  to.add_one("valid", net::encode(BackendMessage(ModelWanted{models.small_sha256, 0})));
-  to.add_one("valid", net::encode(BackendMessage(Heartbeat{})));
-  to.add_one("valid", net::encode(BackendMessage(DeviceReport{0, {}})));
-  to.add_one("valid", net::encode(BackendCommand(Welcome{500ms})));
-  to.add_one("valid", net::encode(BackendCommand(RetireGpulet{{9}})));
+             protocol::encode(BackendMessage(BatchResult{{9}, {}, bytes_of(10, {}), 1ms, 1ms})));
+  to.add_one("valid", protocol::encode(BackendMessage(ModelPieceRequest{models.small_sha256, 0})));
+  to.add_one("valid", protocol::encode(BackendMessage(Heartbeat{})));
+  to.add_one("valid", protocol::encode(BackendMessage(DeviceReport{0, {}})));
+  to.add_one("valid", protocol::encode(BackendCommand(Welcome{500ms})));
+  to.add_one("valid", protocol::encode(BackendCommand(RetireGpulet{{9}})));
 }
 
 }  // namespace

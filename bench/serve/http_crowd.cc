@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string_view>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
 namespace gpulet::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bench/serve/crowd_clients.h"
-#include "gpulet/core/time.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet::bench {
 

@@ -23,7 +23,6 @@
 #include "bench/serve/support/verdicts.h"
 #include "gpulet/frontend/daemon.h"
 #include "gpulet/load/call.h"
-#include "gpulet/load/page.h"
 #include "gpulet/profile/store.h"
 
 namespace {
@@ -152,8 +151,8 @@ class Scene {
     measure("models list", [this] { (void)load::fetch_models(client_, kPatience); });
     measure("trace of what was sampled", [this] { page(http_, "/gpulet/trace"); });
     measure("log of what was sampled", [this] { page(http_, "/gpulet/trace?format=log"); });
-    measure("unload a model", [this] { change(serve::ModelsChange::Kind::unload); });
-    measure("load a model", [this] { change(serve::ModelsChange::Kind::load); });
+    measure("unload a model", [this] { change(ModelsChange::Kind::unload); });
+    measure("load a model", [this] { change(ModelsChange::Kind::load); });
     measure("all models change", [this] {
       const int before = epoch();
       write_models(2);
@@ -255,7 +254,7 @@ class Scene {
   void send_requests(std::uint64_t count) const {
     at_once(4, [this, count] {
       for (std::uint64_t i = 0; i < count / 4 / 100; ++i) {
-        serve::InferRequest request;
+        InferRequest request;
         request.model = name_of(static_cast<std::uint32_t>(i % arguments_.models));
         request.inputs = {{"x", DataType::uint8, {1}}};
         request.payload = Bytes::own({std::byte{1}});
@@ -264,7 +263,7 @@ class Scene {
     });
   }
 
-  void change(serve::ModelsChange::Kind kind) const {
+  void change(ModelsChange::Kind kind) const {
     must(load::change_models(client_, {kind, name_of(3), {}, {}}, kPatience).status());
   }
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "gpulet/core/time.h"
+#include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::bench {

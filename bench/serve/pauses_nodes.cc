@@ -9,9 +9,8 @@
 #include <utility>
 #include <variant>
 
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/net/connector.h"
+#include "gpulet/protocol/codec.h"
 #include "gpulet/serve/served_model.h"
 
 namespace gpulet::bench {
@@ -23,7 +22,7 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
   Node(asio::io_context& io, std::uint16_t port, std::string name, std::uint32_t devices)
       : connector_(io.get_executor(), "127.0.0.1", port, {}), timer_(io), name_(std::move(name)) {
     for (std::uint32_t i = 0; i < devices; ++i) {
-      serve::DeviceOffer offer;
+      DeviceOffer offer;
       offer.device = {{name_, i}, "card", "simulated", {}};
       for (const int percent : {20, 40, 50, 60, 80, 100})
         offer.device.sizes.push_back(Share{percent});
@@ -47,7 +46,7 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
         return;
       }
       connection_ = net::Connection::start(std::move(stream).value(), {}, *this);
-      serve::Hello hello;
+      Hello hello;
       hello.node = name_;
       hello.devices = devices_;
       for (const auto& [id, report] : gpulets_) hello.gpulets.push_back(report);
@@ -59,22 +58,22 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
     timer_.expires_after(std::chrono::milliseconds(300));
     timer_.async_wait([this](const boost::system::error_code& failure) {
       if (failure) return;
-      if (connection_ != nullptr) say(serve::Heartbeat{});
+      if (connection_ != nullptr) say(Heartbeat{});
       beat();
     });
   }
 
-  void say(serve::BackendMessage message) { connection_->send(net::encode(message)); }
+  void say(BackendMessage message) { connection_->send(protocol::encode(message)); }
 
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte>) override {
     auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
     const std::span<std::byte> view(*memory);
     return MutableBytes(std::move(memory), view);
   }
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    auto command = net::decode_backend_command(header, message, payload.freeze());
+    auto command = protocol::decode_backend_command(header, message, payload.freeze());
     if (!command.ok()) {
       std::fprintf(stderr, "%s: %s\n", name_.c_str(), command.status().message().c_str());
       return;
@@ -87,23 +86,23 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
 
   template <typename Other>
   void obey(const Other& /*command*/) {}
-  void obey(const serve::CreateGpulet& command) {
-    serve::GpuletReport& report = gpulets_[command.id];
+  void obey(const CreateGpulet& command) {
+    GpuletReport& report = gpulets_[command.id];
     report.id = command.id;
     report.device = command.device;
     report.size = command.size;
-    report.state = serve::GpuletState::ready;
+    report.state = GpuletState::ready;
     report.part = command.part;
-    for (const serve::ModelToServe& model : command.models)
+    for (const ModelToServe& model : command.models)
       report.models.push_back({model.name, model.max_batch, serve::version_of(model)});
     std::sort(report.models.begin(), report.models.end());
     say(report);
   }
-  void obey(const serve::AssignGpulet& command) { gpulets_[command.id].part = command.part; }
-  void obey(const serve::RetireGpulet& command) {
+  void obey(const AssignGpulet& command) { gpulets_[command.id].part = command.part; }
+  void obey(const RetireGpulet& command) {
     const auto found = gpulets_.find(command.id);
     if (found == gpulets_.end()) return;
-    found->second.state = serve::GpuletState::gone;
+    found->second.state = GpuletState::gone;
     say(found->second);
     gpulets_.erase(found);
   }
@@ -117,8 +116,8 @@ class MadeUpNodes::Node final : public net::ConnectionHandler {
   net::Connector connector_;
   asio::steady_timer timer_;
   const std::string name_;
-  std::vector<serve::DeviceOffer> devices_;
-  std::map<GpuletId, serve::GpuletReport> gpulets_;
+  std::vector<DeviceOffer> devices_;
+  std::map<GpuletId, GpuletReport> gpulets_;
   std::shared_ptr<net::Connection> connection_;
 };
 

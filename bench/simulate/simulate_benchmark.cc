@@ -10,7 +10,7 @@
 #include <string>
 
 #include "bench/support/generated_table.h"
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "gpulet/simulate/simulation.h"
 
 namespace {
@@ -23,7 +23,7 @@ constexpr double kTwoPi = 6.283185307179586;
 struct Case {
   std::unique_ptr<schedule::Policy> policy = schedule::make_policy("elastic").value();
   Knowledge knowledge;
-  Scene scene;
+  SimulationInput scene;
   SimulationOptions options;
 };
 

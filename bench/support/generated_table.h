@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "gpulet/core/random.h"
-#include "gpulet/profile/latency_table.h"
+#include "gpulet/base/random.h"
+#include "gpulet/profile/profile.h"
 
 namespace gpulet::bench {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "gpulet/train/learner.h"
 
 namespace {

@@ -1,4 +1,4 @@
-"""The highest rates that a policy can schedule, as parts of what ideal reaches: gpulet figure 17, gpu-let figure 16."""
+"""The highest rates that a policy can schedule, relative to ideal: gpulet figure 17, gpu-let figure 16."""
 import statistics
 from dataclasses import dataclass
 

@@ -1,9 +1,9 @@
-"""What a plan is made with: policy, interference model, margin and headroom; and what plots call it."""
+"""The inputs of a plan (policy, interference model, margin, headroom) and their names in plots."""
 from dataclasses import dataclass
 
 ALL_POLICIES = ("sbp", "sbp-split", "greedy-best-fit", "guided-self-tuning", "elastic-preprint", "elastic", "ideal",
                 "cover")
-# How long a plan takes beside the others; only the order of work and the progress depend on it.
+# Relative planning time; affects only the order of work and the progress.
 PLANNING_WEIGHT = {"cover": 40, "ideal": 25}
 
 

@@ -1,4 +1,4 @@
-"""The highest load that still holds, found by ever finer ladders of loads: on each, the rung below the first failure.
+"""Finds the highest load that holds with ladders of decreasing steps: on each, the rung below the first failure.
 
 The papers raise the rates until something fails; so does this, in few steps. Where holding is not monotonic in the
 load, that is the first failure seen, not the highest load that happens to hold.

@@ -1,4 +1,4 @@
-"""Runs the studies. Called by scripts/experiments, which see for the arguments."""
+"""Runs the studies. scripts/experiments calls this and documents the arguments."""
 import argparse
 import sys
 import time

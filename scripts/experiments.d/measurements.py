@@ -1,4 +1,4 @@
-"""The measurements that the studies rest on, and the files that commands read: profiles, clusters, demands, rates."""
+"""The measurements behind the studies, and the input files of commands: profiles, clusters, demands, rates."""
 import csv
 import json
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ NINE_MODELS = ("densenet121", "densenet169", "inception", "mobilenet", "resnet10
 
 
 class NoMeasurements(Exception):
-    """There is nothing to work from."""
+    """No measurements were found."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Measurements:
 
 
 def find_data(asked):
-    """The folder to work from: what was asked for, the reference, or what this machine was measured to do."""
+    """The folder of measurements: the requested one, the reference, or this machine's profile."""
     if asked:
         if (Path(asked) / "latency.csv").is_file():
             return asked

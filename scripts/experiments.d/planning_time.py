@@ -1,4 +1,4 @@
-"""How long a plan takes, against models and devices: bench/schedule's times, drawn."""
+"""Planning time over models and devices: plots the times of bench/schedule."""
 import re
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def sizes_of(rows):
 
 
 def bounds_table(results, rows):
-    """How near to the fewest devices the plans are that know a lower bound and serve everything."""
+    """The gap of plans with a lower bound that serve everything."""
     results.table("planning_bounds", ["policy, load, size", "devices used", "at least needed", "apart by at most"], [
         [f"`{row['policy']}`, {words(row['load'])}, {row['models']} models on {row['devices']:,}", row["devices_used"],
          row["lower_bound"], percent(row["devices_used"] - row["lower_bound"], row["lower_bound"])]
@@ -76,7 +76,7 @@ def draw(results, rows):
 def run(measured, runner, results, quick):
     program = Path(measured.gpulet).parent / "bench_schedule"
     if not program.is_file():
-        print(f"    planning_time: left out, as {program} is not built (scripts/test builds it)", flush=True)
+        print(f"    planning_time: skipped; {program} is not built (scripts/test builds it)", flush=True)
         return
     flags = QUICK_FLAGS if quick else FLAGS
     rows = read(run_json([str(program), *flags]))

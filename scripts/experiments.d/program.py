@@ -1,4 +1,4 @@
-"""Runs the project's programs, many at a time, and tells how far they are."""
+"""Runs the project's programs in parallel and reports progress."""
 import json
 import os
 import shlex
@@ -13,7 +13,7 @@ ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
 
 
 class ProgramFailed(Exception):
-    """A command ended with an error; the text holds the command and what it said."""
+    """A command failed; the text has the command and its output."""
 
 
 def run_json(command, may_be_unschedulable=False):
@@ -27,7 +27,7 @@ def run_json(command, may_be_unschedulable=False):
 
 
 class Progress:
-    """Says on stderr how much of a study is done and how long the rest will take."""
+    """Reports progress and the remaining time of a study on stderr."""
 
     def __init__(self, study, total):
         self.study, self.total, self.done = study, total, 0

@@ -48,7 +48,7 @@ class Results:
 
 
 def written(value):
-    """Numbers that read back the same and do not depend on the last bits of a sum."""
+    """Rounds numbers so that they do not depend on the last bits of a sum."""
     if isinstance(value, bool):
         return int(value)
     return f"{value:.10g}" if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""Tests of what the studies reckon themselves: python3 scripts/experiments.d/self_test.py"""
+"""Tests of the studies' own computations: python3 scripts/experiments.d/self_test.py"""
 import tempfile
 import unittest
 from pathlib import Path

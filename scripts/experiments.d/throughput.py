@@ -1,4 +1,4 @@
-"""Throughput kept within the SLO: gpulet figures 13 and 14, gpu-let figures 12 and 13."""
+"""Throughput within the SLO: gpulet figures 13 and 14, gpu-let figures 12 and 13."""
 import statistics
 
 import ladder
@@ -100,7 +100,7 @@ def draw(results, median, workloads):
 
 
 def figure_14(study, runner, results, outcomes, workloads):
-    """Violations at the highest load that elastic calls schedulable with or without the model of interference."""
+    """Violations at the highest load that elastic can schedule, with and without an interference model."""
     highest = {(load.name, choice): top for (load, choice), (top, _, _) in outcomes}
     tasks = []
     for load in workloads:

@@ -1,4 +1,4 @@
-"""Plans that break their promise, by what they believed of interference: gpulet figure 14 over many scenarios."""
+"""Plans that miss their SLO, by interference model: gpulet figure 14 over many scenarios."""
 import itertools
 from dataclasses import dataclass
 
@@ -89,7 +89,7 @@ def draw(results, outcomes, seed):
 
 def run(measured, runner, results, quick):
     if not measured.has_pairs:
-        print("    violations: these measurements have no pairs, so there is nothing to compare", flush=True)
+        print("    violations: these measurements have no pairs, so the study is skipped", flush=True)
         return
     rows = scenarios(quick)
     models = measured.choose(PAIRED_MODELS)

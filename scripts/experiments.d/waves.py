@@ -69,7 +69,7 @@ class Case:
 
 
 def summary(out, series):
-    """What the table says of a run."""
+    """The table's values of a run."""
     offered = sum(row["offered"] for row in series)
     over = [row for row in series if row["offered"] and row["violations"] / row["offered"] > 0.01]
     return {"violation": sum(row["violations"] for row in series) / offered, "devices": out["devices_mean"],

@@ -1,4 +1,4 @@
-#include "gpulet/backend/daemon.h"
+#include "backend/daemon.h"
 
 #include <spdlog/spdlog.h>
 
@@ -9,14 +9,12 @@
 #include <utility>
 
 #include "backend/gpulet_processes.h"
-#include "backend/reconnecting.h"
-#include "gpulet/backend/model_receiver.h"
-#include "gpulet/net/alarm.h"
+#include "backend/model_receiver.h"
+#include "backend/reconnect_backoff.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/clock.h"
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/net/connector.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/protocol/codec.h"
 #include "gpulet/serve/backend_core.h"
 
 namespace gpulet::backend {
@@ -24,8 +22,8 @@ namespace {
 
 namespace asio = net::asio;
 
-void log(const serve::GpuletReport& report) {
-  const auto name = serve::to_string(report.state);
+void log_report(const GpuletReport& report) {
+  const auto name = to_string(report.state);
   if (report.status.ok()) {
     spdlog::info("gpulet {}: {}", report.id.value, name);
   } else {
@@ -33,9 +31,9 @@ void log(const serve::GpuletReport& report) {
   }
 }
 
-void log(const serve::DeviceReport& report) {
+void log_report(const DeviceReport& report) {
   if (report.fault.ok()) {
-    spdlog::info("device {}: is back", report.device);
+    spdlog::info("device {}: available again", report.device);
   } else {
     spdlog::error("device {}: lost: {}", report.device, report.fault.message());
   }
@@ -47,7 +45,7 @@ net::ConnectorOptions connector_options(const Setup& setup) {
   return options;
 }
 
-// Of the devices that are some, by number.
+// The UUIDs of the devices that are GPUs, by device number.
 std::map<std::uint32_t, std::string> gpus_of(const std::vector<HostedDevice>& devices) {
   std::map<std::uint32_t, std::string> gpus;
   for (const auto& device : devices) {
@@ -77,7 +75,7 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
         node_(setup.config.node),
         frontend_(config::to_string(setup.config.frontend)),
         models_(io.get_executor(), std::move(setup.store),
-                [this](serve::BackendEvent event) { happen(std::move(event)); }),
+                [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
         buffers_(net::BufferPoolOptions()),
         connector_(io.get_executor(), setup.config.frontend.host, setup.config.frontend.port,
                    connector_options(setup)),
@@ -85,48 +83,49 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
         processes_(io.get_executor(), std::move(setup.devices), setup.config.warm_proxies,
                    std::move(setup.proxy_user),
                    {setup.config.proxy_sandbox, setup.config.proxy_environment},
-                   [this](serve::BackendEvent event) { happen(std::move(event)); }),
-        watch_(io.get_executor(), std::move(gpus), std::move(setup.gpu_watch),
-               [this](std::uint32_t device, const GpuWatch::Finding& found) {
-                 const gpu::GpuPower& power = found.power;
-                 happen(serve::DeviceSeen{
-                     device, found.fault, {device, power.usage_w, power.limit_w, power.energy_j}});
-               }) {}
+                   [this](serve::BackendEvent event) { dispatch(std::move(event)); }),
+        monitor_(
+            io.get_executor(), std::move(gpus), std::move(setup.gpu_monitor),
+            [this](std::uint32_t device, const GpuMonitor::Sample& sample) {
+              const gpu::GpuPower& power = sample.power;
+              dispatch(serve::DeviceHealthReported{
+                  device, sample.fault, {device, power.usage_w, power.limit_w, power.energy_j}});
+            }) {}
 
-  void connect(Duration at_least = {});
+  void connect(Duration min_delay = {});
   void stop(std::function<void()> done);
   [[nodiscard]] std::vector<pid_t> proxies() const { return processes_.processes(); }
   [[nodiscard]] std::vector<pid_t> warm_proxies() const { return processes_.warm_processes(); }
 
  private:
-  // The connection to the frontend.
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  // The connection to the frontend
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> message) override;
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
   void on_connected(net::Stream stream);
-  void on_absent(const Status& failure);
+  void on_unreachable(const Status& failure);
 
-  // What the frontend says.
-  void obey(serve::Welcome& command);
-  void obey(serve::Heartbeat& command) { happen(command); }
-  void obey(serve::RetireGpulet& command) { happen(command); }
-  void obey(serve::Refused& command);
-  void obey(serve::SetCores& command) { happen(command); }
-  void obey(serve::AssignGpulet& command) { happen(std::move(command)); }
-  void obey(serve::CreateGpulet& command);
-  void obey(Batch& command);
-  void obey(serve::ModelPiece& command);
+  // The frontend's messages
+  void on_message(Welcome& command);
+  void on_message(Heartbeat& command) { dispatch(command); }
+  void on_message(RetireGpulet& command) { dispatch(command); }
+  void on_message(Refused& command);
+  void on_message(SetCores& command) { dispatch(command); }
+  void on_message(AssignGpulet& command) { dispatch(std::move(command)); }
+  void on_message(CreateGpulet& command);
+  void on_message(Batch& command);
+  void on_message(ModelPiece& command);
 
-  // The core: every event goes in here, its effects are carried out before the next one.
-  void happen(serve::BackendEvent event);
-  void handle(serve::BackendEvent event);
-  void wake_in_time();
-  void end_when_finished();
+  // Passes an event to the core and carries out its effects before the next event.
+  void dispatch(serve::BackendEvent event);
+  void dispatch_one(serve::BackendEvent event);
+  void set_timer();
+  void finish_if_stopped();
 
-  void carry_out(serve::TellFrontend& effect);
-  void carry_out(serve::DropFrontend& effect);
+  void carry_out(serve::SendToFrontend& effect);
+  void carry_out(serve::DisconnectFrontend& effect);
   void carry_out(serve::StartGpulet& effect) { processes_.start(std::move(effect)); }
   void carry_out(serve::ActivateShare& effect) { processes_.activate(effect.gpulet); }
   void carry_out(serve::AdjustCores& effect) { processes_.adjust(effect.gpulet, effect.cores); }
@@ -141,62 +140,62 @@ class BackendDaemon::Impl : private net::ConnectionHandler {
   ModelReceiver models_;
   net::BufferPool buffers_;
   net::Connector connector_;
-  Reconnecting reconnecting_;
+  ReconnectBackoff reconnect_;
   std::shared_ptr<net::Connection> connection_;
-  bool welcome_ = false;             // on this connection, and not refused since
-  std::optional<Time> batch_began_;  // first byte of the batch that is being received
+  bool welcomed_ = false;            // on this connection, and not refused since
+  std::optional<Time> batch_began_;  // the first byte of the batch that is being received
   std::deque<serve::BackendEvent> events_;
-  bool handling_ = false;
-  bool gpulet_went_ = false;  // files that it alone used are no longer in use
+  bool dispatching_ = false;
+  bool gpulet_ended_ = false;  // files that only it used are no longer in use
   net::Alarm timer_;
   Time timer_set_for_ = kNever;
   bool stopping_ = false;
-  std::function<void()> on_stopped_;  // not empty: still to be called
-  GpuletProcesses processes_;         // its end makes no more events
-  GpuWatch watch_;
+  std::function<void()> on_stopped_;  // empty once called
+  GpuletProcesses processes_;
+  GpuMonitor monitor_;
 };
 
 // ---- the frontend
 
-void BackendDaemon::Impl::connect(Duration at_least) {
-  connector_.connect_with_retry([this](net::Stream stream) { on_connected(std::move(stream)); },
-                                [this](const Status& failure, Duration) { on_absent(failure); },
-                                at_least);
+void BackendDaemon::Impl::connect(Duration min_delay) {
+  connector_.connect_with_retry(
+      [this](net::Stream stream) { on_connected(std::move(stream)); },
+      [this](const Status& failure, Duration) { on_unreachable(failure); }, min_delay);
 }
 
-void BackendDaemon::Impl::on_absent(const Status& failure) {
-  if (!reconnecting_.absent(net::now())) return;
+void BackendDaemon::Impl::on_unreachable(const Status& failure) {
+  if (!reconnect_.on_unreachable(net::now())) return;
   spdlog::info("waiting for the frontend at {}: {}", frontend_, failure.message());
 }
 
 void BackendDaemon::Impl::on_connected(net::Stream stream) {
-  welcome_ = false;
+  welcomed_ = false;
   connection_ = net::Connection::start(std::move(stream), net::ConnectionOptions(), *this);
-  happen(serve::FrontendConnected{});
+  dispatch(serve::FrontendConnected{});
 }
 
 void BackendDaemon::Impl::on_closed(const Status& reason) {
-  const bool refused = !welcome_ && !stopping_;
-  const Duration pause = reconnecting_.ended(refused);
+  const bool refused = !welcomed_ && !stopping_;
+  const Duration delay = reconnect_.on_closed(refused);
   if (refused) {
-    spdlog::warn("frontend {}: this backend was not let in: {}; trying again in {:.0f} s",
-                 frontend_, reason.message(), to_seconds(pause));
+    spdlog::warn("frontend {}: rejected this backend: {}; retrying in {:.0f} s", frontend_,
+                 reason.message(), to_seconds(delay));
   } else {
     spdlog::warn("frontend {}: {}", frontend_, reason.message());
   }
   connection_.reset();
   batch_began_.reset();
   models_.forget_unfinished();
-  happen(serve::FrontendLost{});
-  if (!stopping_) connect(pause);
+  dispatch(serve::FrontendDisconnected{});
+  if (!stopping_) connect(delay);
 }
 
-// A batch is received straight into memory that its proxy reads.
-Result<MutableBytes> BackendDaemon::Impl::payload_memory(const net::FrameHeader& header,
+// Receives a batch directly into the memory of its proxy.
+Result<MutableBytes> BackendDaemon::Impl::payload_memory(const protocol::FrameHeader& header,
                                                          std::span<const std::byte> message) {
-  if (header.type == net::MessageType::batch) {
+  if (header.type == protocol::MessageType::batch) {
     batch_began_ = net::now();
-    const auto command = net::decode_backend_command(header, message, Bytes());
+    const auto command = protocol::decode_backend_command(header, message, Bytes());
     if (!command.ok()) return command.status();
     const auto gpulet = std::get<Batch>(command.value()).gpulet;
     if (core_.takes_batches(gpulet)) {
@@ -207,80 +206,81 @@ Result<MutableBytes> BackendDaemon::Impl::payload_memory(const net::FrameHeader&
   return buffers_.take(header.payload_bytes);
 }
 
-void BackendDaemon::Impl::on_frame(const net::FrameHeader& header,
+void BackendDaemon::Impl::on_frame(const protocol::FrameHeader& header,
                                    std::span<const std::byte> message, MutableBytes payload) {
-  auto command = net::decode_backend_command(header, message, payload.freeze());
+  auto command = protocol::decode_backend_command(header, message, payload.freeze());
   if (!command.ok()) {
     connection_->close(command.status());
     return;
   }
-  std::visit([this](auto& kind) { obey(kind); }, command.value());
+  std::visit([this](auto& kind) { on_message(kind); }, command.value());
 }
 
-void BackendDaemon::Impl::obey(serve::Welcome& command) {
-  const Duration absent = reconnecting_.welcomed(net::now());
-  welcome_ = true;
-  if (absent > Duration::zero()) {
+void BackendDaemon::Impl::on_message(Welcome& command) {
+  const Duration unreachable = reconnect_.on_welcome(net::now());
+  welcomed_ = true;
+  if (unreachable > Duration::zero()) {
     spdlog::info("frontend {}: connected as node {}, after {:.1f} s", frontend_, node_,
-                 to_seconds(absent));
+                 to_seconds(unreachable));
   } else {
     spdlog::info("frontend {}: connected as node {}", frontend_, node_);
   }
-  happen(command);
+  dispatch(command);
 }
 
-// The end of the connection follows, and is logged with the reason.
-void BackendDaemon::Impl::obey(serve::Refused& command) {
-  welcome_ = false;
-  const Status why = command.why.ok() ? Status(StatusCode::unavailable, "no reason was given")
+// Closes the connection; on_closed() logs the reason.
+void BackendDaemon::Impl::on_message(Refused& command) {
+  welcomed_ = false;
+  const Status why = command.why.ok() ? Status(StatusCode::unavailable, "no reason given")
                                       : std::move(command.why);
   if (connection_ != nullptr) connection_->close(why);
 }
 
-void BackendDaemon::Impl::obey(serve::CreateGpulet& command) {
-  serve::GpuletAsked asked{std::move(command), {}};
-  for (const auto& model : asked.create.models) {
+void BackendDaemon::Impl::on_message(CreateGpulet& command) {
+  serve::GpuletRequested request{std::move(command), {}};
+  for (const auto& model : request.create.models) {
     const auto file = models_.use(model.sha256);
-    if (file) asked.stored.emplace(model.sha256, file->string());
+    if (file) request.stored.emplace(model.sha256, file->string());
   }
-  happen(std::move(asked));
+  dispatch(std::move(request));
 }
 
-void BackendDaemon::Impl::obey(Batch& command) {
+void BackendDaemon::Impl::on_message(Batch& command) {
   serve::BatchArrived arrived;
   arrived.arrived = std::exchange(batch_began_, std::nullopt).value_or(net::now());
   arrived.placed =
       !command.inputs.empty() && processes_.holds(command.gpulet, command.inputs.front());
   arrived.batch = std::move(command);
-  happen(std::move(arrived));
+  dispatch(std::move(arrived));
 }
 
-void BackendDaemon::Impl::obey(serve::ModelPiece& command) {
-  happen(serve::Heartbeat{});  // a long file is as good a sign of life
-  if (command.offset == 0) models_.keep_only(core_.files_in_use());  // it may need their space
-  const auto taken = models_.take(std::move(command));
-  if (!taken.ok() && connection_ != nullptr) connection_->close(taken);
+void BackendDaemon::Impl::on_message(ModelPiece& command) {
+  dispatch(Heartbeat{});  // a piece of a file also shows that the frontend is alive
+  if (command.offset == 0)
+    models_.keep_only(core_.files_in_use());  // the new file may need their space
+  const auto added = models_.add(std::move(command));
+  if (!added.ok() && connection_ != nullptr) connection_->close(added);
 }
 
 // ---- the core
 
-// Carrying out an effect may make events: they wait for the rest of the effects.
-void BackendDaemon::Impl::happen(serve::BackendEvent event) {
+// Effects may cause events; these wait until the other effects are carried out.
+void BackendDaemon::Impl::dispatch(serve::BackendEvent event) {
   events_.push_back(std::move(event));
-  if (handling_) return;
-  handling_ = true;
+  if (dispatching_) return;
+  dispatching_ = true;
   while (!events_.empty()) {
     auto next = std::move(events_.front());
     events_.pop_front();
-    handle(std::move(next));
+    dispatch_one(std::move(next));
   }
-  handling_ = false;
-  if (std::exchange(gpulet_went_, false)) models_.keep_only(core_.files_in_use());
-  wake_in_time();
-  end_when_finished();
+  dispatching_ = false;
+  if (std::exchange(gpulet_ended_, false)) models_.keep_only(core_.files_in_use());
+  set_timer();
+  finish_if_stopped();
 }
 
-void BackendDaemon::Impl::handle(serve::BackendEvent event) {
+void BackendDaemon::Impl::dispatch_one(serve::BackendEvent event) {
   serve::BackendEffects effects;
   const auto time = net::now();
   if (observer_ == nullptr) {
@@ -294,25 +294,25 @@ void BackendDaemon::Impl::handle(serve::BackendEvent event) {
   }
 }
 
-void BackendDaemon::Impl::carry_out(serve::TellFrontend& effect) {
-  if (const auto* report = std::get_if<serve::DeviceReport>(&effect.message)) log(*report);
-  if (const auto* report = std::get_if<serve::GpuletReport>(&effect.message)) {
-    log(*report);
-    const bool serves_on =
-        report->state != serve::GpuletState::gone && report->state != serve::GpuletState::failed;
-    gpulet_went_ = gpulet_went_ || !serves_on;
+void BackendDaemon::Impl::carry_out(serve::SendToFrontend& effect) {
+  if (const auto* report = std::get_if<DeviceReport>(&effect.message)) log_report(*report);
+  if (const auto* report = std::get_if<GpuletReport>(&effect.message)) {
+    log_report(*report);
+    const bool continues =
+        report->state != GpuletState::gone && report->state != GpuletState::failed;
+    gpulet_ended_ = gpulet_ended_ || !continues;
   }
-  if (connection_ != nullptr) connection_->send(net::encode(effect.message));
+  if (connection_ != nullptr) connection_->send(protocol::encode(effect.message));
 }
 
-void BackendDaemon::Impl::carry_out(serve::DropFrontend& effect) {
+void BackendDaemon::Impl::carry_out(serve::DisconnectFrontend& effect) {
   if (connection_ != nullptr) connection_->close(effect.reason);
 }
 
-void BackendDaemon::Impl::wake_in_time() {
+void BackendDaemon::Impl::set_timer() {
   const auto next = core_.next_wakeup();
   if (next >= timer_set_for_ && timer_set_for_ > net::now())
-    return;  // it will wake early enough, and look again
+    return;  // the timer fires early enough and then sets itself again
   timer_set_for_ = next;
   if (next == kNever) {
     timer_.cancel();
@@ -320,7 +320,7 @@ void BackendDaemon::Impl::wake_in_time() {
   }
   timer_.set(next, [this] {
     timer_set_for_ = kNever;
-    happen(serve::TimePassed{});
+    dispatch(serve::TimePassed{});
   });
 }
 
@@ -332,18 +332,18 @@ void BackendDaemon::Impl::stop(std::function<void()> done) {
   on_stopped_ = std::move(done);
   connector_.close();
   processes_.close_pool();
-  happen(serve::ShutDown{});
+  dispatch(serve::ShutDown{});
 }
 
-void BackendDaemon::Impl::end_when_finished() {
+void BackendDaemon::Impl::finish_if_stopped() {
   if (!stopping_ || !core_.finished()) return;
   if (connection_ != nullptr) {
-    connection_->close_after_sending();  // comes back here once closed
+    connection_->close_after_sending();  // on_closed() calls this again
     return;
   }
   timer_.cancel();
   timer_set_for_ = kNever;
-  // Posted: it may destroy this.
+  // Posted, because it may destroy this.
   if (on_stopped_ != nullptr)
     asio::post(timer_.get_executor(), std::exchange(on_stopped_, nullptr));
 }

@@ -11,57 +11,57 @@
 #include <string_view>
 #include <utility>
 
-#include "gpulet/core/megabytes.h"
-#include "gpulet/partition/drivers/green.h"
-#include "gpulet/partition/drivers/mig.h"
-#include "gpulet/partition/drivers/mps.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/partition/drivers/drivers.h"
 
 namespace gpulet::backend {
 namespace {
 
-// MPS takes 48 contexts of a GPU, and 60 since CUDA 13.1, whose driver is this one.
-constexpr std::uint32_t kClients = 48;
-constexpr std::uint32_t kMoreClients = 60;
-constexpr unsigned kDriverOfMoreClients = 590;
+// MPS allows 48 clients per GPU, and 60 since the driver of CUDA 13.1.
+constexpr std::uint32_t kMaxClients = 48;
+constexpr std::uint32_t kMaxClientsOfNewDriver = 60;
+constexpr unsigned kNewDriver = 590;
 
-std::uint32_t clients_of(const std::string& driver_version) {
+std::uint32_t max_clients_of(const std::string& driver_version) {
   unsigned major = 0;
   std::from_chars(driver_version.data(), driver_version.data() + driver_version.size(), major);
-  return major >= kDriverOfMoreClients ? kMoreClients : kClients;
+  return major >= kNewDriver ? kMaxClientsOfNewDriver : kMaxClients;
 }
 
-// Sockets in a folder that somebody else may write to would be somebody else's.
-Result<std::filesystem::path> own_folder() {
+// The directory for MPS's sockets. Other users must not be able to write to it, as they could
+// replace the sockets.
+Result<std::filesystem::path> make_mps_directory() {
   const auto user = ::geteuid();
   const char* const runtime = ::getenv("XDG_RUNTIME_DIR");  // NOLINT(concurrency-mt-unsafe)
   std::error_code ignored;
-  std::filesystem::path folder = "/run/gpulet-mps";
+  std::filesystem::path directory = "/run/gpulet-mps";
   if (user != 0) {
-    folder = runtime != nullptr && *runtime != 0 ? std::filesystem::path(runtime) / "gpulet-mps"
-                                                 : std::filesystem::temp_directory_path(ignored) /
-                                                       ("gpulet-mps-" + std::to_string(user));
+    directory = runtime != nullptr && *runtime != 0
+                    ? std::filesystem::path(runtime) / "gpulet-mps"
+                    : std::filesystem::temp_directory_path(ignored) /
+                          ("gpulet-mps-" + std::to_string(user));
   }
-  // Root's clients are of another user, who must find the sockets in it.
+  // Clients of a root backend run as another user, who must be able to reach the sockets.
   const mode_t mode = user == 0 ? 0711 : 0700;
   struct stat found {};
-  if (::mkdir(folder.c_str(), mode) != 0 && errno != EEXIST) {
-    return Status(StatusCode::unavailable,
-                  "cannot make the folder " + folder.string() + " for MPS: " + ::strerror(errno));
+  if (::mkdir(directory.c_str(), mode) != 0 && errno != EEXIST) {
+    return Status(StatusCode::unavailable, "cannot create the directory " + directory.string() +
+                                               " for MPS: " + ::strerror(errno));
   }
-  const bool is_mine = ::lstat(folder.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
+  const bool is_mine = ::lstat(directory.c_str(), &found) == 0 && S_ISDIR(found.st_mode) &&
                        found.st_uid == user && (found.st_mode & 0022U) == 0;
   if (!is_mine) {
-    return Status(StatusCode::unavailable, "the folder " + folder.string() +
-                                               " for MPS is writable for others than user " +
-                                               std::to_string(user) + "; remove it");
+    return Status(StatusCode::unavailable, "the directory " + directory.string() +
+                                               " for MPS does not belong to user " +
+                                               std::to_string(user) + " alone; remove it");
   }
-  return folder;
+  return directory;
 }
 
 }  // namespace
 
-Result<GpuDevices::Machine> GpuDevices::look(const GpuPlaces& places) {
-  const auto library = gpu::Nvml::load(places.nvml);
+Result<GpuDevices::Machine> GpuDevices::query(const GpuEnvironment& environment) {
+  const auto library = gpu::Nvml::load(environment.nvml);
   if (!library.ok()) return library.status();
   auto gpus = library.value().gpus();
   if (!gpus.ok()) return gpus.status();
@@ -69,13 +69,13 @@ Result<GpuDevices::Machine> GpuDevices::look(const GpuPlaces& places) {
   Machine machine{std::move(gpus).value(), {}, version.ok() ? version.value() : std::string()};
   std::vector<std::string> uuids;
   for (const auto& gpu : machine.gpus) uuids.push_back(gpu.uuid);
-  if (!uuids.empty()) machine.cuda = gpu::ask_cuda({.uuids = uuids, .library = places.cuda});
+  if (!uuids.empty()) machine.cuda = gpu::query_cuda({.uuids = uuids, .library = environment.cuda});
   return machine;
 }
 
 Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described,
                                            std::uint32_t number) {
-  if (!machine_) machine_.emplace(look(places_));
+  if (!machine_) machine_.emplace(query(environment_));
   if (!machine_->ok()) return machine_->status();
   const auto& machine = machine_->value();
   const auto gpu =
@@ -83,21 +83,20 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
   if (!gpu.ok()) return gpu.status();
   const auto& name = gpu.value().uuid;
   if (gpu.value().mig_enabled && described.partitioning != "mig") {
-    return Status(StatusCode::unavailable, name + " is in MIG mode, in which " +
+    return Status(StatusCode::unavailable, name + " is in MIG mode, which excludes \"" +
                                                described.partitioning +
-                                               " has no whole GPU to divide; serve with another "
-                                               "GPU, or divide this one by mig");
+                                               "\"; use another GPU, or divide this one by mig");
   }
   if (!gpu.value().shareable) {
     return Status(StatusCode::unavailable,
                   name +
-                      " takes no processes: its compute mode is prohibited; set another "
-                      "(nvidia-smi -c)");
+                      " accepts no processes: its compute mode is \"prohibited\"; change it with "
+                      "nvidia-smi -c");
   }
-  if (taken_.contains(name)) {
+  if (used_.contains(name)) {
     return Status(StatusCode::invalid, name +
-                                           " is another device of this file already; two "
-                                           "would each divide all of it");
+                                           " already belongs to another device of this file; "
+                                           "list each GPU once");
   }
   const auto memory = described.memory_mb > 0
                           ? static_cast<std::uint64_t>(described.memory_mb * kBytesPerMegabyte)
@@ -105,11 +104,11 @@ Result<GpuDevices::Found> GpuDevices::find(const config::DeviceConfig& described
   return Found{gpu.value(), machine.cuda[gpu.value().number], memory};
 }
 
-Status GpuDevices::find_mps_directory() {
-  if (!places_.mps.directory.empty()) return {};
-  auto folder = own_folder();
-  if (!folder.ok()) return folder.status();
-  places_.mps.directory = std::move(folder).value();
+Status GpuDevices::ensure_mps_directory() {
+  if (!environment_.mps.directory.empty()) return {};
+  auto directory = make_mps_directory();
+  if (!directory.ok()) return directory.status();
+  environment_.mps.directory = std::move(directory).value();
   return {};
 }
 
@@ -118,15 +117,15 @@ Result<GpuDevice> GpuDevices::make_mps(const config::DeviceConfig& described,
   const auto found = find(described, number);
   if (!found.ok()) return found.status();
   const auto& [gpu, cuda, memory_bytes] = found.value();
-  if (Status ready = find_mps_directory(); !ready.ok()) return ready;
+  if (Status ready = ensure_mps_directory(); !ready.ok()) return ready;
   auto driver =
       partition::make_mps_driver({.uuid = gpu.uuid,
                                   .memory_bytes = memory_bytes,
                                   .sms = cuda.sms.ok() ? cuda.sms.value() : 0,
-                                  .max_clients = clients_of(machine_->value().driver_version)},
-                                 places_.mps);
+                                  .max_clients = max_clients_of(machine_->value().driver_version)},
+                                 environment_.mps);
   if (!driver.ok()) return driver.status().within(gpu.uuid);
-  taken_.insert(gpu.uuid);
+  used_.insert(gpu.uuid);
   return GpuDevice{gpu.uuid, std::move(driver).value(), memory_bytes};
 }
 
@@ -141,7 +140,7 @@ Result<GpuDevice> GpuDevices::make_green(const config::DeviceConfig& described,
     if (Status possible = partition::check_green_size(divided, size); !possible.ok())
       return possible;
   }
-  taken_.insert(gpu.uuid);
+  used_.insert(gpu.uuid);
   return GpuDevice{gpu.uuid, partition::make_green_driver(divided), memory_bytes};
 }
 
@@ -149,18 +148,19 @@ Result<GpuDevice> GpuDevices::make_mig(const config::DeviceConfig& described,
                                        std::uint32_t number) {
   if (!described.geometry) {
     return Status(StatusCode::invalid,
-                  "a device that is divided by MIG takes a geometry; name one (\"geometry\")");
+                  "a device that is divided by MIG needs a geometry; add \"geometry\"");
   }
   const auto found = find(described, number);
   if (!found.ok()) return found.status();
   const auto& [gpu, cuda, memory_bytes] = found.value();
   if (described.processes_per_instance > 1) {
-    if (Status ready = find_mps_directory(); !ready.ok()) return ready;
+    if (Status ready = ensure_mps_directory(); !ready.ok()) return ready;
   }
-  auto driver = partition::make_mig_driver(
-      {gpu.uuid, *described.geometry, described.processes_per_instance}, places_.nvml, places_.mps);
+  auto driver =
+      partition::make_mig_driver({gpu.uuid, *described.geometry, described.processes_per_instance},
+                                 environment_.nvml, environment_.mps);
   if (!driver.ok()) return driver.status();
-  taken_.insert(gpu.uuid);
+  used_.insert(gpu.uuid);
   return GpuDevice{gpu.uuid, std::move(driver).value(), memory_bytes};
 }
 

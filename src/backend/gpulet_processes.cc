@@ -3,24 +3,142 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <set>
+#include <chrono>
 #include <string>
 #include <utility>
 
-#include "gpulet/core/megabytes.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::backend {
+
+// ---- the pool
+
+ProxyPool::ProxyPool(const net::asio::any_io_executor& executor,
+                     const std::set<std::filesystem::path>& programs, std::uint32_t warm_proxies,
+                     std::optional<ProxyUser> user, ProxyConfinement confinement)
+    : executor_(executor),
+      user_(std::move(user)),
+      confinement_(std::move(confinement)),
+      timer_(executor) {
+  serve::WarmPoolOptions options;
+  options.size = warm_proxies;
+  for (const auto& program : programs) {
+    pools_.emplace(program, ProgramPool{serve::WarmPool(options), {}});
+  }
+  fill();
+}
+
+Result<ProxyPool::Taken> ProxyPool::take(const std::filesystem::path& program,
+                                         ProxyCallbacks callbacks) {
+  const auto found = pools_.find(program);
+  if (found != pools_.end() && !found->second.warm.empty()) {
+    auto& pool = found->second;
+    auto warm = std::move(pool.warm.front());
+    pool.warm.erase(pool.warm.begin());
+    pool.plan.taken(warm.idle);
+    warm.process->set_callbacks(std::move(callbacks));
+    return Taken{std::move(warm.process), true};
+  }
+  auto started = ProxyProcess::start(executor_, {program, false, user_, {}, confinement_},
+                                     std::move(callbacks));
+  if (!started.ok()) return started.status();
+  return Taken{std::move(started).value(), false};
+}
+
+void ProxyPool::set_loading(bool any) {
+  for (auto& [program, pool] : pools_) pool.plan.loading(any, net::now());
+  fill();
+}
+
+void ProxyPool::close() {
+  closed_ = true;
+  timer_.cancel();
+  for (auto& [program, pool] : pools_) pool.warm.clear();
+}
+
+std::vector<pid_t> ProxyPool::idle_processes() const {
+  std::vector<pid_t> processes;
+  for (const auto& [program, pool] : pools_) {
+    for (const auto& warm : pool.warm) {
+      if (warm.idle) processes.push_back(warm.process->pid());
+    }
+  }
+  return processes;
+}
+
+void ProxyPool::fill() {
+  if (closed_) return;
+  for (auto& [program, pool] : pools_) {
+    if (pool.plan.should_start(net::now())) start_one(program, pool);
+  }
+  set_timer();
+}
+
+void ProxyPool::start_one(const std::filesystem::path& program, ProgramPool& pool) {
+  pool.plan.started();
+  // The callbacks identify the process by its id. It is set below, before any callback runs.
+  const auto process_id = std::make_shared<pid_t>(0);
+  ProxyCallbacks callbacks;
+  callbacks.on_idle = [this, program, process_id] { on_idle(program, *process_id); };
+  callbacks.on_exit = [this, program, process_id](const Status& reason) {
+    on_exit(program, *process_id, reason);
+  };
+  auto started = ProxyProcess::start(executor_, {program, true, user_, {}, confinement_},
+                                     std::move(callbacks));
+  if (!started.ok()) {
+    spdlog::warn("warm proxy: {}", started.status().to_string());
+    pool.plan.died(false, net::now());
+    return;
+  }
+  *process_id = started.value()->pid();
+  pool.warm.push_back({std::move(started).value(), false});
+}
+
+void ProxyPool::on_idle(const std::filesystem::path& program, pid_t process) {
+  auto& pool = pools_.at(program);
+  for (auto& warm : pool.warm) {
+    if (warm.process->pid() != process) continue;
+    warm.idle = true;
+    pool.plan.idle();
+    spdlog::info("warm proxy: process {} of {} is ready", process, program.filename().string());
+  }
+  fill();
+}
+
+void ProxyPool::on_exit(const std::filesystem::path& program, pid_t process, const Status& reason) {
+  auto& pool = pools_.at(program);
+  const auto found = std::find_if(pool.warm.begin(), pool.warm.end(), [process](const Warm& warm) {
+    return warm.process->pid() == process;
+  });
+  if (found == pool.warm.end()) return;
+  const auto why = reason.ok() ? "it exited" : reason.message();
+  spdlog::warn("warm proxy: process {} has ended: {}", process, why);
+  pool.plan.died(found->idle, net::now());
+  pool.warm.erase(found);
+  fill();
+}
+
+void ProxyPool::set_timer() {
+  auto next = kNever;
+  for (const auto& [program, pool] : pools_) next = std::min(next, pool.plan.next_check());
+  timer_.cancel();
+  if (next == kNever) return;
+  timer_.set(next, [this] { fill(); });
+}
+
+// ---- construction
+
 namespace {
 
-// For a retiring gpulet's last batches; the frontend drains in less.
+// For the last batches of a retiring gpulet; the frontend drains it in less.
 constexpr Duration kFinishTimeout = std::chrono::seconds(30);
 
 bool has_one_process(const HostedDevice& device) {
   return device.driver->traits().change == partition::ChangeOfSize::in_place;
 }
 
-// Those of which processes are started for one gpulet each.
+// The programs whose processes serve one gpulet each.
 std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& devices) {
   std::set<std::filesystem::path> programs;
   for (const auto& device : devices) {
@@ -34,23 +152,23 @@ std::set<std::filesystem::path> programs_of(const std::vector<HostedDevice>& dev
 GpuletProcesses::GpuletProcesses(const net::asio::any_io_executor& executor,
                                  std::vector<HostedDevice> devices, std::uint32_t warm_proxies,
                                  std::optional<ProxyUser> proxy_user, ProxyConfinement confinement,
-                                 Tell tell)
+                                 OnEvent on_event)
     : executor_(executor),
       devices_(std::move(devices)),
-      tell_(std::move(tell)),
+      on_event_(std::move(on_event)),
       proxy_user_(std::move(proxy_user)),
       confinement_(std::move(confinement)),
       pool_(executor, programs_of(devices_), warm_proxies, proxy_user_, confinement_) {
   for (std::uint32_t device = 0; device < devices_.size() && warm_proxies > 0; ++device) {
     if (!changes_in_place(device)) continue;
-    // Its first gpulet tries again, and tells.
+    // Its first gpulet tries again and reports a failure.
     if (const auto started = start_device(device, true); !started.ok())
       spdlog::warn("device {}: {}", device, started.to_string());
   }
 }
 
-// Processes first: a share is released when nobody is left under it. A driver that takes its time
-// to end one ends them all at once.
+// Ends the processes before it releases their shares. Kills all of them first, because a driver may
+// take time to end one.
 GpuletProcesses::~GpuletProcesses() {
   for (auto& [gpulet, running] : running_)
     running.proxy->kill({StatusCode::cancelled, "its backend ends"});
@@ -77,50 +195,51 @@ Status GpuletProcesses::start_device(std::uint32_t device, bool in_background) {
   return {};
 }
 
-// Told before the lanes are: how each of them ends is settled here.
+// Called before the on_exit of the workers, which use the device health that is set here.
 void GpuletProcesses::device_ended(std::uint32_t device, const Status& how) {
   const auto ended = device_processes_.extract(device);
-  spdlog::warn("device {}: process {} is gone: {}", device, ended.mapped()->pid(),
+  spdlog::warn("device {}: process {} has ended: {}", device, ended.mapped()->pid(),
                how.ok() ? "it exited" : how.to_string());
   const auto loads = [device](const auto& entry) {
     return entry.second.device == device && entry.second.loading;
   };
-  const bool one_is_to_blame = std::count_if(running_.begin(), running_.end(), loads) == 1;
+  const bool one_loads = std::count_if(running_.begin(), running_.end(), loads) == 1;
   for (auto& entry : running_) {
-    const bool to_blame = one_is_to_blame && loads(entry);
-    if (entry.second.device == device && !to_blame)
-      entry.second.end = partition::DeviceHealth::not_ready;
+    const bool at_fault = one_loads && loads(entry);
+    if (entry.second.device == device && !at_fault)
+      entry.second.device_health = partition::DeviceHealth::not_ready;
   }
 }
 
-Result<GpuletProcesses::Taken> GpuletProcesses::take(std::uint32_t device,
-                                                     const partition::Grant& grant,
-                                                     ProxyCallbacks callbacks) {
+// A process whose environment must be complete when the program starts cannot come from the pool.
+Result<GpuletProcesses::TakenProxy> GpuletProcesses::take_proxy(std::uint32_t device,
+                                                                const partition::Grant& grant,
+                                                                ProxyCallbacks callbacks) {
   if (grant.read_at_start) {
     auto started = ProxyProcess::start(
         executor_,
         {devices_[device].proxy_program, false, proxy_user_, grant.environment, confinement_},
         std::move(callbacks));
     if (!started.ok()) return started.status();
-    return Taken{std::move(started).value(), "its own"};
+    return TakenProxy{std::move(started).value(), "its own"};
   }
   if (!changes_in_place(device)) {
     auto taken = pool_.take(devices_[device].proxy_program, std::move(callbacks));
     if (!taken.ok()) return taken.status();
-    return Taken{std::move(taken.value().process), taken.value().was_warm ? "warm" : "new"};
+    return TakenProxy{std::move(taken.value().process), taken.value().was_warm ? "warm" : "new"};
   }
-  const bool there = device_processes_.contains(device);
-  if (!there) {
+  const bool exists = device_processes_.contains(device);
+  if (!exists) {
     if (auto started = start_device(device, false); !started.ok()) return started;
   }
-  auto lane = device_processes_.at(device)->add_lane(std::move(callbacks));
-  if (!lane.ok()) return lane.status();
-  return Taken{std::move(lane).value(), there ? "in" : "in new"};
+  auto worker = device_processes_.at(device)->add_worker(std::move(callbacks));
+  if (!worker.ok()) return worker.status();
+  return TakenProxy{std::move(worker).value(), exists ? "in" : "in new"};
 }
 
 partition::DeviceHealth GpuletProcesses::health_of(std::uint32_t device) const {
   const auto process = device_processes_.find(device);
-  const bool ends = process != device_processes_.end() && !process->second->takes_lanes();
+  const bool ends = process != device_processes_.end() && !process->second->accepts_workers();
   const bool later = ends || !devices_[device].driver->ready();
   return later ? partition::DeviceHealth::not_ready : partition::DeviceHealth::works;
 }
@@ -131,13 +250,13 @@ void GpuletProcesses::start(serve::StartGpulet order) {
   const auto gpulet = order.gpulet;
   auto started = start_process(order);
   if (started.status.ok()) {
-    tell_later(serve::ProxyStarted{gpulet});
+    post_event(serve::ProxyStarted{gpulet});
   } else {
-    running_.erase(gpulet);  // first: a share is released when nobody is left under it
+    running_.erase(gpulet);  // ends the process before its share is released
     devices_[order.device].driver->release(gpulet);
-    tell_later(serve::ProxyEnded{gpulet, started.status, health_of(order.device), started.cause});
+    post_event(serve::ProxyEnded{gpulet, started.status, health_of(order.device), started.cause});
   }
-  tell_pool();
+  update_pool();
 }
 
 GpuletProcesses::Started GpuletProcesses::start_process(serve::StartGpulet& order) {
@@ -149,7 +268,7 @@ GpuletProcesses::Started GpuletProcesses::start_process(serve::StartGpulet& orde
        .instance = order.instance,
        .adjustable = order.adjustable});
   if (!granted.ok()) return {granted.status(), device.driver->blame()};
-  auto taken = take(order.device, granted.value(), callbacks_for(order.gpulet, order.device));
+  auto taken = take_proxy(order.device, granted.value(), callbacks_for(order.gpulet, order.device));
   if (!taken.ok()) return {taken.status(), FailureCause::node_spawn};
   const auto pid = taken.value().proxy->pid();
   spdlog::info("gpulet {}: {} % of device {}, {} process {}", order.gpulet.value,
@@ -168,11 +287,9 @@ GpuletProcesses::Started GpuletProcesses::start_process(serve::StartGpulet& orde
 
 ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet, std::uint32_t device) {
   ProxyCallbacks callbacks;
-  callbacks.on_ready = [this, gpulet](serve::ProxyReady ready) {
-    loaded(gpulet, std::move(ready));
-  };
-  callbacks.on_ran = [this, gpulet](serve::BatchRan ran, Bytes outputs) {
-    tell_(serve::ProxyRan{gpulet, std::move(ran), std::move(outputs)});
+  callbacks.on_ready = [this, gpulet](ProxyReady ready) { loaded(gpulet, std::move(ready)); };
+  callbacks.on_ran = [this, gpulet](BatchRan ran, Bytes outputs) {
+    on_event_(serve::BatchCompleted{gpulet, std::move(ran), std::move(outputs)});
   };
   callbacks.on_exit = [this, gpulet](const Status& reason) { ended(gpulet, reason); };
   callbacks.end = [this, gpulet, device](pid_t process) {
@@ -181,34 +298,35 @@ ProxyCallbacks GpuletProcesses::callbacks_for(GpuletId gpulet, std::uint32_t dev
   return callbacks;
 }
 
-void GpuletProcesses::loaded(GpuletId gpulet, serve::ProxyReady ready) {
+void GpuletProcesses::loaded(GpuletId gpulet, ProxyReady ready) {
   const auto found = running_.find(gpulet);
   if (found != running_.end()) found->second.loading = false;
   if (ready.found.sms > 0) {
     spdlog::info("gpulet {}: was given {} of {} SMs", gpulet.value, ready.found.sms,
                  ready.found.device_sms > 0 ? std::to_string(ready.found.device_sms) : "?");
   }
-  tell_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.forms), ready.found,
-                           ready.device, ready.cause, std::move(ready.failed_model)});
-  tell_pool();
+  on_event_(serve::ProxyLoaded{gpulet, std::move(ready.status), std::move(ready.variants),
+                               ready.found, ready.device, ready.cause,
+                               std::move(ready.failed_model)});
+  update_pool();
 }
 
-void GpuletProcesses::tell_pool() {
-  pool_.loading(std::any_of(running_.begin(), running_.end(),
-                            [](const auto& running) { return running.second.loading; }));
+void GpuletProcesses::update_pool() {
+  pool_.set_loading(std::any_of(running_.begin(), running_.end(),
+                                [](const auto& running) { return running.second.loading; }));
 }
 
 GpuletProcesses::End GpuletProcesses::end_of(GpuletId gpulet, std::uint32_t device,
                                              const Status& reason) const {
   switch (devices_[device].driver->out_of_memory(gpulet)) {
     case partition::OutOfMemory::at_its_limit:
-      // The model's doing: it would take as much elsewhere.
+      // The model is at fault: it would need as much memory elsewhere.
       return {
-          reason.within("it took more memory than \"proxy_memory\" of the backend's file allows "
-                        "and was ended by the kernel"),
+          reason.within("the kernel killed it because it used more memory than \"proxy_memory\" of "
+                        "the backend's file allows"),
           FailureCause::model_crash};
     case partition::OutOfMemory::with_the_node:
-      return {reason.within("the node had no memory left for it, and the kernel ended it"),
+      return {reason.within("the kernel killed it because the node ran out of memory"),
               FailureCause::node_memory};
     case partition::OutOfMemory::no:
       break;
@@ -220,26 +338,26 @@ void GpuletProcesses::ended(GpuletId gpulet, const Status& reason) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   const auto device = found->second.device;
-  const auto end = found->second.end;
+  const auto device_health = found->second.device_health;
   const ProcessEnd process_end = found->second.proxy->process_end();
   auto [why, cause] = end_of(gpulet, device, reason);
   running_.erase(found);
   devices_[device].driver->release(gpulet);
-  tell_(serve::ProxyEnded{gpulet, std::move(why), end, cause, process_end});
-  tell_pool();
+  on_event_(serve::ProxyEnded{gpulet, std::move(why), device_health, cause, process_end});
+  update_pool();
 }
 
 void GpuletProcesses::activate(GpuletId gpulet) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
   auto& driver = *devices_[found->second.device].driver;
-  tell_later(serve::ShareActive{gpulet, driver.activate(gpulet), driver.blame()});
+  post_event(serve::ShareActive{gpulet, driver.activate(gpulet), driver.blame()});
 }
 
 void GpuletProcesses::adjust(GpuletId gpulet, double cores) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
-  tell_later(serve::CoresSet{gpulet, devices_[found->second.device].driver->adjust(gpulet, cores)});
+  post_event(serve::CoresSet{gpulet, devices_[found->second.device].driver->adjust(gpulet, cores)});
 }
 
 void GpuletProcesses::run(serve::RunOnProxy order) {
@@ -256,9 +374,9 @@ void GpuletProcesses::finish(GpuletId gpulet) {
 void GpuletProcesses::kill(GpuletId gpulet, const Status& reason) {
   const auto found = running_.find(gpulet);
   if (found == running_.end()) return;
-  // Cancelled: nobody wants it any more, and it has nothing to finish.
-  const bool as_wanted = reason.code() == StatusCode::cancelled;
-  spdlog::log(as_wanted ? spdlog::level::info : spdlog::level::warn,
+  // Cancelled: it is no longer needed.
+  const bool expected = reason.code() == StatusCode::cancelled;
+  spdlog::log(expected ? spdlog::level::info : spdlog::level::warn,
               "gpulet {}: ending it in process {}: {}", gpulet.value, found->second.proxy->pid(),
               reason.to_string());
   found->second.proxy->kill(reason);
@@ -284,11 +402,10 @@ std::vector<pid_t> GpuletProcesses::processes() const {
   return processes;
 }
 
-void GpuletProcesses::tell_later(serve::BackendEvent event) {
-  net::asio::post(executor_,
-                  [this, weak = std::weak_ptr(alive_), event = std::move(event)]() mutable {
-                    if (!weak.expired()) tell_(std::move(event));
-                  });
+void GpuletProcesses::post_event(serve::BackendEvent event) {
+  net::asio::post(executor_, [this, watch = alive_.watch(), event = std::move(event)]() mutable {
+    if (watch.alive()) on_event_(std::move(event));
+  });
 }
 
 }  // namespace gpulet::backend

@@ -8,12 +8,12 @@
 #include <string>
 #include <utility>
 
-#include "gpulet/backend/daemon.h"
+#include "backend/daemon.h"
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/confine/confine.h"
-#include "gpulet/net/codec/codec.h"
-#include "gpulet/net/stop_signals.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
+#include "gpulet/protocol/codec.h"
 
 namespace {
 
@@ -25,7 +25,7 @@ struct Arguments {
   std::string node;
 };
 
-int complain(const Status& status, int code) {
+int report(const Status& status, int code) {
   std::cerr << "gpulet-backend: " << status.message() << "\n";
   return code;
 }
@@ -42,9 +42,9 @@ Result<config::BackendConfig> read_config(const Arguments& arguments) {
   return config;
 }
 
-// Before there are other threads: it looks by way of a child. Of a model that shares this process's
-// user nothing here is to be read.
-void confine_and_tell(const config::BackendConfig& config) {
+// Logs how proxies will be confined, and protects this process's memory from models that run as its
+// user. Forks, so it must run before there are other threads.
+void confine_and_log(const config::BackendConfig& config) {
   if (!config.proxy_sandbox) {
     spdlog::warn("proxies are not confined: \"proxy_sandbox\" is \"off\"");
     return;
@@ -58,22 +58,22 @@ void confine_and_tell(const config::BackendConfig& config) {
 
 int run(const Arguments& arguments) {
   const auto config = read_config(arguments);
-  if (!config.ok()) return complain(config.status(), 2);
-  confine_and_tell(config.value());
+  if (!config.ok()) return report(config.status(), 2);
+  confine_and_log(config.value());
   auto setup = backend::make_setup(config.value());
-  if (!setup.ok()) return complain(setup.status(), 2);
+  if (!setup.ok()) return report(setup.status(), 2);
   for (const auto& absent : setup.value().absent) spdlog::warn("not offered: {}", absent);
   for (const auto& device : setup.value().devices) {
     spdlog::info("device {} ({}): {}, {}", device.offer.device.key.device, device.offer.device.type,
                  device.offer.mechanism,
-                 device.offer.traits.limits_memory ? "memory limited" : "no limit of memory");
+                 device.offer.traits.limits_memory ? "memory limited" : "no memory limit");
   }
 
   if (!config.value().tls && !config::is_loopback(config.value().frontend))
-    spdlog::warn("without encryption to {}: set \"tls\" (docs/security.md)",
+    spdlog::warn("connection to {} is not encrypted: set \"tls\" (docs/security.md)",
                  config::to_string(config.value().frontend));
 
-  net::silence_protobuf();
+  protocol::silence_protobuf();
   net::asio::io_context io(1);
   net::StopSignals signals(io);
   const auto daemon = backend::BackendDaemon::start(io, std::move(setup).value());
@@ -90,13 +90,12 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "gpulet-backend: the devices of one node; connects to the frontend and serves the gpulets it "
-      "asks for");
+      "gpulet-backend: offers the devices of one node to the frontend and runs the gpulets that it "
+      "requests");
   Arguments arguments;
-  app.add_option("--config", arguments.config, "backend.json")->required();
-  app.add_option("--frontend", arguments.frontend,
-                 "HOST:PORT of the frontend, in place of the file's");
-  app.add_option("--node", arguments.node, "this node's name, in place of the file's");
+  app.add_option("--config", arguments.config, "path of backend.json")->required();
+  app.add_option("--frontend", arguments.frontend, "HOST:PORT of the frontend; overrides the file");
+  app.add_option("--node", arguments.node, "name of this node; overrides the file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -106,6 +105,6 @@ int main(int argc, char** argv) {
   try {
     return run(arguments);
   } catch (const std::exception& error) {
-    return complain({StatusCode::internal, error.what()}, 1);
+    return report({StatusCode::internal, error.what()}, 1);
   }
 }

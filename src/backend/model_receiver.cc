@@ -1,4 +1,4 @@
-#include "gpulet/backend/model_receiver.h"
+#include "backend/model_receiver.h"
 
 #include <spdlog/spdlog.h>
 
@@ -8,30 +8,33 @@
 namespace gpulet::backend {
 namespace {
 
-constexpr std::size_t kMostWaiting = 64U << 20U;
+constexpr std::size_t kMaxQueuedBytes = 64U << 20U;
 
 }  // namespace
 
-ModelReceiver::ModelReceiver(net::asio::any_io_executor executor, ModelStore store, Tell tell)
+ModelReceiver::ModelReceiver(net::asio::any_io_executor executor, ModelStore store,
+                             OnEvent on_event)
     : executor_(std::move(executor)),
-      tell_(std::move(tell)),
+      on_event_(std::move(on_event)),
       store_(std::move(store)),
       thread_([this] { work(); }) {}
 
 ModelReceiver::~ModelReceiver() {
   {
     const std::lock_guard lock(mutex_);
-    ending_ = true;
+    stopping_ = true;
   }
   changed_.notify_one();
   thread_.join();
 }
 
-Status ModelReceiver::take(serve::ModelPiece piece) {
+Status ModelReceiver::add(ModelPiece piece) {
   {
     const std::lock_guard lock(mutex_);
-    if (waiting_bytes_ + piece.data.size() > kMostWaiting) {
-      return {StatusCode::overloaded, "pieces of model files came faster than they were asked for"};
+    if (queued_bytes_ + piece.data.size() > kMaxQueuedBytes) {
+      return {StatusCode::overloaded,
+              "the frontend sent pieces of model files faster than "
+              "requested"};
     }
   }
   push(std::move(piece));
@@ -40,54 +43,53 @@ Status ModelReceiver::take(serve::ModelPiece piece) {
 
 void ModelReceiver::forget_unfinished() { push(std::nullopt); }
 
-void ModelReceiver::push(Order order) {
+void ModelReceiver::push(Task task) {
   {
     const std::lock_guard lock(mutex_);
-    if (order) waiting_bytes_ += order->data.size();
-    waiting_.push_back(std::move(order));
+    if (task) queued_bytes_ += task->data.size();
+    queue_.push_back(std::move(task));
   }
   changed_.notify_one();
 }
 
 void ModelReceiver::work() {
   for (;;) {
-    Order order;
+    Task task;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });
-      if (ending_) return;
-      order = std::move(waiting_.front());
-      waiting_.pop_front();
-      if (order) waiting_bytes_ -= order->data.size();
+      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (stopping_) return;
+      task = std::move(queue_.front());
+      queue_.pop_front();
+      if (task) queued_bytes_ -= task->data.size();
     }
-    if (order) {
-      write(*order);
+    if (task) {
+      write(*task);
     } else {
       store_.forget_unfinished();
     }
   }
 }
 
-void ModelReceiver::write(serve::ModelPiece& piece) {
-  auto taken = store_.take(piece);
-  if (!taken.ok()) {
-    spdlog::error("model store: {}", taken.status().to_string());
-    tell_later(serve::ModelFailed{std::move(piece.sha256), taken.status(),
-                                  ModelStore::cause_of(taken.status().code())});
-  } else if (taken.value()) {
-    spdlog::info("model store: {}", taken.value()->string());
-    tell_later(serve::ModelStored{std::move(piece.sha256), taken.value()->string()});
+void ModelReceiver::write(ModelPiece& piece) {
+  auto written = store_.add(piece);
+  if (!written.ok()) {
+    spdlog::error("model store: {}", written.status().to_string());
+    post_event(serve::ModelFailed{std::move(piece.sha256), written.status(),
+                                  ModelStore::cause_of(written.status().code())});
+  } else if (written.value()) {
+    spdlog::info("model store: {}", written.value()->string());
+    post_event(serve::ModelStored{std::move(piece.sha256), written.value()->string()});
   } else {
-    tell_later(serve::ModelProgress{std::move(piece.sha256), piece.offset + piece.data.size(),
+    post_event(serve::ModelProgress{std::move(piece.sha256), piece.offset + piece.data.size(),
                                     piece.total_bytes});
   }
 }
 
-void ModelReceiver::tell_later(serve::BackendEvent event) {
-  net::asio::post(executor_,
-                  [this, alive = std::weak_ptr(alive_), event = std::move(event)]() mutable {
-                    if (!alive.expired()) tell_(std::move(event));
-                  });
+void ModelReceiver::post_event(serve::BackendEvent event) {
+  net::asio::post(executor_, [this, watch = alive_.watch(), event = std::move(event)]() mutable {
+    if (watch.alive()) on_event_(std::move(event));
+  });
 }
 
 }  // namespace gpulet::backend

@@ -1,18 +1,117 @@
 #include "backend/proxy_link.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 #include <variant>
 
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::backend {
+
+// ---- the memory
+
+namespace {
+
+constexpr std::uint32_t kMaxSlots = 64;  // the bits of taken_
+
+std::size_t whole_pages(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes == 0 ? 1 : (bytes + page - 1) / page) * page;
+}
+
+Status no_memory(const std::string& what, std::size_t bytes) {
+  return {StatusCode::unavailable, "cannot " + what + " " + std::to_string(bytes) +
+                                       " bytes of shared memory: " + std::strerror(errno)};
+}
+
+}  // namespace
+
+Result<FileDescriptor> SlotMemory::make_file() {
+  FileDescriptor file(::memfd_create("gpulet-slots", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file.valid()) return no_memory("create a file of", 0);
+  return file;
+}
+
+Result<std::shared_ptr<SlotMemory>> SlotMemory::create(FileDescriptor file, std::uint32_t slots,
+                                                       std::size_t input_capacity,
+                                                       std::size_t output_capacity) {
+  constexpr auto kMaxCapacity =
+      std::numeric_limits<std::size_t>::max() / (std::size_t{4} * kMaxSlots);
+  if (slots == 0 || slots > kMaxSlots || input_capacity > kMaxCapacity ||
+      output_capacity > kMaxCapacity) {
+    return Status(StatusCode::invalid, "shared memory has 1.." + std::to_string(kMaxSlots) +
+                                           " slots; requested were " + std::to_string(slots) +
+                                           " of " + std::to_string(input_capacity) + " and " +
+                                           std::to_string(output_capacity) + " bytes");
+  }
+  const auto input_bytes = whole_pages(input_capacity);
+  const auto output_bytes = whole_pages(output_capacity);
+  const auto size = slots * (input_bytes + output_bytes);
+  if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) return no_memory("reserve", size);
+  // Access to a file that the proxy has shrunk would cause a SIGBUS here.
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return no_memory("seal", size);
+  struct stat sealed {};
+  if (::fstat(file.get(), &sealed) != 0) return no_memory("check", size);
+  if (static_cast<std::size_t>(sealed.st_size) != size) {
+    return Status(StatusCode::unavailable, "the proxy changed the size of its shared memory to " +
+                                               std::to_string(sealed.st_size) + " bytes");
+  }
+  void* address = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) return no_memory("map", size);
+  return std::shared_ptr<SlotMemory>(
+      new SlotMemory({static_cast<std::byte*>(address), size}, slots, input_bytes, output_bytes));
+}
+
+SlotMemory::SlotMemory(std::span<std::byte> bytes, std::uint32_t slots, std::size_t input_bytes,
+                       std::size_t output_bytes)
+    : bytes_(bytes), slots_(slots), input_bytes_(input_bytes), output_bytes_(output_bytes) {}
+
+SlotMemory::~SlotMemory() { ::munmap(bytes_.data(), bytes_.size()); }
+
+std::optional<MutableBytes> SlotMemory::take(std::size_t bytes) {
+  if (bytes > input_bytes_) return std::nullopt;
+  const auto taken = taken_.load(std::memory_order_acquire);
+  for (std::uint32_t slot = 0; slot < slots_; ++slot) {
+    const auto bit = std::uint64_t{1} << slot;
+    if ((taken & bit) != 0) continue;
+    taken_.fetch_or(bit, std::memory_order_relaxed);
+    auto* begin = bytes_.data() + slot * (input_bytes_ + output_bytes_);
+    // Release order: all access to the slot must happen before the next take.
+    std::shared_ptr<void> owner(static_cast<void*>(begin), [self = shared_from_this(), bit](void*) {
+      self->taken_.fetch_and(~bit, std::memory_order_release);
+    });
+    return MutableBytes(std::move(owner), {begin, bytes});
+  }
+  return std::nullopt;
+}
+
+std::optional<SlotMemory::Slot> SlotMemory::slot_of(const Bytes& input) const {
+  const auto* begin = input.view().data();
+  if (begin < bytes_.data() || begin >= bytes_.data() + bytes_.size()) return std::nullopt;
+  const auto offset = static_cast<std::size_t>(begin - bytes_.data());
+  if (offset % (input_bytes_ + output_bytes_) != 0 || input.size() > input_bytes_)
+    return std::nullopt;
+  return Slot{offset, offset + input_bytes_, output_bytes_};
+}
+
+Bytes SlotMemory::outputs_beside(const Bytes& input, std::size_t bytes) const {
+  const auto offset = static_cast<std::size_t>(input.view().data() - bytes_.data()) + input_bytes_;
+  return {std::make_shared<const Bytes>(input), bytes_.subspan(offset, bytes)};
+}
+
+// ---- the channel
+
 namespace {
 
 namespace asio = net::asio;
@@ -22,7 +121,19 @@ Status system_failure(const std::string& what) {
   return {StatusCode::unavailable, what + ": " + std::strerror(errno)};
 }
 
-Status make_pair(int type, FileDescriptor& ours, FileDescriptor& theirs) {
+// Sends an open descriptor of the file in a message of its own.
+Status send_file(int socket, const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid())
+    return {StatusCode::not_found, "cannot read " + path + ": " + std::strerror(errno)};
+  const std::array<int, 1> descriptors{file.get()};
+  if (send_descriptors(socket, descriptors)) return {};
+  return system_failure("cannot send a proxy " + path);
+}
+
+}  // namespace
+
+Status make_socket_pair(int type, FileDescriptor& ours, FileDescriptor& theirs) {
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return system_failure("cannot make a socket pair");
@@ -31,24 +142,12 @@ Status make_pair(int type, FileDescriptor& ours, FileDescriptor& theirs) {
   return {};
 }
 
-// The file as an open descriptor, in a message of its own.
-Status send_file(int socket, const std::string& path) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.valid())
-    return {StatusCode::not_found, "cannot read " + path + ": " + std::strerror(errno)};
-  const std::array<int, 1> descriptors{file.get()};
-  if (send_descriptors(socket, descriptors)) return {};
-  return system_failure("cannot give a proxy " + path);
-}
-
-}  // namespace
-
 bool send_descriptors(int socket, std::span<const int> descriptors) {
-  constexpr std::size_t kMost = 3;
+  constexpr std::size_t kMaxDescriptors = 3;
   char nothing = 0;
   iovec text{&nothing, 1};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMost * sizeof(int))> control{};
-  const std::size_t count = std::min(descriptors.size(), kMost);
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))> control{};
+  const std::size_t count = std::min(descriptors.size(), kMaxDescriptors);
   msghdr message{};
   message.msg_iov = &text;
   message.msg_iovlen = 1;
@@ -63,15 +162,15 @@ bool send_descriptors(int socket, std::span<const int> descriptors) {
   return sent || errno == EPIPE || errno == ECONNRESET;
 }
 
-Result<ProxyLink::Made> ProxyLink::make_ends() {
-  Made made;
+Result<ProxyLink::Ends> ProxyLink::make_ends() {
+  Ends made;
   auto memory = SlotMemory::make_file();
   if (!memory.ok()) return memory.status();
   made.ours.memory = std::move(memory).value();
   made.theirs.memory = FileDescriptor(::fcntl(made.ours.memory.get(), F_DUPFD_CLOEXEC, 0));
-  if (!made.theirs.memory.valid()) return system_failure("cannot share memory");
-  auto paired = make_pair(SOCK_STREAM, made.ours.control, made.theirs.control);
-  if (paired.ok()) paired = make_pair(SOCK_SEQPACKET, made.ours.files, made.theirs.files);
+  if (!made.theirs.memory.valid()) return system_failure("cannot duplicate a descriptor");
+  auto paired = make_socket_pair(SOCK_STREAM, made.ours.control, made.theirs.control);
+  if (paired.ok()) paired = make_socket_pair(SOCK_SEQPACKET, made.ours.files, made.theirs.files);
   if (!paired.ok()) return paired;
   return made;
 }
@@ -88,7 +187,7 @@ void ProxyLink::connect(ProxyEnds ours) {
       net::Connection::start(net::StreamSocket(std::move(socket)), net::ConnectionOptions(), *this);
 }
 
-Status ProxyLink::load(serve::LoadModels models, const SlotOptions& slots) {
+Status ProxyLink::load(LoadModels models, const SlotOptions& slots) {
   auto memory = SlotMemory::create(std::move(memory_file_), slots.slots, slots.input_capacity,
                                    slots.output_capacity);
   if (!memory.ok()) return memory.status();
@@ -100,7 +199,7 @@ Status ProxyLink::load(serve::LoadModels models, const SlotOptions& slots) {
   }
   files_.reset();
   models.memory_bytes = memory_->size();
-  loads();
+  on_load();
   send(std::move(models));
   return {};
 }
@@ -113,7 +212,7 @@ bool ProxyLink::holds(const Bytes& input) const {
   return memory_ != nullptr && memory_->slot_of(input).has_value();
 }
 
-void ProxyLink::run(serve::RunBatch batch, Bytes input) {
+void ProxyLink::run(RunBatch batch, Bytes input) {
   const auto slot = memory_->slot_of(input).value();
   batch.input_offset = slot.input_offset;
   batch.input_bytes = input.size();
@@ -123,8 +222,8 @@ void ProxyLink::run(serve::RunBatch batch, Bytes input) {
   send(std::move(batch));
 }
 
-void ProxyLink::send(const serve::ProxyCommand& command) {
-  if (connection_ != nullptr) connection_->send(net::encode(command));
+void ProxyLink::send(const ProxyCommand& command) {
+  if (connection_ != nullptr) connection_->send(protocol::encode(command));
 }
 
 ProxyCallbacks ProxyLink::drop() {
@@ -133,7 +232,7 @@ ProxyCallbacks ProxyLink::drop() {
   return std::exchange(callbacks_, {});
 }
 
-void ProxyLink::tell_exit(const Status& reason) {
+void ProxyLink::report_exit(const Status& reason) {
   deadline_.cancel();
   const auto on_exit = std::exchange(callbacks_.on_exit, nullptr);
   if (on_exit != nullptr) on_exit(reason);
@@ -152,19 +251,19 @@ void ProxyLink::close_channel() {
     connection_->close({StatusCode::timeout, "the channel of " + name() + " stayed open"});
 }
 
-// ---- what comes
+// ---- messages of the proxy
 
-Result<MutableBytes> ProxyLink::payload_memory(const net::FrameHeader& header,
+Result<MutableBytes> ProxyLink::payload_memory(const protocol::FrameHeader& header,
                                                std::span<const std::byte> /*message*/) {
-  return Status(StatusCode::malformed,
-                "a proxy sends no payload; had " + std::to_string(header.payload_bytes) + " bytes");
+  return Status(StatusCode::malformed, "a proxy must not send a payload; it sent " +
+                                           std::to_string(header.payload_bytes) + " bytes");
 }
 
-void ProxyLink::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+void ProxyLink::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                          MutableBytes /*payload*/) {
-  auto decoded = net::decode_proxy_message(header, message);
+  auto decoded = protocol::decode_proxy_message(header, message);
   if (!decoded.ok()) {
-    broken(decoded.status());
+    on_violation(decoded.status());
     return;
   }
   const auto alive = shared_from_this();  // the callback may drop the owner
@@ -175,33 +274,33 @@ void ProxyLink::on_closed(const Status& reason) {
   const auto alive = shared_from_this();
   channel_closed_ = true;
   connection_.reset();
-  closed(reason);
+  on_channel_closed(reason);
 }
 
-void ProxyLink::on_message(serve::ProxyIdle& /*idle*/) {
+void ProxyLink::on_message(ProxyIdle& /*idle*/) {
   if (callbacks_.on_idle != nullptr) callbacks_.on_idle();
 }
 
-void ProxyLink::on_message(serve::ProxyReady& ready) {
+void ProxyLink::on_message(ProxyReady& ready) {
   answered_load_ = true;
-  if (ready.device == partition::DeviceHealth::lost) lost_device(ready.status);
+  if (ready.device == partition::DeviceHealth::lost) on_device_lost(ready.status);
   if (callbacks_.on_ready != nullptr) callbacks_.on_ready(std::move(ready));
 }
 
-void ProxyLink::on_message(serve::BatchRan& ran) {
+void ProxyLink::on_message(BatchRan& ran) {
   if (in_flight_.empty() || in_flight_.front().id != ran.id) {
-    broken({StatusCode::malformed,
-            name() + " answered batch " + std::to_string(ran.id.value) + " out of turn"});
+    on_violation({StatusCode::malformed,
+                  name() + " answered batch " + std::to_string(ran.id.value) + " out of order"});
     return;
   }
   const auto input = std::move(in_flight_.front().input);
   in_flight_.pop_front();
   if (ran.output_bytes > memory_->slot_of(input)->output_capacity) {
-    broken({StatusCode::malformed, name() + " tells of " + std::to_string(ran.output_bytes) +
-                                       " output bytes, more than it had room for"});
+    on_violation({StatusCode::malformed, name() + " reported " + std::to_string(ran.output_bytes) +
+                                             " output bytes, more than its slot holds"});
     return;
   }
-  if (ran.device == partition::DeviceHealth::lost) lost_device(ran.status);
+  if (ran.device == partition::DeviceHealth::lost) on_device_lost(ran.status);
   auto outputs = ran.status.ok() ? memory_->outputs_beside(input, ran.output_bytes) : Bytes();
   if (callbacks_.on_ran != nullptr) callbacks_.on_ran(std::move(ran), std::move(outputs));
 }

@@ -1,35 +1,85 @@
-// ProxyLink: the channel of one gpulet's proxy, its memory and its models' files: all that does not
-// depend on whether a process or a lane is at the other end. Whoever derives from it knows how that
-// end is ended.
+// ProxyLink: the channel, the memory and the model files of one gpulet's proxy: everything that
+// does not depend on whether a process or a worker is at the other end. A derived class knows how
+// to end that.
 //
 // Lives in a shared_ptr. Single-strand type on the executor given.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "backend/file_descriptor.h"
-#include "backend/slot_memory.h"
 #include "gpulet/backend/proxy.h"
-#include "gpulet/core/bytes.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/connection.h"
 
 namespace gpulet::backend {
 
-// The other side of a closed channel must end, and the channel of what has ended must close, within
-// this time: what takes longer hangs, or has a descendant that holds on to it.
-inline constexpr Duration kGrace = std::chrono::seconds(2);
+// Memory that is shared with one proxy, divided into slots of one input and one output area, page
+// aligned. Its file is created, empty, before the proxy starts; its size is set when the proxy gets
+// its models.
+//
+// A slot is taken as MutableBytes over its input area. It is free again when the last copy of that,
+// and of every Bytes made from it, is destroyed; those keep the mapping alive after the end of the
+// proxy. One thread takes slots; any thread releases them.
+class SlotMemory : public std::enable_shared_from_this<SlotMemory> {
+ public:
+  struct Slot {
+    std::uint64_t input_offset = 0;
+    std::uint64_t output_offset = 0;
+    std::uint64_t output_capacity = 0;
+  };
 
-// What a proxy is started with.
+  // Fails with unavailable.
+  [[nodiscard]] static Result<FileDescriptor> make_file();
+
+  // Sets the final size of the file. slots: 1..64. Fails with invalid, or with unavailable if the
+  // system has no such memory or another process changed the file.
+  [[nodiscard]] static Result<std::shared_ptr<SlotMemory>> create(FileDescriptor file,
+                                                                  std::uint32_t slots,
+                                                                  std::size_t input_capacity,
+                                                                  std::size_t output_capacity);
+  ~SlotMemory();
+  SlotMemory(const SlotMemory&) = delete;
+  SlotMemory& operator=(const SlotMemory&) = delete;
+
+  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+
+  // Empty if no slot is free or `bytes` exceeds the size of a slot.
+  [[nodiscard]] std::optional<MutableBytes> take(std::size_t bytes);
+  // The slot whose input area begins with these bytes; empty if there is none.
+  [[nodiscard]] std::optional<Slot> slot_of(const Bytes& input) const;
+  // The first `bytes` of the output area beside `input`. Keeps `input`, and so the slot. REQUIRES:
+  // slot_of(input), bytes within its output_capacity.
+  [[nodiscard]] Bytes outputs_beside(const Bytes& input, std::size_t bytes) const;
+
+ private:
+  SlotMemory(std::span<std::byte> bytes, std::uint32_t slots, std::size_t input_bytes,
+             std::size_t output_bytes);
+
+  const std::span<std::byte> bytes_;
+  const std::uint32_t slots_;
+  const std::size_t input_bytes_;  // per slot, whole pages
+  const std::size_t output_bytes_;
+  std::atomic<std::uint64_t> taken_{0};  // one bit per slot
+};
+
+// The time within which the other side of a closed channel must end, and the channel of an ended
+// process must close. After it, the other side hangs, or a descendant holds the channel.
+inline constexpr Duration kGracePeriod = std::chrono::seconds(2);
+
+// The descriptors with which a proxy is started.
 struct ProxyEnds {
   FileDescriptor control;
   FileDescriptor memory;
@@ -38,38 +88,38 @@ struct ProxyEnds {
 
 class ProxyLink : public std::enable_shared_from_this<ProxyLink>, private net::ConnectionHandler {
  public:
-  struct Made {
+  struct Ends {
     ProxyEnds ours;
-    ProxyEnds theirs;  // whose memory is the same file
+    ProxyEnds theirs;  // its memory is the same file
   };
   // Fails with unavailable.
-  [[nodiscard]] static Result<Made> make_ends();
+  [[nodiscard]] static Result<Ends> make_ends();
 
   ProxyLink(const net::asio::any_io_executor& executor, ProxyCallbacks callbacks);
   ~ProxyLink() override = default;
   ProxyLink(const ProxyLink&) = delete;
   ProxyLink& operator=(const ProxyLink&) = delete;
 
-  // Begins to listen. To be called once, when this is in its shared_ptr.
+  // Starts to read. Called once, when this is in its shared_ptr.
   void connect(ProxyEnds ours);
 
   // As Proxy.
-  [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots);
+  [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots);
   [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes);
   [[nodiscard]] bool holds(const Bytes& input) const;
-  void run(serve::RunBatch batch, Bytes input);
+  void run(RunBatch batch, Bytes input);
 
-  void hand_over(ProxyCallbacks callbacks) { callbacks_ = std::move(callbacks); }
+  void set_callbacks(ProxyCallbacks callbacks) { callbacks_ = std::move(callbacks); }
 
  protected:
-  // What came over the channel is nothing that a proxy says: it must end.
-  virtual void broken(const Status& why) = 0;
-  // Called once, when the channel has been read to its end, or was closed here.
-  virtual void closed(const Status& reason) = 0;
+  // The proxy violated the protocol: it must end.
+  virtual void on_violation(const Status& why) = 0;
+  // Called once, when the channel was read to its end or was closed here.
+  virtual void on_channel_closed(const Status& reason) = 0;
   // LoadModels is about to be sent.
-  virtual void loads() {}
-  // An answer told that the device is lost; it is passed on after this.
-  virtual void lost_device(const Status& /*why*/) {}
+  virtual void on_load() {}
+  // An answer, which is delivered after this, reports a lost device.
+  virtual void on_device_lost(const Status& /*why*/) {}
   // For messages: "process 7".
   [[nodiscard]] virtual std::string name() const = 0;
 
@@ -77,14 +127,14 @@ class ProxyLink : public std::enable_shared_from_this<ProxyLink>, private net::C
   [[nodiscard]] bool was_loaded() const { return memory_ != nullptr; }
   [[nodiscard]] bool answered_load() const { return answered_load_; }
   [[nodiscard]] bool channel_closed() const { return channel_closed_; }
-  void send(const serve::ProxyCommand& command);
-  // No more callbacks, no more channel. Returns what the callbacks were.
+  void send(const ProxyCommand& command);
+  // Ends callbacks and channel. Returns the callbacks.
   ProxyCallbacks drop();
-  // The last callback.
-  void tell_exit(const Status& reason);
-  // One at a time: a later one takes the place of the one before.
+  // Calls on_exit, the last callback.
+  void report_exit(const Status& reason);
+  // Sets the timer, which replaces an earlier one.
   void after(Duration delay, std::function<void()> then);
-  // Reads no longer on; closed() follows.
+  // Stops reading; on_channel_closed() follows.
   void close_channel();
 
  private:
@@ -93,19 +143,19 @@ class ProxyLink : public std::enable_shared_from_this<ProxyLink>, private net::C
     Bytes input;
   };
 
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> message) override;
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
 
-  void on_message(serve::ProxyIdle& idle);
-  void on_message(serve::ProxyReady& ready);
-  void on_message(serve::BatchRan& ran);
+  void on_message(ProxyIdle& idle);
+  void on_message(ProxyReady& ready);
+  void on_message(BatchRan& ran);
 
   ProxyCallbacks callbacks_;
   FileDescriptor memory_file_;  // until load()
-  FileDescriptor files_;        // until load(): models' files are sent over it
+  FileDescriptor files_;        // until load(): the socket that carries the model files
   std::shared_ptr<SlotMemory> memory_;
   net::asio::steady_timer deadline_;
   std::shared_ptr<net::Connection> connection_;
@@ -114,8 +164,11 @@ class ProxyLink : public std::enable_shared_from_this<ProxyLink>, private net::C
   bool channel_closed_ = false;
 };
 
-// As one message of one byte, without waiting. True also where nobody is at the other end any more:
-// that shows elsewhere. False: errno says why.
+// A pair of connected Unix sockets of that type. Fails with unavailable.
+[[nodiscard]] Status make_socket_pair(int type, FileDescriptor& ours, FileDescriptor& theirs);
+
+// Sends descriptors in a message of one byte, without waiting. Also returns true if the peer is
+// gone: other calls detect that. False: see errno.
 [[nodiscard]] bool send_descriptors(int socket, std::span<const int> descriptors);
 
 }  // namespace gpulet::backend

@@ -1,25 +1,31 @@
 #include "gpulet/backend/proxy_process.h"
 
-#include <map>
-#include <string>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "backend/child_process.h"
 #include "backend/proxy_link.h"
-#include "backend/spawn.h"
+#include "gpulet/base/file_descriptor.h"
 
 namespace gpulet::backend {
+
 namespace {
 
 namespace asio = net::asio;
 
-// Somebody else ends the process: for so long the owner, who is going, waits for that.
-constexpr std::chrono::milliseconds kLongestEnd = std::chrono::seconds(10);
+// How long a destructor waits if ProxyCallbacks::end ends the process.
+constexpr std::chrono::milliseconds kMaxEnd = std::chrono::seconds(10);
 
 }  // namespace
 
-// The process has ended for the owner when both are true: it was reaped, and its channel was read
-// to the end.
+// ---- ProxyProcess
+
+// Reports the exit once the process was reaped and its channel was read to the end.
 class ProxyProcess::Impl : public ProxyLink {
  public:
   Impl(const asio::any_io_executor& executor, pid_t process, bool in_background,
@@ -38,70 +44,70 @@ class ProxyProcess::Impl : public ProxyLink {
   [[nodiscard]] const ProcessEnd& process_end() const { return child_.process_end(); }
   void stop(Duration deadline);
   void kill(Status reason);
-  // The owner is going: no more callbacks, no process.
+  // Called by the owner's destructor: ends the callbacks and the process.
   void end_now();
 
  private:
-  void broken(const Status& why) override { kill(why); }
-  void closed(const Status& reason) override;
-  void loads() override {
+  void on_violation(const Status& why) override { kill(why); }
+  void on_channel_closed(const Status& reason) override;
+  void on_load() override {
     if (in_background_ && !child_.ended()) raise_priority(child_.id());
   }
   [[nodiscard]] std::string name() const override { return child_.name(); }
 
   void ended(const Status& how);
-  void tell_exit_when_over();
-  void kill_late() { kill({StatusCode::timeout, name() + " did not end in time"}); }
-  // Whether somebody else ends it.
-  [[nodiscard]] bool is_seen_to(const ProxyCallbacks& callbacks) const {
+  void report_exit_if_over();
+  void kill_on_timeout() { kill({StatusCode::timeout, name() + " did not end in time"}); }
+  // Whether the callback ends the process.
+  [[nodiscard]] bool is_ended_by(const ProxyCallbacks& callbacks) const {
     return was_loaded() && callbacks.end != nullptr && callbacks.end(child_.id());
   }
 
   ChildProcess child_;
   const bool in_background_;
-  Status killed_for_;  // not ok: why
-  Status ended_;       // how, once the child has
+  Status kill_reason_;  // not ok: it was killed
+  Status end_;          // set once the child has ended
 };
 
 void ProxyProcess::Impl::ended(const Status& how) {
-  const auto alive = shared_from_this();  // the callback may drop the owner
-  ended_ = how;
-  if (!channel_closed()) after(kGrace, [this] { close_channel(); });
-  tell_exit_when_over();
+  const auto self = shared_from_this();  // the callback may destroy the owner
+  end_ = how;
+  if (!channel_closed()) after(kGracePeriod, [this] { close_channel(); });
+  report_exit_if_over();
 }
 
-void ProxyProcess::Impl::closed(const Status& reason) {
+void ProxyProcess::Impl::on_channel_closed(const Status& reason) {
   if (!child_.ended()) {
-    // Closed or broken (cancelled, unavailable): it is ending, and how will be known in a moment.
+    // A closed or broken channel (cancelled, unavailable) means that the process is ending.
     const auto code = reason.code();
     if (code == StatusCode::cancelled || code == StatusCode::unavailable) {
-      after(kGrace, [this] { kill_late(); });
+      after(kGracePeriod, [this] { kill_on_timeout(); });
     } else {
       kill(reason.within("channel of " + name()));
     }
   }
-  tell_exit_when_over();
+  report_exit_if_over();
 }
 
-void ProxyProcess::Impl::tell_exit_when_over() {
-  if (child_.ended() && channel_closed()) tell_exit(killed_for_.ok() ? ended_ : killed_for_);
+void ProxyProcess::Impl::report_exit_if_over() {
+  if (child_.ended() && channel_closed()) report_exit(kill_reason_.ok() ? end_ : kill_reason_);
 }
 
 void ProxyProcess::Impl::stop(Duration deadline) {
-  send(serve::StopProxy{});
-  if (!child_.ended()) after(deadline, [this] { kill_late(); });
+  send(StopProxy{});
+  if (!child_.ended()) after(deadline, [this] { kill_on_timeout(); });
 }
 
 void ProxyProcess::Impl::kill(Status reason) {
   if (child_.ended()) return;
-  if (killed_for_.ok()) killed_for_ = std::move(reason);
-  if (!is_seen_to(callbacks())) child_.kill();
+  if (kill_reason_.ok()) kill_reason_ = std::move(reason);
+  if (!is_ended_by(callbacks())) child_.kill();
 }
 
 void ProxyProcess::Impl::end_now() {
   const auto callbacks = drop();
-  const bool waits = !child_.ended() && is_seen_to(callbacks);
-  child_.end(waits ? kLongestEnd : std::chrono::milliseconds(0));
+  const bool waits = !child_.ended() && is_ended_by(callbacks);
+  child_.end(waits ? kMaxEnd : std::chrono::milliseconds(0));
 }
 
 Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_executor& executor,
@@ -111,7 +117,7 @@ Result<std::unique_ptr<ProxyProcess>> ProxyProcess::start(const asio::any_io_exe
   if (!made.ok()) return made.status();
   auto& [ours, theirs] = made.value();
   auto environment = options.environment;
-  environment.insert(environment_of_nobody().begin(), environment_of_nobody().end());
+  environment.insert(environment_without_share().begin(), environment_without_share().end());
   const auto process = spawn({options.program,
                               {"--control-fd", "3", "--memory-fd", "4", "--files-fd", "5"},
                               std::move(environment),
@@ -133,18 +139,282 @@ ProxyProcess::~ProxyProcess() { impl_->end_now(); }
 
 pid_t ProxyProcess::pid() const { return impl_->process(); }
 ProcessEnd ProxyProcess::process_end() const { return impl_->process_end(); }
-void ProxyProcess::hand_over(ProxyCallbacks callbacks) { impl_->hand_over(std::move(callbacks)); }
-Status ProxyProcess::load(serve::LoadModels models, const SlotOptions& slots) {
+void ProxyProcess::set_callbacks(ProxyCallbacks callbacks) {
+  impl_->set_callbacks(std::move(callbacks));
+}
+Status ProxyProcess::load(LoadModels models, const SlotOptions& slots) {
   return impl_->load(std::move(models), slots);
 }
 std::optional<MutableBytes> ProxyProcess::take_slot(std::size_t bytes) {
   return impl_->take_slot(bytes);
 }
 bool ProxyProcess::holds(const Bytes& input) const { return impl_->holds(input); }
-void ProxyProcess::run(serve::RunBatch batch, Bytes input) {
+void ProxyProcess::run(RunBatch batch, Bytes input) {
   impl_->run(std::move(batch), std::move(input));
 }
 void ProxyProcess::stop(Duration deadline) { impl_->stop(deadline); }
 void ProxyProcess::kill(Status reason) { impl_->kill(std::move(reason)); }
+
+// ---- DeviceProcess
+
+class DeviceProcess::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(const asio::any_io_executor& executor, pid_t process, FileDescriptor workers,
+       bool in_background, OnEnd on_end)
+      : child_(executor, process),
+        workers_socket_(std::move(workers)),
+        in_background_(in_background),
+        on_end_(std::move(on_end)),
+        deadline_(executor) {}
+
+  [[nodiscard]] Status watch() {
+    return child_.watch([this](const Status& how) { ended(how); });
+  }
+  [[nodiscard]] const ChildProcess& child() const { return child_; }
+  // The reason for its end, once it has ended.
+  [[nodiscard]] const Status& end() const { return end_; }
+  [[nodiscard]] bool is_ending() const { return child_.ended() || ending_; }
+
+  [[nodiscard]] Result<std::shared_ptr<Worker>> add_worker(ProxyCallbacks callbacks);
+  void on_load() {
+    if (std::exchange(in_background_, false) && !child_.ended()) raise_priority(child_.id());
+  }
+  void lose_device(const Status& why);
+  void kill(Status reason);
+  // Called by the owner's destructor.
+  void end_now();
+
+ private:
+  void ended(const Status& how);
+
+  ChildProcess child_;
+  FileDescriptor workers_socket_;
+  bool in_background_;
+  OnEnd on_end_;
+  asio::steady_timer deadline_;
+  std::vector<std::weak_ptr<Worker>> workers_;
+  bool ending_ = false;
+  Status kill_reason_;  // not ok: it was killed
+  Status end_;
+};
+
+// Reports the exit once its channel was read to the end and either the worker was to end or the
+// process has ended: the end of the process must not be mistaken for the end of the worker.
+class DeviceProcess::Worker : public ProxyLink {
+ public:
+  // `control` duplicates this end of the channel, to shut it down in one direction.
+  Worker(const asio::any_io_executor& executor, std::shared_ptr<Impl> process,
+         FileDescriptor control, ProxyCallbacks callbacks)
+      : ProxyLink(executor, std::move(callbacks)),
+        process_(std::move(process)),
+        control_(std::move(control)) {}
+
+  [[nodiscard]] pid_t process() const { return process_->child().id(); }
+  [[nodiscard]] const ProcessEnd& process_end() const { return process_->child().process_end(); }
+  void stop(Duration deadline);
+  void kill(Status reason);
+  void process_ended();
+  // Called by the owner's destructor: ends the callbacks and the worker.
+  void end_now() {
+    static_cast<void>(drop());
+    control_.reset();
+  }
+
+ private:
+  void on_violation(const Status& why) override { kill(why); }
+  void on_channel_closed(const Status& reason) override;
+  void on_load() override { process_->on_load(); }
+  void on_device_lost(const Status& why) override { process_->lose_device(why); }
+  [[nodiscard]] std::string name() const override {
+    return "a worker of " + process_->child().name();
+  }
+
+  void report_exit_if_over();
+  void kill_process_on_timeout() {
+    process_->kill(
+        {StatusCode::timeout, name() + " did not end in time; killing the shared process"});
+  }
+
+  const std::shared_ptr<Impl> process_;
+  FileDescriptor control_;
+  bool stopping_ = false;
+  Status exit_reason_;  // for on_exit, unless the process ended first
+};
+
+// ---- the process
+
+Result<std::shared_ptr<DeviceProcess::Worker>> DeviceProcess::Impl::add_worker(
+    ProxyCallbacks callbacks) {
+  if (is_ending()) return Status(StatusCode::unavailable, child_.name() + " is ending");
+  auto made = ProxyLink::make_ends();
+  if (!made.ok()) return made.status();
+  auto& [ours, theirs] = made.value();
+  FileDescriptor control(::fcntl(ours.control.get(), F_DUPFD_CLOEXEC, 0));
+  const std::array<int, 3> given{theirs.control.get(), theirs.memory.get(), theirs.files.get()};
+  if (!control.valid() || !send_descriptors(workers_socket_.get(), given)) {
+    return Status(StatusCode::unavailable,
+                  "cannot add a worker to " + child_.name() + ": " + std::strerror(errno));
+  }
+  std::erase_if(workers_, [](const auto& worker) { return worker.expired(); });
+  auto worker = std::make_shared<Worker>(deadline_.get_executor(), shared_from_this(),
+                                         std::move(control), std::move(callbacks));
+  worker->connect(std::move(ours));
+  workers_.push_back(worker);
+  return worker;
+}
+
+// Gives the process time to end by itself.
+void DeviceProcess::Impl::lose_device(const Status& why) {
+  if (is_ending()) return;
+  ending_ = true;
+  deadline_.expires_after(kGracePeriod);
+  deadline_.async_wait([weak = weak_from_this(), why](const boost::system::error_code& error) {
+    const auto self = weak.lock();
+    if (self != nullptr && !error) self->kill(why);
+  });
+}
+
+void DeviceProcess::Impl::kill(Status reason) {
+  if (child_.ended()) return;
+  ending_ = true;
+  if (kill_reason_.ok()) kill_reason_ = std::move(reason);
+  child_.kill();
+}
+
+void DeviceProcess::Impl::ended(const Status& how) {
+  const auto self = shared_from_this();  // the callback may destroy the owner
+  deadline_.cancel();
+  end_ = kill_reason_.ok() ? how : kill_reason_;
+  workers_socket_.reset();
+  const auto on_end = std::exchange(on_end_, nullptr);
+  if (on_end != nullptr) on_end(end_);
+  for (const auto& weak : std::exchange(workers_, {})) {
+    if (const auto worker = weak.lock()) worker->process_ended();
+  }
+}
+
+void DeviceProcess::Impl::end_now() {
+  on_end_ = nullptr;
+  deadline_.cancel();
+  if (child_.ended()) return;
+  end_ = kill_reason_.ok() ? Status(StatusCode::cancelled, "its backend ends") : kill_reason_;
+  child_.end(std::chrono::milliseconds(0));
+  workers_socket_.reset();
+}
+
+// ---- a worker
+
+void DeviceProcess::Worker::stop(Duration deadline) {
+  send(StopProxy{});
+  stopping_ = true;
+  if (!channel_closed()) after(deadline, [this] { kill_process_on_timeout(); });
+}
+
+void DeviceProcess::Worker::kill(Status reason) {
+  if (channel_closed()) return;
+  if (exit_reason_.ok()) exit_reason_ = std::move(reason);
+  stopping_ = true;
+  if (!answered_load()) {
+    // The worker notices the closed channel only between two models. Nothing waits for it.
+    close_channel();
+    control_.reset();
+    return;
+  }
+  ::shutdown(control_.get(), SHUT_WR);  // the worker closes its end when it has ended
+  after(kGracePeriod, [this] { kill_process_on_timeout(); });
+}
+
+void DeviceProcess::Worker::on_channel_closed(const Status& reason) {
+  const auto code = reason.code();
+  const bool by_itself = code == StatusCode::cancelled || code == StatusCode::unavailable;
+  control_.reset();
+  if (!stopping_ && !by_itself) exit_reason_ = reason.within("channel of " + name());
+  if (!stopping_ && by_itself)
+    exit_reason_ = {StatusCode::unavailable, name() + " ended by itself"};
+  // Waits to see whether the process is ending, too.
+  if (!stopping_ && !process_->is_ending()) {
+    after(kGracePeriod, [this] {
+      stopping_ = true;
+      report_exit_if_over();
+    });
+  }
+  report_exit_if_over();
+}
+
+void DeviceProcess::Worker::process_ended() {
+  const auto self = shared_from_this();  // the callback may destroy the owner
+  if (!channel_closed()) after(kGracePeriod, [this] { close_channel(); });
+  report_exit_if_over();
+}
+
+void DeviceProcess::Worker::report_exit_if_over() {
+  if (!channel_closed()) return;
+  if (process_->child().ended()) {
+    report_exit(stopping_ && !exit_reason_.ok() ? exit_reason_ : process_->end());
+  } else if (stopping_ && !process_->is_ending()) {
+    report_exit(exit_reason_);
+  }
+}
+
+// ---- the public classes
+
+class DeviceProcess::WorkerProxy final : public Proxy {
+ public:
+  explicit WorkerProxy(std::shared_ptr<Worker> worker) : worker_(std::move(worker)) {}
+  ~WorkerProxy() override { worker_->end_now(); }
+  WorkerProxy(const WorkerProxy&) = delete;
+  WorkerProxy& operator=(const WorkerProxy&) = delete;
+
+  [[nodiscard]] pid_t pid() const override { return worker_->process(); }
+  [[nodiscard]] ProcessEnd process_end() const override { return worker_->process_end(); }
+  [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots) override {
+    return worker_->load(std::move(models), slots);
+  }
+  [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override {
+    return worker_->take_slot(bytes);
+  }
+  [[nodiscard]] bool holds(const Bytes& input) const override { return worker_->holds(input); }
+  void run(RunBatch batch, Bytes input) override {
+    worker_->run(std::move(batch), std::move(input));
+  }
+  void stop(Duration deadline) override { worker_->stop(deadline); }
+  void kill(Status reason) override { worker_->kill(std::move(reason)); }
+
+ private:
+  const std::shared_ptr<Worker> worker_;  // shared with operations in flight
+};
+
+Result<std::unique_ptr<DeviceProcess>> DeviceProcess::start(const asio::any_io_executor& executor,
+                                                            const ProxyOptions& options,
+                                                            OnEnd on_end) {
+  FileDescriptor ours;
+  FileDescriptor theirs;
+  if (Status made = make_socket_pair(SOCK_SEQPACKET, ours, theirs); !made.ok()) return made;
+  const auto process = spawn({options.program,
+                              {"--lanes-fd", "3"},
+                              environment_without_share(),
+                              {theirs.get()},
+                              options.in_background,
+                              options.user,
+                              options.confinement});
+  if (!process.ok()) return process.status();
+  auto impl = std::make_shared<Impl>(executor, process.value(), std::move(ours),
+                                     options.in_background, std::move(on_end));
+  auto watched = impl->watch();
+  if (!watched.ok()) return watched;
+  return std::unique_ptr<DeviceProcess>(new DeviceProcess(std::move(impl)));
+}
+
+DeviceProcess::DeviceProcess(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DeviceProcess::~DeviceProcess() { impl_->end_now(); }
+
+pid_t DeviceProcess::pid() const { return impl_->child().id(); }
+bool DeviceProcess::accepts_workers() const { return !impl_->is_ending(); }
+Result<std::unique_ptr<Proxy>> DeviceProcess::add_worker(ProxyCallbacks callbacks) {
+  auto worker = impl_->add_worker(std::move(callbacks));
+  if (!worker.ok()) return worker.status();
+  return std::unique_ptr<Proxy>(std::make_unique<WorkerProxy>(std::move(worker).value()));
+}
+void DeviceProcess::kill(Status reason) { impl_->kill(std::move(reason)); }
 
 }  // namespace gpulet::backend

@@ -1,17 +1,30 @@
-#include "gpulet/backend/setup.h"
+#include "backend/setup.h"
+
+#include <grp.h>
+#include <linux/capability.h>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
-#include "gpulet/backend/gpu_devices.h"
-#include "gpulet/core/megabytes.h"
-#include "gpulet/partition/drivers/cpu_quota.h"
-#include "gpulet/partition/drivers/simulated.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/text.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "gpulet/profile/store.h"
 #include "gpulet/schedule/from_config.h"
 
 namespace gpulet::backend {
+
+// ---- devices and files
+
 namespace {
 
 constexpr std::string_view kSimulated = "simulated";
@@ -19,8 +32,8 @@ constexpr std::string_view kMps = "mps";
 constexpr std::string_view kGreen = "green";
 constexpr std::string_view kMig = "mig";
 
-// The cores of the device `number` of those that `described` stands for: its own run of the list,
-// or of all that this process may use.
+// The cores of device `number` among those that `described` stands for: an equal part of the listed
+// cores, or of all that this process may use.
 std::vector<std::uint32_t> cores_of(const config::DeviceConfig& described, std::uint32_t number) {
   const auto cores = described.cores.empty() ? partition::usable_cores() : described.cores;
   const auto each = cores.size() / described.count;
@@ -42,7 +55,7 @@ std::optional<partition::MemoryLimits> memory_limits(
       .device_bytes = static_cast<std::uint64_t>(device.memory_mb * kBytesPerMegabyte)};
 }
 
-// Also what the device is like, as far as only its driver knows, and which GPU it is.
+// Makes the driver. Sets the properties of `device` that only the driver knows, and the GPU's UUID.
 Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
     const config::DeviceConfig& described, std::uint32_t number,
     const std::optional<config::ProxyMemory>& memory, GpuDevices& gpus, schedule::Device& device,
@@ -67,10 +80,10 @@ Result<std::unique_ptr<partition::PartitionDriver>> make_driver(
     gpu = made.value().uuid;
     return std::move(made).value().driver;
   }
-  return Status(StatusCode::invalid, "this backend cannot divide devices by \"" +
-                                         described.partitioning +
-                                         "\"; it knows \"cpu_quota\", \"green\", \"mig\", "
-                                         "\"mps\" and \"simulated\"");
+  return Status(StatusCode::invalid,
+                "unknown partitioning \"" + described.partitioning +
+                    "\"; this backend supports \"cpu_quota\", \"green\", \"mig\", "
+                    "\"mps\" and \"simulated\"");
 }
 
 Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
@@ -83,8 +96,8 @@ Result<std::filesystem::path> find_proxy(const config::BackendConfig& config,
               (partitioning == kSimulated ? "gpulet-proxy-simulated" : "gpulet-proxy");
   }
   if (!std::filesystem::is_regular_file(program, error)) {
-    return Status(StatusCode::not_found, "there is no proxy program " + program.string() +
-                                             "; build it, or name one in \"proxy\"");
+    return Status(StatusCode::not_found,
+                  "no proxy program " + program.string() + "; build it, or set \"proxy\"");
   }
   return program;
 }
@@ -94,16 +107,17 @@ struct Devices {
   std::vector<std::string> absent;
 };
 
-// What a machine may lack without being wrong: its driver, a GPU, the daemon that divides it.
+// Whether a failure means that the machine lacks a driver, a GPU or its daemon.
 bool may_be_absent(const config::DeviceConfig& described, const Status& why) {
   const bool missing = why.code() == StatusCode::unavailable || why.code() == StatusCode::not_found;
   return is_gpu(described) && missing;
 }
 
-Result<Devices> make_devices(const config::BackendConfig& config, const GpuPlaces& places) {
+Result<Devices> make_devices(const config::BackendConfig& config,
+                             const GpuEnvironment& environment) {
   auto offered = schedule::devices_from({config.node, config.devices});
   auto offer = offered.begin();
-  GpuDevices gpus(places);
+  GpuDevices gpus(environment);
   Devices devices;
   Status first_absence;
   for (const auto& described : config.devices) {
@@ -138,36 +152,34 @@ bool any_simulated(const config::BackendConfig& config) {
                      [](const auto& device) { return device.partitioning == kSimulated; });
 }
 
-// The frontend accepts no other name than the node's.
+// The certificate must name the node: the frontend accepts no other name.
 Result<net::TlsContextPointer> make_tls(const config::BackendConfig& config) {
   if (!config.tls) return net::TlsContextPointer();
   auto tls = net::TlsContext::client(*config.tls);
   if (!tls.ok() || tls.value()->certifies(config.node)) return tls;
-  std::string names;
-  for (const auto& name : tls.value()->certified_names())
-    names += (names.empty() ? "" : ", ") + name;
-  return Status(StatusCode::invalid, config.tls->certificate.string() + ": is not for the node " +
-                                         config.node + " but for " + names +
-                                         "; give the node a certificate of its own name");
+  const std::string names = joined(tls.value()->certified_names());
+  return Status(StatusCode::invalid, config.tls->certificate.string() + " certifies " + names +
+                                         ", not the node " + config.node +
+                                         "; use a certificate with the node's name");
 }
 
 ModelStoreOptions store_options(const config::BackendConfig& config) {
   ModelStoreOptions options;
-  if (config.model_store_mb > 0) options.most_bytes = std::uint64_t{config.model_store_mb} << 20U;
+  if (config.model_store_mb > 0) options.max_bytes = std::uint64_t{config.model_store_mb} << 20U;
   return options;
 }
 
 }  // namespace
 
-Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& places) {
-  auto devices = make_devices(config, places);
+Result<Setup> make_setup(const config::BackendConfig& config, const GpuEnvironment& environment) {
+  auto devices = make_devices(config, environment);
   if (!devices.ok()) return devices.status();
   auto proxy_user = choose_proxy_user(config.proxy_user);
   if (!proxy_user.ok()) return proxy_user.status();
   auto tls = make_tls(config);
   if (!tls.ok()) return tls.status().within("tls");
   ModelStoreOptions options = store_options(config);
-  options.read_by_others = proxy_user.value().has_value();
+  options.readable_by_others = proxy_user.value().has_value();
   auto store = ModelStore::open(config.model_store, std::move(options));
   if (!store.ok()) return store.status();
   std::shared_ptr<const profile::ProfileSet> profiles;
@@ -184,7 +196,98 @@ Result<Setup> make_setup(const config::BackendConfig& config, const GpuPlaces& p
                std::move(proxy_user).value(),
                std::move(tls).value(),
                std::move(absent),
-               {.nvml = places.nvml, .every = places.look_every}};
+               {.nvml = environment.nvml, .interval = environment.poll_interval}};
+}
+
+// ---- the user of proxies
+
+namespace {
+
+constexpr const char* kDefaultUser = "gpulet";
+constexpr const char* kFallbackUser = "nobody";
+
+// Not thread-safe, so it is called only before the daemon has other threads.
+const passwd* look_up(const std::string& name) {
+  return ::getpwnam(name.c_str());  // NOLINT(concurrency-mt-unsafe)
+}
+
+// The capabilities that root needs to run processes as another user and to limit them.
+struct NeededCapability {
+  unsigned number;
+  const char* name;
+};
+constexpr std::array kNeeded{
+    NeededCapability{CAP_SETUID, "CAP_SETUID"}, NeededCapability{CAP_SETGID, "CAP_SETGID"},
+    NeededCapability{CAP_KILL, "CAP_KILL"}, NeededCapability{CAP_SYS_NICE, "CAP_SYS_NICE"}};
+
+std::string missing_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  std::vector<std::string> missing;
+  if (::syscall(SYS_capget, &header, sets.data()) != 0) return {};
+  for (const auto& [number, name] : kNeeded) {
+    if ((sets.at(number / 32).effective & (1U << (number % 32))) != 0) continue;
+    missing.emplace_back(name);
+  }
+  return joined(missing);
+}
+
+// The groups that own the GPU device nodes, such as video and render.
+std::vector<gid_t> gpu_groups() {
+  std::vector<gid_t> groups;
+  const auto take = [&groups](const std::filesystem::path& node) {
+    struct stat status {};
+    const bool device = ::stat(node.c_str(), &status) == 0 && S_ISCHR(status.st_mode);
+    if (device && status.st_gid != 0) groups.push_back(status.st_gid);
+  };
+  for (const std::string_view folder : {"/dev", "/dev/dri"}) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      const auto name = entry->path().filename().string();
+      if (name.starts_with("nvidia") || folder == "/dev/dri") take(entry->path());
+    }
+  }
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  return groups;
+}
+
+}  // namespace
+
+Result<std::optional<ProxyUser>> choose_proxy_user(const std::string& name) {
+  using Chosen = std::optional<ProxyUser>;
+  const uid_t own = ::geteuid();
+  const passwd* found = nullptr;
+  if (!name.empty()) {
+    found = look_up(name);
+  } else if (own == 0) {
+    found = look_up(kDefaultUser);
+    if (found == nullptr) found = look_up(kFallbackUser);
+  } else {
+    return Chosen();
+  }
+  if (found == nullptr) {
+    return Status(StatusCode::invalid,
+                  name.empty() ? "there is no user gpulet or nobody to run proxies as; set "
+                                 "\"proxy_user\""
+                               : "there is no user \"" + name + "\"; correct \"proxy_user\"");
+  }
+  if (found->pw_uid == own) return Chosen();
+  if (own != 0) {
+    return Status(StatusCode::invalid,
+                  "only root may run proxies as another user; remove \"proxy_user\", or start the "
+                  "backend as \"" +
+                      name + "\"");
+  }
+  const std::string missing = missing_capabilities();
+  if (!missing.empty()) {
+    return Status(StatusCode::unavailable,
+                  "root lacks " + missing + ", which it needs to run proxies as user " +
+                      std::string(found->pw_name) +
+                      "; add it, run the backend as that user, or set \"proxy_user\" to \"root\"");
+  }
+  return Chosen(ProxyUser{found->pw_name, found->pw_uid, found->pw_gid, gpu_groups()});
 }
 
 }  // namespace gpulet::backend

@@ -1,26 +1,29 @@
 #include "gpulet/config/check_file.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <system_error>
 #include <utility>
 
-#include "config/loading.h"
-#include "config/wording.h"
+#include "config/reading.h"
+#include "gpulet/base/bytes.h"
 #include "gpulet/config/cluster_config.h"
-#include "gpulet/config/control_config.h"
-#include "gpulet/config/label_file.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/config/workload_config.h"
+#include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
 namespace {
 
 struct Kind {
   std::string_view name;
-  std::vector<std::string_view> keys;        // of the top level
-  std::vector<std::string_view> model_keys;  // of the elements of "models", where that is a list
+  std::vector<std::string_view> keys;        // at the top level
+  std::vector<std::string_view> model_keys;  // of the elements of a list "models"
 };
 
-// In the order that settles ties.
+// Among equal scores the first kind wins.
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all = {
       {"demand", {"models"}, {"name", "rate", "slo_ms", "max_batch"}},
@@ -42,9 +45,9 @@ const std::vector<Kind>& kinds() {
   return all;
 }
 
-// How many of the document's keys are of that kind. A slip of the pen in one key must not change
-// the kind, so that the kind's own loader can name the mend.
-std::size_t resemblance(const JsonCursor& root, const Kind& kind) {
+// The number of the document's keys that this kind knows. A typo in one key does not change the
+// kind, so the kind's own reader can report it.
+std::size_t score_of(const JsonCursor& root, const Kind& kind) {
   std::size_t score = 0;
   for (const std::string_view key : kind.keys) {
     const auto value = root.find(key);
@@ -63,7 +66,7 @@ Result<std::string_view> recognise(const JsonCursor& root) {
   const Kind* best = nullptr;
   std::size_t best_score = 0;
   for (const Kind& kind : kinds()) {
-    const std::size_t score = resemblance(root, kind);
+    const std::size_t score = score_of(root, kind);
     if (score > best_score) {
       best = &kind;
       best_score = score;
@@ -72,12 +75,11 @@ Result<std::string_view> recognise(const JsonCursor& root) {
   if (best != nullptr) return best->name;
   std::vector<std::string_view> names;
   for (const Kind& kind : kinds()) names.push_back(kind.name);
-  root.fail("the keys are of no kind of file known here",
-            "write one of these kinds: " + joined(names));
+  root.fail("the keys match no known kind of file", "write one of these kinds: " + joined(names));
   return root.status();
 }
 
-// Collects what is wrong with a file and with those that it names.
+// Collects the errors of a file and of the files that it names.
 class Check {
  public:
   Check(std::string_view kind, JsonCursor root, std::filesystem::path file)
@@ -105,14 +107,14 @@ class Check {
   }
 
  private:
-  // A file or folder that is named at that place of a file. Returns whether it is there.
+  // Records an error at that place unless `path` exists. Returns whether it exists.
   bool must_exist(const std::filesystem::path& named_in, const std::string& pointer,
-                  const std::filesystem::path& path, const std::string& mend) {
+                  const std::filesystem::path& path, const std::string& fix) {
     std::error_code error;
     if (std::filesystem::exists(path, error)) return true;
     checked_.errors.emplace_back(
         StatusCode::not_found,
-        named_in.string() + ": " + pointer + ": " + path.string() + " does not exist; " + mend);
+        named_in.string() + ": " + pointer + ": " + path.string() + " does not exist; " + fix);
     return false;
   }
 
@@ -163,30 +165,30 @@ class Check {
 
   void check_tls(const std::string& pointer, const std::optional<TlsFiles>& tls) {
     if (!tls) return;
-    constexpr const char* kMend = "scripts/make-certificates makes one, or correct the path";
-    must_exist(file_, pointer + "/certificate", tls->certificate, kMend);
-    must_exist(file_, pointer + "/key", tls->key, kMend);
-    if (!tls->authority.empty()) must_exist(file_, pointer + "/authority", tls->authority, kMend);
+    constexpr const char* kFix = "scripts/make-certificates makes one, or correct the path";
+    must_exist(file_, pointer + "/certificate", tls->certificate, kFix);
+    must_exist(file_, pointer + "/key", tls->key, kFix);
+    if (!tls->authority.empty()) must_exist(file_, pointer + "/authority", tls->authority, kFix);
   }
 
   void check_tokens(const TokenFiles& tokens) {
-    constexpr const char* kMend = "`openssl rand -hex 32` makes a token; or correct the path";
-    if (!tokens.admin.empty()) must_exist(file_, "/tokens/admin", tokens.admin, kMend);
-    if (!tokens.inference.empty()) must_exist(file_, "/tokens/inference", tokens.inference, kMend);
-    if (!tokens.observe.empty()) must_exist(file_, "/tokens/observe", tokens.observe, kMend);
+    constexpr const char* kFix = "`openssl rand -hex 32` makes a token; or correct the path";
+    if (!tokens.admin.empty()) must_exist(file_, "/tokens/admin", tokens.admin, kFix);
+    if (!tokens.inference.empty()) must_exist(file_, "/tokens/inference", tokens.inference, kFix);
+    if (!tokens.observe.empty()) must_exist(file_, "/tokens/observe", tokens.observe, kFix);
   }
 
   void check_frontend() {
     auto config = load_file(file_, parse_frontend, &checked_.errors);
     if (!config.ok()) return;
-    // What it names is looked at even where it has errors elsewhere.
+    // The files that it names are checked even where other keys have errors.
     if (!names_a_path("models")) config.value().models.clear();
     if (!names_a_path("profiles")) config.value().profiles.clear();
     const std::filesystem::path& models = config.value().models;
     if (!models.empty() && must_exist(file_, "/models", models, "correct the path"))
       check_models(models);
     if (!config.value().profiles.empty())
-      must_exist(file_, "/profiles", config.value().profiles, kProfilesMend);
+      must_exist(file_, "/profiles", config.value().profiles, kProfilesFix);
     if (config.value().model_root) {
       must_exist(file_, "/model_root", *config.value().model_root,
                  "make the folder, correct the path, or take it out");
@@ -201,7 +203,7 @@ class Check {
     auto config = load_file(file_, parse_backend, &checked_.errors);
     if (!checked_.errors.empty()) return;
     if (!config.value().profiles.empty())
-      must_exist(file_, "/profiles", config.value().profiles, kProfilesMend);
+      must_exist(file_, "/profiles", config.value().profiles, kProfilesFix);
     if (!config.value().proxy.empty()) {
       must_exist(file_, "/proxy", config.value().proxy, "build gpulet-proxy or correct the path");
     }
@@ -209,13 +211,32 @@ class Check {
     checked_.backend = std::move(config).value();
   }
 
-  static constexpr const char* kProfilesMend =
+  static constexpr const char* kProfilesFix =
       "measure one with `gpulet profile run` or correct the path";
 
   const JsonCursor root_;
   const std::filesystem::path file_;
   CheckedFile checked_;
 };
+
+struct Bound {
+  std::string key;
+  std::uint64_t bytes = 0;
+};
+
+Bound bound_of(const FrontendConfig& config) {
+  if (config.max_payload_bytes) return {"max_payload_bytes", *config.max_payload_bytes};
+  return {"max_buffered_mb", config.max_buffered_mb * kBytesPerMegabyte};
+}
+
+// Bytes of that many rows; saturates.
+std::uint64_t bytes_of(const std::vector<TensorSpec>& inputs, std::uint32_t rows) {
+  const Result<std::size_t> row = byte_size(inputs);
+  std::uint64_t bytes = 0;
+  if (!row.ok() || __builtin_mul_overflow(std::uint64_t{row.value()}, std::uint64_t{rows}, &bytes))
+    return std::numeric_limits<std::uint64_t>::max();
+  return bytes;
+}
 
 }  // namespace
 
@@ -225,6 +246,26 @@ Result<CheckedFile> check_file(const std::filesystem::path& file) {
   const Result<std::string_view> kind = recognise(root.value());
   if (!kind.ok()) return kind.status();
   return Check(kind.value(), root.value(), file).run();
+}
+
+std::vector<std::string> full_batches_too_long(const FrontendConfig& config,
+                                               const ServingConfig& serving) {
+  const Bound bound = bound_of(config);
+  std::vector<std::string> warnings;
+  const auto check = [&](const std::string& what, const std::vector<TensorSpec>& inputs,
+                         std::uint32_t rows) {
+    const std::uint64_t bytes = bytes_of(inputs, rows);
+    if (bytes <= bound.bytes) return;
+    warnings.push_back(what + ": a full batch of " + std::to_string(rows) + " has " +
+                       std::to_string(bytes) + " bytes, but " + bound.key + " allows " +
+                       std::to_string(bound.bytes) + "; raise " + bound.key +
+                       ", or lower the model's max_batch");
+  };
+  for (const ModelConfig& model : serving.models)
+    check("model " + in_quotes(model.name), model.inputs, model.max_batch);
+  for (const ApplicationConfig& application : serving.applications)
+    check("application " + in_quotes(application.name), application.inputs, 1);
+  return warnings;
 }
 
 }  // namespace gpulet::config

@@ -2,23 +2,21 @@
 
 #include <algorithm>
 
-#include "config/devices.h"
-#include "config/loading.h"
-#include "config/wording.h"
-#include "gpulet/config/csv.h"
+#include "config/reading.h"
 #include "gpulet/config/model_config.h"
+#include "gpulet/config/readers.h"
 
 namespace gpulet::config {
 namespace {
 
-constexpr int kDefaultSizes[] = {20, 40, 50, 60, 80, 100};  // what the reference measurements have
+constexpr int kDefaultSizes[] = {20, 40, 50, 60, 80, 100};  // the sizes of the reference profiles
 constexpr std::uint32_t kMostDevices = 4096;
 constexpr std::uint32_t kMostPartitions = 100;
 constexpr std::uint32_t kHighestCore = 4095;
 constexpr std::uint32_t kHighestGpu = 4095;
-constexpr std::string_view kGpuMend =
-    "write its number or its UUID, as `gpulet devices` tells them: 0 or \"GPU-5c3d...\"";
-constexpr std::uint32_t kMostProcesses = 8;  // in one instance
+constexpr std::string_view kGpuFix =
+    "write its number or its UUID, as `gpulet devices` lists them: 0 or \"GPU-5c3d...\"";
+constexpr std::uint32_t kMostProcesses = 8;  // per MIG instance
 
 std::vector<Share> default_sizes() {
   std::vector<Share> sizes;
@@ -52,9 +50,9 @@ std::vector<std::uint32_t> read_cores(const JsonCursor& cursor, const DeviceConf
     cores.push_back(element.count(0, kHighestCore));
   }
   if (device.count != 0 && cores.size() % device.count != 0) {
-    cursor.fail(std::to_string(cores.size()) + " cores cannot be dealt out equally to " +
+    cursor.fail(std::to_string(cores.size()) + " cores cannot be divided equally among " +
                     std::to_string(device.count) + " devices",
-                "write as many cores for every device");
+                "write the same number of cores for every device");
   }
   return cores;
 }
@@ -75,7 +73,7 @@ bool names_gpu(const std::string& text) {
   constexpr std::string_view kUuidStart = "GPU-";
   const bool digits =
       std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  // Written in one way only, so that no GPU is described twice.
+  // One spelling per number, so that a GPU cannot be listed twice.
   const bool number = digits && text.size() <= 4 && (text.size() == 1 || text.front() != '0');
   return number || (text.starts_with(kUuidStart) && text.size() > kUuidStart.size());
 }
@@ -91,8 +89,8 @@ std::string read_gpu(const JsonCursor& cursor, const DeviceConfig& device) {
                 "describe each with its own gpu, or take the gpu out");
   }
   if (!cursor.is_text()) return std::to_string(cursor.count(0, kHighestGpu));
-  const std::string gpu = cursor.text(kGpuMend.substr(std::string_view("write ").size()));
-  if (!names_gpu(gpu)) cursor.fail(in_quotes(gpu) + " names no GPU", kGpuMend);
+  const std::string gpu = cursor.text(kGpuFix.substr(std::string_view("write ").size()));
+  if (!names_gpu(gpu)) cursor.fail(in_quotes(gpu) + " names no GPU", kGpuFix);
   return gpu;
 }
 
@@ -118,13 +116,13 @@ void read_instances(const JsonCursor& cursor, DeviceConfig& device) {
   const auto beside = cursor.find("allow_3g_beside_4g");
   const auto processes = cursor.find("processes_per_instance");
   if (!device.geometry) {
-    constexpr std::string_view kWhat = "is about instances of MIG, and this device has none";
-    constexpr std::string_view kMend = "take it out, or name a \"geometry\"";
-    if (beside) beside->fail(kWhat, kMend);
-    if (processes) processes->fail(kWhat, kMend);
+    constexpr std::string_view kWhat = "applies to MIG instances, and this device has none";
+    constexpr std::string_view kFix = "take it out, or name a \"geometry\"";
+    if (beside) beside->fail(kWhat, kFix);
+    if (processes) processes->fail(kWhat, kFix);
     return;
   }
-  if (beside && !beside->truth()) device.geometry = device.geometry->without_3g_beside_4g();
+  if (beside && !beside->boolean()) device.geometry = device.geometry->without_3g_beside_4g();
   if (processes) device.processes_per_instance = processes->count(1, kMostProcesses);
   for (const partition::MigProfile& profile : device.geometry->profiles()) {
     device.sizes.push_back(device.geometry->share_of(profile.slices));
@@ -148,7 +146,7 @@ DeviceConfig read_device(const JsonCursor& cursor) {
   const JsonCursor partitioning = cursor.required("partitioning");
   device.partitioning = partitionings[partitioning.choice(partitionings)];
   if (const auto count = cursor.find("count")) device.count = count->count(1, kMostDevices);
-  if (partitioning.sound()) read_instances(cursor, device);
+  if (partitioning.valid()) read_instances(cursor, device);
   if (!device.geometry) {
     const auto sizes = cursor.find("sizes");
     device.sizes = sizes ? read_sizes(*sizes) : default_sizes();
@@ -156,7 +154,7 @@ DeviceConfig read_device(const JsonCursor& cursor) {
   if (const auto most = cursor.find("max_partitions"))
     device.max_partitions = most->count(1, kMostPartitions);
   if (const auto memory = cursor.find("memory_mb")) device.memory_mb = memory->number(at_least(0));
-  if (!partitioning.sound()) return device;  // the rest depends on it
+  if (!partitioning.valid()) return device;  // the other keys depend on it
   if (const auto cores = cursor.find("cores")) device.cores = read_cores(*cores, device);
   if (const auto cores = cursor.find("core_count"))
     device.core_count = read_core_count(*cores, device);
@@ -192,12 +190,12 @@ bool is_on_gpu(const DeviceConfig& device) {
 
 std::vector<DeviceConfig> read_devices(const JsonCursor& cursor) {
   std::vector<DeviceConfig> devices;
-  std::set<std::uint32_t> taken;
+  std::set<std::uint32_t> cores;
   std::set<std::string> gpus;
   for (const JsonCursor& element : cursor.elements("a list of devices", 1)) {
     devices.push_back(read_device(element));
     for (const std::uint32_t core : devices.back().cores) {
-      if (!taken.insert(core).second) {
+      if (!cores.insert(core).second) {
         element.required("cores").fail(
             "core " + std::to_string(core) + " is listed twice in this node",
             "give every core to one device only");
@@ -250,7 +248,8 @@ Result<Scenarios> parse_scenarios(std::string_view text, const std::filesystem::
   scenarios.models = reader.columns();
   for (const std::string& model : scenarios.models) {
     if (!is_name(model))
-      reader.fail("a column has no model's name: \"" + model + '"', "name one model per column");
+      reader.fail("a column is not named after a model: \"" + model + '"',
+                  "name one model per column");
   }
   while (reader.next()) {
     std::vector<double>& rates = scenarios.rates.emplace_back();

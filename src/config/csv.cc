@@ -1,27 +1,13 @@
-#include "gpulet/config/csv.h"
-
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
-#include "config/loading.h"
-#include "config/wording.h"
-#include "gpulet/config/json.h"
+#include "config/reading.h"
+#include "gpulet/config/readers.h"
 
 namespace gpulet::config {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
-
-std::string joined_names(const std::vector<std::string>& names) {
-  return joined(std::vector<std::string_view>(names.begin(), names.end()));
-}
 
 }  // namespace
 
@@ -41,19 +27,19 @@ Result<CsvReader> CsvReader::parse(std::string text, std::string file_name) {
   reader.columns_ = std::exchange(reader.fields_, {});
   std::vector<std::string> sorted = reader.columns_;
   std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end()) {
-    reader.fail("the column " + in_quotes(*twice) + " is named twice", "keep one of them");
+  const auto repeated = std::adjacent_find(sorted.begin(), sorted.end());
+  if (repeated != sorted.end()) {
+    reader.fail("the column " + in_quotes(*repeated) + " is named twice", "keep one of them");
     return reader.status_;
   }
   return reader;
 }
 
-void CsvReader::fail(std::string_view what, std::string_view mend) {
+void CsvReader::fail(std::string_view what, std::string_view fix) {
   if (!status_.ok()) return;
   std::string message =
       file_name_ + ": line " + std::to_string(std::max<std::size_t>(line_, 1)) + ": ";
-  message.append(what).append("; ").append(mend);
+  message.append(what).append("; ").append(fix);
   status_ = Status(StatusCode::invalid, std::move(message));
 }
 
@@ -65,11 +51,11 @@ void CsvReader::fail_field(std::size_t column, std::string_view expected) {
 
 std::vector<std::size_t> CsvReader::require_columns(std::initializer_list<std::string_view> names) {
   std::vector<std::size_t> positions;
-  for (const std::string_view wanted : names) {
-    const std::optional<std::size_t> found = find_column(wanted);
+  for (const std::string_view name : names) {
+    const std::optional<std::size_t> found = find_column(name);
     if (!found) {
-      fail("the column " + in_quotes(wanted) + " is missing",
-           "add it to the first line, which names " + joined_names(columns_));
+      fail("the column " + in_quotes(name) + " is missing",
+           "add it to the first line, which names " + joined(columns_));
     }
     positions.push_back(found.value_or(0));
   }
@@ -86,7 +72,7 @@ bool CsvReader::next() {
   if (!status_.ok() || !split_next_line()) return false;
   if (fields_.size() != columns_.size()) {
     fail("the line has " + std::to_string(fields_.size()) + " fields",
-         "give it " + std::to_string(columns_.size()) + ": " + joined_names(columns_));
+         "give it " + std::to_string(columns_.size()) + ": " + joined(columns_));
   }
   return status_.ok();
 }
@@ -145,27 +131,18 @@ std::string CsvReader::name(std::size_t column) {
 }
 
 double CsvReader::number(std::size_t column, const NumberRange& range) {
-  const std::string& field = fields_[column];
-  double value = 0;
-  const auto read = std::from_chars(field.data(), field.data() + field.size(), value);
-  if (read.ec != std::errc() || read.ptr != field.data() + field.size() || !range.holds(value)) {
-    fail_field(column, range.describe());
-    return 0;
-  }
-  return value;
+  const auto value = parse_number<double>(fields_[column]);
+  if (value && range.holds(*value)) return *value;
+  fail_field(column, range.describe());
+  return 0;
 }
 
 std::uint32_t CsvReader::count(std::size_t column, std::uint32_t least, std::uint32_t most) {
-  const std::string& field = fields_[column];
-  std::uint32_t value = 0;
-  const auto read = std::from_chars(field.data(), field.data() + field.size(), value);
-  if (read.ec != std::errc() || read.ptr != field.data() + field.size() || value < least ||
-      value > most) {
-    fail_field(column,
-               "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
-    return 0;
-  }
-  return value;
+  const auto value = parse_number<std::uint32_t>(fields_[column]);
+  if (value && *value >= least && *value <= most) return *value;
+  fail_field(column,
+             "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
+  return 0;
 }
 
 }  // namespace gpulet::config

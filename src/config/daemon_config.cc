@@ -1,24 +1,126 @@
 #include "gpulet/config/daemon_config.h"
 
 #include <algorithm>
-#include <charconv>
+#include <array>
 #include <optional>
 
-#include "config/control_reading.h"
-#include "config/devices.h"
-#include "config/loading.h"
-#include "config/security_reading.h"
-#include "config/wording.h"
+#include "config/reading.h"
 
 namespace gpulet::config {
 namespace {
+
+constexpr const char* kCertificate = "the path of a certificate in PEM form, its chain after it";
+constexpr const char* kKey = "the path of the certificate's private key in PEM form";
+constexpr const char* kAuthority =
+    "the path of the PEM file with the certificate authority of the peers";
+constexpr const char* kTokens = "the path of a file of tokens, one a line";
+
+TlsFiles read_tls(const JsonCursor& cursor, const std::filesystem::path& file) {
+  cursor.allow_keys({"certificate", "key"});
+  return {resolve(file, cursor.required("certificate").text(kCertificate)),
+          resolve(file, cursor.required("key").text(kKey)),
+          {}};
+}
+
+TlsFiles read_mutual_tls(const JsonCursor& cursor, const std::filesystem::path& file) {
+  cursor.allow_keys({"certificate", "key", "authority"});
+  return {resolve(file, cursor.required("certificate").text(kCertificate)),
+          resolve(file, cursor.required("key").text(kKey)),
+          resolve(file, cursor.required("authority").text(kAuthority))};
+}
+
+TokenFiles read_tokens(const JsonCursor& cursor, const std::filesystem::path& file) {
+  cursor.allow_keys({"admin", "inference", "observe"});
+  TokenFiles files;
+  if (const auto admin = cursor.find("admin")) files.admin = resolve(file, admin->text(kTokens));
+  if (const auto inference = cursor.find("inference"))
+    files.inference = resolve(file, inference->text(kTokens));
+  if (const auto observe = cursor.find("observe"))
+    files.observe = resolve(file, observe->text(kTokens));
+  if (files == TokenFiles{})
+    cursor.fail("names no file", "give \"admin\", \"inference\" or \"observe\", or leave it out");
+  return files;
+}
+
+ClientLimits read_client_limits(const JsonCursor& cursor) {
+  constexpr double kLargestRate = 1e9;
+  constexpr std::uint32_t kMostRequests = 1U << 30U;
+  cursor.allow_keys({"requests_per_s", "device_ms_per_s", "max_requests"});
+  const NumberRange rate{.least = 0, .most = kLargestRate, .above_least = true};
+  ClientLimits limits;
+  if (const auto requests = cursor.find("requests_per_s"))
+    limits.requests_per_s = requests->number(rate);
+  if (const auto device = cursor.find("device_ms_per_s"))
+    limits.device_ms_per_s = device->number(rate);
+  if (const auto most = cursor.find("max_requests"))
+    limits.max_requests = most->count(1, kMostRequests);
+  if (!limits.any()) cursor.fail("limits nothing", "give one of its keys, or leave it out");
+  return limits;
+}
+
+constexpr double kLongestPeriodSeconds = 3600;
+constexpr double kLongestPatienceSeconds = 86400;
+constexpr double kMostCores = 4096;
+constexpr double kHighestPole = 0.999;
+constexpr std::int64_t kLargestSeed = std::int64_t{1} << 53U;
+
+void read_number(const JsonCursor& cursor, std::string_view key, const NumberRange& range,
+                 double& number) {
+  if (const auto found = cursor.find(key)) number = found->number(range);
+}
+
+void read_seconds(const JsonCursor& cursor, std::string_view key, double most, Duration& duration) {
+  if (const auto found = cursor.find(key)) {
+    duration = from_seconds(found->number({.least = 0, .most = most, .above_least = true}));
+  }
+}
+
+void read_rules(const JsonCursor& cursor, control::Options& options) {
+  constexpr std::array kGpuRules{control::GpuRule::need, control::GpuRule::round_robin};
+  constexpr std::array kCoreRules{control::CoreRule::feedback, control::CoreRule::steps,
+                                  control::CoreRule::all, control::CoreRule::least};
+  if (const auto rule = cursor.find("gpu")) {
+    options.gpu = kGpuRules[rule->choice({"need", "round-robin"})];
+  }
+  if (const auto rule = cursor.find("cores")) {
+    options.cores = kCoreRules[rule->choice({"feedback", "steps", "all", "least"})];
+  }
+  if (const auto spill = cursor.find("spill")) options.spill = spill->boolean();
+}
+
+control::Options read_control(const JsonCursor& cursor) {
+  constexpr NumberRange kPart{.least = 0, .most = 1, .above_least = true};
+  cursor.allow_keys({"gpu", "cores", "set_point", "queued_weight", "surplus", "gpu_cores",
+                     "least_cores", "pole", "period_s", "steps_period_s", "percentile",
+                     "patience_s", "seed", "spill"});
+  control::Options options;
+  read_rules(cursor, options);
+  read_number(cursor, "set_point", kPart, options.set_point);
+  read_number(cursor, "queued_weight", between(0, 1), options.queued_weight);
+  read_number(cursor, "surplus", between(0, 1), options.surplus);
+  read_number(cursor, "gpu_cores", between(0, kMostCores), options.gpu_cores);
+  read_number(cursor, "least_cores", {.least = 0, .most = kMostCores, .above_least = true},
+              options.least_cores);
+  read_number(cursor, "pole", between(0, kHighestPole), options.pole);
+  read_seconds(cursor, "period_s", kLongestPeriodSeconds, options.period);
+  read_seconds(cursor, "steps_period_s", kLongestPeriodSeconds, options.steps_period);
+  read_seconds(cursor, "patience_s", kLongestPatienceSeconds, options.patience);
+  if (const auto percentile = cursor.find("percentile")) {
+    options.percentile =
+        percentile->number({.least = 0, .most = kHighestPole, .above_least = true});
+  }
+  if (const auto seed = cursor.find("seed")) {
+    options.seed = static_cast<std::uint64_t>(seed->integer(0, kLargestSeed));
+  }
+  return options;
+}
 
 constexpr std::uint32_t kLargestCount = 1U << 30U;
 constexpr std::uint32_t kMostBufferedMegabytes = 1U << 20U;
 constexpr std::uint32_t kMostWarmProxies = 64;
 constexpr double kLongestSeconds = 86400;
 constexpr double kLongestGraceMs = 60000;
-constexpr std::string_view kEndpointMend =
+constexpr std::string_view kEndpointFix =
     "write host:port, for example 127.0.0.1:7000 or [::1]:7000";
 
 std::optional<Endpoint> split_endpoint(std::string_view text) {
@@ -30,17 +132,15 @@ std::optional<Endpoint> split_endpoint(std::string_view text) {
   const std::string_view forbidden =
       bracketed ? "[] \t" : ":[] \t";  // an unbracketed ':' is part of an IPv6 address
   if (host.empty() || host.find_first_of(forbidden) != std::string_view::npos) return std::nullopt;
-  const std::string_view digits = text.substr(colon + 1);
-  Endpoint endpoint{std::string(host), 0};
-  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), endpoint.port);
-  if (read.ec != std::errc() || read.ptr != digits.data() + digits.size()) return std::nullopt;
-  return endpoint;
+  const auto port = parse_number<std::uint16_t>(text.substr(colon + 1));
+  if (!port) return std::nullopt;
+  return Endpoint{std::string(host), *port};
 }
 
 Endpoint read_endpoint(const JsonCursor& cursor) {
   const std::string text = cursor.text("host:port in quotes, for example \"127.0.0.1:7000\"");
   const std::optional<Endpoint> endpoint = split_endpoint(text);
-  if (!endpoint) cursor.fail(in_quotes(text) + " is not an endpoint", kEndpointMend);
+  if (!endpoint) cursor.fail(in_quotes(text) + " is not an endpoint", kEndpointFix);
   return endpoint.value_or(Endpoint{});
 }
 
@@ -96,7 +196,7 @@ void read_exclusions(const JsonCursor& cursor, ExclusionTimes& times) {
     cursor.fail("longest_s is shorter than first_s", "raise longest_s, or lower first_s");
 }
 
-// Nobody listens where another does.
+// Two ports cannot share an endpoint.
 void check_endpoints(const JsonCursor& root, const FrontendConfig& config) {
   struct Named {
     std::string_view key;
@@ -123,7 +223,7 @@ std::string read_choice(const JsonCursor& cursor, const std::vector<std::string_
   return std::string(choices[cursor.choice(choices)]);
 }
 
-// A name, or a name and the file that goes with it: "inss:FILE".
+// A policy's name, or a name and its file: "inss:FILE".
 std::string read_policy(const JsonCursor& cursor, const std::filesystem::path& file) {
   std::string text = cursor.text("a policy's name");
   const std::size_t colon = text.find(':');
@@ -193,28 +293,29 @@ FrontendConfig read_frontend(const JsonCursor& root, const std::filesystem::path
   return config;
 }
 
-// A daemon needs more of its devices than a plan does.
+// What a daemon must know about its devices beyond what a plan needs.
 void check_devices(const JsonCursor& root, const BackendConfig& config) {
   if (!root.status().ok()) return;
   const std::vector<JsonCursor> places = root.required("devices").elements("a list of devices");
   const auto on_gpus = std::count_if(config.devices.begin(), config.devices.end(), is_on_gpu);
   for (std::size_t i = 0; i < config.devices.size(); ++i) {
     const DeviceConfig& device = config.devices[i];
-    // Without a list, the one CPU device of a node has all the cores there are.
+    // The only CPU device of a node has all cores by default.
     if (device.partitioning == "cpu_quota" && device.cores.empty() && config.devices.size() > 1) {
-      places[i].fail("a device partitioned by cpu_quota stands beside others and has no cores",
-                     "add \"cores\", for example \"cores\":[0]");
+      places[i].fail(
+          "a device partitioned by cpu_quota has no cores, and the node has other devices",
+          "add \"cores\", for example \"cores\":[0]");
     }
-    // Likewise, the one entry of GPUs stands for the first of them.
+    // The only GPU entry of a node stands for its first GPUs.
     if (is_on_gpu(device) && device.gpu.empty() && on_gpus > 1) {
       places[i].fail("a device partitioned by " + device.partitioning +
-                         " stands beside others on GPUs and says not which GPU it is",
+                         " does not say which GPU it is, and the node has other GPU entries",
                      "add \"gpu\", for example \"gpu\":0");
     }
     if (device.partitioning == "simulated" && config.profiles.empty()) {
-      places[i].fail("a simulated device answers from the profile " + in_quotes(device.type) +
+      places[i].fail("a simulated device needs the profile " + in_quotes(device.type) +
                          ", and this file names no profiles",
-                     "add \"profiles\", the folder that holds it, at the top level");
+                     "add \"profiles\", the folder with that profile, at the top level");
     }
   }
 }
@@ -285,7 +386,7 @@ Result<Endpoint> parse_endpoint(const std::string& text) {
   std::optional<Endpoint> endpoint = split_endpoint(text);
   if (endpoint) return *std::move(endpoint);
   return Status(StatusCode::invalid,
-                in_quotes(text) + " is not an endpoint; " + std::string(kEndpointMend));
+                in_quotes(text) + " is not an endpoint; " + std::string(kEndpointFix));
 }
 
 std::string to_string(const Endpoint& endpoint) {
@@ -299,6 +400,11 @@ bool is_loopback(const Endpoint& endpoint) {
          endpoint.host == "localhost";
 }
 
+Result<control::Options> parse_control(std::string_view text, const std::filesystem::path& file,
+                                       std::vector<Status>* errors) {
+  return parse_document(text, file, errors, read_control);
+}
+
 Result<FrontendConfig> parse_frontend(std::string_view text, const std::filesystem::path& file,
                                       std::vector<Status>* errors) {
   return parse_document(text, file, errors,
@@ -309,6 +415,10 @@ Result<BackendConfig> parse_backend(std::string_view text, const std::filesystem
                                     std::vector<Status>* errors) {
   return parse_document(text, file, errors,
                         [&file](const JsonCursor& root) { return read_backend(root, file); });
+}
+
+Result<control::Options> load_control(const std::filesystem::path& file) {
+  return load_file(file, parse_control);
 }
 
 Result<FrontendConfig> load_frontend(const std::filesystem::path& file) {

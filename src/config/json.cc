@@ -1,30 +1,27 @@
-#include "gpulet/config/json.h"
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <variant>
 
-#include "config/loading.h"
-#include "config/wording.h"
-#include "gpulet/core/similar.h"
+#include "config/reading.h"
+#include "gpulet/base/text.h"
+#include "gpulet/config/readers.h"
 
 namespace gpulet::config {
 namespace {
 
-constexpr std::size_t kDeepest = 32;      // no file of this project nests deeper than 8
-constexpr std::size_t kMostErrors = 100;  // of a document
-constexpr std::size_t kLongestReason =
-    200;  // of the parser's words, which hold the last token read
+constexpr std::size_t kDeepest = 32;                // no file of this project nests deeper than 8
+constexpr std::size_t kMostErrors = 100;            // per document
+constexpr std::size_t kLongestReason = 200;         // the parser's message contains the last token
 constexpr std::string_view kWhole = "(top level)";  // instead of the empty JSON pointer of the root
 
-bool lies_in(std::string_view pointer, std::string_view place) {
+bool is_inside(std::string_view pointer, std::string_view place) {
   return pointer.size() > place.size() && pointer.starts_with(place) &&
          pointer[place.size()] == '/';
 }
 
-// One step of a JSON pointer (RFC 6901).
-std::string escaped(std::string_view key) {
+// The key as one step of a JSON pointer (RFC 6901).
+std::string pointer_step(std::string_view key) {
   std::string step;
   for (const char character : key) {
     if (character == '~') {
@@ -38,7 +35,7 @@ std::string escaped(std::string_view key) {
   return step;
 }
 
-// "line 3, column 7" of the byte before `position`, which counts the bytes read.
+// "line 3, column 7": the place of the last byte read, where `position` counts the bytes read.
 std::string place_of(std::string_view text, std::size_t position) {
   const std::string_view before = text.substr(0, position == 0 ? 0 : position - 1);
   const auto lines = std::count(before.begin(), before.end(), '\n');
@@ -48,7 +45,7 @@ std::string place_of(std::string_view text, std::size_t position) {
   return "line " + std::to_string(lines + 1) + ", column " + std::to_string(column);
 }
 
-// The parser's reason without its prefix, cut to a length fit for one line.
+// The parser's message without its prefix, cut to one line.
 std::string reason_of(std::string reason) {
   for (const std::string_view prefix : {"] ", "parse error", "column ", ": "}) {
     const std::size_t at = reason.find(prefix);
@@ -79,8 +76,7 @@ struct JsonCursor::Document {
   std::vector<Error> errors;
 };
 
-// Takes the parser's events. Building the tree here, instead of taking the parser's own, finds
-// repeated keys and bounds the depth.
+// Receives the parser's events. The library's own tree would accept repeated keys and any depth.
 class JsonCursor::TreeBuilder {
  public:
   TreeBuilder(Document& document, std::string_view text) : document_(document), text_(text) {}
@@ -123,7 +119,7 @@ class JsonCursor::TreeBuilder {
   bool parse_error(std::size_t position, const std::string& /*last_token*/,
                    const nlohmann::json::exception& error) {
     return fail(place_of(text_, position) + ": " + reason_of(error.what()) +
-                "; mend the JSON there (often a comma, quote or bracket just before it)");
+                "; correct the JSON there (often a comma, quote or bracket just before it)");
   }
 
  private:
@@ -194,25 +190,25 @@ std::vector<Status> JsonCursor::errors() const {
   return all;
 }
 
-bool JsonCursor::sound() const {
+bool JsonCursor::valid() const {
   const auto& errors = document_->errors;
   return std::none_of(errors.begin(), errors.end(), [this](const Document::Error& error) {
-    return error.pointer == pointer_ || lies_in(error.pointer, pointer_);
+    return error.pointer == pointer_ || is_inside(error.pointer, pointer_);
   });
 }
 
-void JsonCursor::fail(std::string_view what, std::string_view mend) const {
+void JsonCursor::fail(std::string_view what, std::string_view fix) const {
   auto& errors = document_->errors;
   if (errors.size() >= kMostErrors) return;
   const bool follows = std::any_of(errors.begin(), errors.end(), [this](const auto& error) {
-    // The whole document is around every place: what is wrong there may be another matter.
-    return error.pointer == pointer_ || (!pointer_.empty() && lies_in(error.pointer, pointer_)) ||
-           (!error.pointer.empty() && lies_in(pointer_, error.pointer));
+    // The top level contains every place, so errors there suppress nothing else.
+    return error.pointer == pointer_ || (!pointer_.empty() && is_inside(error.pointer, pointer_)) ||
+           (!error.pointer.empty() && is_inside(pointer_, error.pointer));
   });
   if (follows) return;
   std::string message = document_->file_name + ": ";
   message += pointer_.empty() ? kWhole : std::string_view(pointer_);
-  message.append(": ").append(what).append("; ").append(mend);
+  message.append(": ").append(what).append("; ").append(fix);
   errors.push_back({pointer_, Status(StatusCode::invalid, std::move(message))});
 }
 
@@ -245,7 +241,7 @@ void JsonCursor::fail_expected(std::string_view expected) const {
 }
 
 JsonCursor JsonCursor::child(const Node* node, std::string_view key) const {
-  return {document_, node, pointer_ + '/' + escaped(key)};
+  return {document_, node, pointer_ + '/' + pointer_step(key)};
 }
 
 void JsonCursor::allow_keys(std::initializer_list<std::string_view> known) const {
@@ -263,7 +259,7 @@ std::optional<JsonCursor> JsonCursor::find(std::string_view key) const {
   const auto& members = std::get<Node::Object>(node_->value);
   const auto found = std::lower_bound(
       members.begin(), members.end(), key,
-      [](const auto& member, std::string_view wanted) { return member.first < wanted; });
+      [](const auto& member, std::string_view name) { return member.first < name; });
   if (found == members.end() || found->first != key) return std::nullopt;
   return child(&found->second, key);
 }
@@ -301,7 +297,7 @@ std::vector<JsonCursor> JsonCursor::elements(std::string_view expected, std::siz
   return result;
 }
 
-bool JsonCursor::truth() const {
+bool JsonCursor::boolean() const {
   const auto* value = node_ == nullptr ? nullptr : std::get_if<bool>(&node_->value);
   if (value == nullptr) fail_expected("true or false");
   return value != nullptr && *value;

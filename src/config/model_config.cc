@@ -1,15 +1,72 @@
 #include "gpulet/config/model_config.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
-#include "config/loading.h"
-#include "config/model_reading.h"
-#include "config/wording.h"
-#include "gpulet/config/application_config.h"
+#include "config/reading.h"
 
 namespace gpulet::config {
 namespace {
+
+constexpr double kLongestTimeoutMs = 24 * 3600 * 1000.0;
+constexpr std::uint32_t kLongestQueue = 1U << 20U;
+
+QueuePolicy read_policy(const JsonCursor& cursor) {
+  cursor.allow_keys(
+      {"timeout_action", "default_timeout_ms", "allow_timeout_override", "max_queue_size"});
+  QueuePolicy policy;
+  if (const auto action = cursor.find("timeout_action")) {
+    policy.timeout_action =
+        action->choice({"reject", "delay"}) == 1 ? TimeoutAction::delay : TimeoutAction::reject;
+  }
+  if (const auto timeout = cursor.find("default_timeout_ms"))
+    policy.default_timeout = from_ms(timeout->number(between(0, kLongestTimeoutMs)));
+  if (const auto allowed = cursor.find("allow_timeout_override"))
+    policy.allow_timeout_override = allowed->boolean();
+  if (const auto size = cursor.find("max_queue_size"))
+    policy.max_queue_size = size->count(0, kLongestQueue);
+  return policy;
+}
+
+void read_levels(const JsonCursor& cursor, QueueRules& rules) {
+  const std::string range = "from 1 to " + std::to_string(rules.priority_levels);
+  if (rules.priority_levels == 0) {
+    for (const std::string_view key : {"default_priority_level", "level_policies"}) {
+      if (const auto found = cursor.find(key)) {
+        found->fail("there are no levels without priority_levels",
+                    R"(write "priority_levels" beside it, or take it out)");
+      }
+    }
+    return;
+  }
+  rules.default_priority_level =
+      cursor.required("default_priority_level").count(1, rules.priority_levels);
+  const auto policies = cursor.find("level_policies");
+  if (!policies) return;
+  for (const auto& [name, policy] : policies->members()) {
+    const auto level = parse_number<std::uint32_t>(name);
+    if (!level || name.starts_with('0') || *level < 1 || *level > rules.priority_levels) {
+      policy.fail(in_quotes(name) + " is not a priority level", "write a level " + range);
+      continue;
+    }
+    rules.level_policies.emplace(*level, read_policy(policy));
+  }
+}
+
+std::optional<QueueRules> read_queue(const JsonCursor& model) {
+  const auto cursor = model.find("queue");
+  if (!cursor) return std::nullopt;
+  cursor->allow_keys(
+      {"priority_levels", "default_priority_level", "default_policy", "level_policies"});
+  QueueRules rules;
+  if (const auto levels = cursor->find("priority_levels"))
+    rules.priority_levels = levels->count(0, kMostPriorityLevels);
+  read_levels(*cursor, rules);
+  if (const auto policy = cursor->find("default_policy"))
+    rules.default_policy = read_policy(*policy);
+  return rules == QueueRules{} ? std::nullopt : std::optional(std::move(rules));
+}
 
 constexpr std::int64_t kLargestDimension = 1 << 30;
 constexpr std::size_t kMostDimensions = 8;
@@ -45,26 +102,6 @@ TensorSpec read_tensor(const JsonCursor& cursor) {
   }
   return tensor;
 }
-
-}  // namespace
-
-std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least) {
-  std::vector<TensorSpec> tensors;
-  UniqueNames names("tensor");
-  for (const JsonCursor& element :
-       cursor.elements(R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])", least,
-                       kMostTensors)) {
-    tensors.push_back(read_tensor(element));
-    names.add(tensors.back().name, element.required("name"));
-  }
-  if (cursor.status().ok() && !byte_size(tensors).ok()) {
-    cursor.fail("the tensors together have more bytes than can be counted",
-                "write smaller dimensions");
-  }
-  return tensors;
-}
-
-namespace {
 
 Numerics read_numerics(const JsonCursor& model) {
   static constexpr Precision kPrecisions[] = {Precision::full, Precision::half,
@@ -118,6 +155,22 @@ ModelConfig read_model(const JsonCursor& cursor, const std::filesystem::path& fi
 }
 
 }  // namespace
+
+std::vector<TensorSpec> read_tensors(const JsonCursor& cursor, std::size_t least) {
+  std::vector<TensorSpec> tensors;
+  UniqueNames names("tensor");
+  for (const JsonCursor& element :
+       cursor.elements(R"(a list like [{"name":"image","type":"FP32","shape":[3,224,224]}])", least,
+                       kMostTensors)) {
+    tensors.push_back(read_tensor(element));
+    names.add(tensors.back().name, element.required("name"));
+  }
+  if (cursor.status().ok() && !byte_size(tensors).ok()) {
+    cursor.fail("the tensors together have more bytes than can be counted",
+                "write smaller dimensions");
+  }
+  return tensors;
+}
 
 std::vector<ModelConfig> read_models(const JsonCursor& root, const std::filesystem::path& file) {
   std::vector<ModelConfig> models;

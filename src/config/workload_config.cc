@@ -1,6 +1,6 @@
 #include "gpulet/config/workload_config.h"
 
-#include "config/loading.h"
+#include "config/reading.h"
 
 namespace gpulet::config {
 namespace {
@@ -17,7 +17,7 @@ WorkloadInput read_input(const JsonCursor& cursor, const std::filesystem::path& 
   return input;
 }
 
-// Open loops have a rate, the closed one a number of requests in flight.
+// Open loops have a rate; the closed loop has a number of requests in flight.
 void read_arrivals(const JsonCursor& cursor, WorkloadModel& model) {
   static const std::vector<std::string_view> names = {"poisson", "uniform", "closed"};
   static constexpr Arrivals kArrivals[] = {Arrivals::poisson, Arrivals::uniform, Arrivals::closed};
@@ -28,13 +28,13 @@ void read_arrivals(const JsonCursor& cursor, WorkloadModel& model) {
   if (model.arrivals != Arrivals::closed) {
     model.rate = cursor.required("rate").number(at_least(0));
     if (concurrency)
-      concurrency->fail("an open loop does not bound its concurrency",
+      concurrency->fail("only a closed loop has a concurrency",
                         "take it out, or write \"arrivals\":\"closed\"");
     return;
   }
   if (concurrency) model.concurrency = concurrency->count(1, kMostConcurrency);
   if (rate)
-    rate->fail("a closed loop has no rate: it sends when an answer came",
+    rate->fail("a closed loop has no rate: it sends the next request after each response",
                "take it out, or write \"arrivals\":\"poisson\"");
 }
 

@@ -1,15 +1,38 @@
 #include "gpulet/control/node_control.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
-#include "gpulet/control/identify.h"
-#include "gpulet/control/supervisor.h"
-
 namespace gpulet::control {
+
+PiController::PiController(PiGains gains, CoreBounds bounds, double cores)
+    : gains_(gains), bounds_(bounds), cores_(cores) {}
+
+double PiController::gain_cores_per_s() const {
+  if (gains_.at_cores <= 0) return gains_.gain_cores_per_s;
+  return gains_.gain_cores_per_s * cores_ / gains_.at_cores;
+}
+
+double PiController::request(double error_s) {
+  const double change = gain_cores_per_s() * (error_s - gains_.zero * last_error_s_);
+  last_error_s_ = error_s;
+  return std::clamp(cores_ + change, bounds_.least, bounds_.most);
+}
+
+Granted grant(const std::vector<double>& requested, double available, double surplus) {
+  const double demand = std::accumulate(requested.begin(), requested.end(), 0.0);
+  if (demand <= 0) return Granted{requested, 0};
+  const double contention = available / demand;
+  const double scale = contention < 1 ? contention : 1 + surplus * (contention - 1);
+  Granted granted{requested, contention};
+  for (double& cores : granted.cores) cores *= scale;
+  return granted;
+}
+
 namespace {
 
-// Of the objective, where CoreRule::steps takes a core more or gives one back. Source: ROMA,
+// The parts of the objective at which CoreRule::steps requests one core more or less. Source: ROMA,
 // section 5, system RR+rules.
 constexpr double kStepUpAt = 0.8;
 constexpr double kStepDownAt = 0.2;
@@ -34,57 +57,57 @@ CoreBounds NodeControl::bounds() const {
   return {std::min(options_.least_cores, available()), available()};
 }
 
-double NodeControl::equal_part(std::size_t executables) const {
+double NodeControl::equal_part(std::size_t instances) const {
   const double most = available();
   const double shared = options_.cores == CoreRule::least ? std::min(1.0, most) : most;
-  return std::max(shared / static_cast<double>(executables), bounds().least);
+  return std::max(shared / static_cast<double>(instances), bounds().least);
 }
 
-void NodeControl::control(const std::vector<Executable>& executables) {
-  const double part = equal_part(executables.size());
+void NodeControl::control(const std::vector<Instance>& instances) {
+  const double part = equal_part(instances.size());
   std::map<GpuletId, Controlled> controlled;
   std::map<GpuletId, Cores> cores;
-  for (const Executable& executable : executables) {
-    const auto known = controlled_.find(executable.id);
+  for (const Instance& instance : instances) {
+    const auto known = controlled_.find(instance.id);
     if (known != controlled_.end()) {
-      controlled.emplace(executable.id, known->second);
-      cores[executable.id] = cores_.at(executable.id);
+      controlled.emplace(instance.id, known->second);
+      cores[instance.id] = cores_.at(instance.id);
     } else {
-      const PiGains gains = gains_of(executable.plant, options_);
-      controlled.emplace(executable.id, Controlled{PiController(gains, bounds(), part)});
-      cores[executable.id] = {part, part};
+      const PiGains gains = gains_of(instance.plant, options_);
+      controlled.emplace(instance.id, Controlled{PiController(gains, bounds(), part)});
+      cores[instance.id] = {part, part};
     }
   }
   controlled_ = std::move(controlled);
   cores_ = std::move(cores);
 }
 
-// By the mean over all periods since it looked last.
-double NodeControl::step_of(Controlled& executable, double objective_s) {
-  const double of_objective =
-      executable.responses == 0 ? 0 : executable.response_s / executable.responses / objective_s;
-  executable.response_s = 0;
-  executable.responses = 0;
-  return of_objective >= kStepUpAt ? 1 : of_objective <= kStepDownAt ? -1 : 0;
+// Decides by the mean over all periods since the last decision.
+double NodeControl::step_of(Controlled& instance, double objective_s) {
+  const double part_of_objective =
+      instance.responses == 0 ? 0 : instance.response_s / instance.responses / objective_s;
+  instance.response_s = 0;
+  instance.responses = 0;
+  return part_of_objective >= kStepUpAt ? 1 : part_of_objective <= kStepDownAt ? -1 : 0;
 }
 
-double NodeControl::ask_in_steps(Controlled& executable, const Reading& reading, bool due) const {
+double NodeControl::request_in_steps(Controlled& instance, const Reading& reading, bool due) const {
   if (reading.response_s > 0) {
-    executable.response_s += reading.response_s;
-    ++executable.responses;
+    instance.response_s += reading.response_s;
+    ++instance.responses;
   }
-  const double step = due ? step_of(executable, reading.objective_s) : 0;
+  const double step = due ? step_of(instance, reading.objective_s) : 0;
   const CoreBounds within = bounds();
-  return std::clamp(executable.controller.cores() + step, within.least, within.most);
+  return std::clamp(instance.controller.cores() + step, within.least, within.most);
 }
 
-double NodeControl::ask(Controlled& executable, const Reading& reading, bool steps_due) const {
+double NodeControl::request(Controlled& instance, const Reading& reading, bool steps_due) const {
   switch (options_.cores) {
     case CoreRule::feedback:
-      return executable.controller.ask(reading.response_s -
-                                       options_.set_point * reading.objective_s);
+      return instance.controller.request(reading.response_s -
+                                         options_.set_point * reading.objective_s);
     case CoreRule::steps:
-      return ask_in_steps(executable, reading, steps_due);
+      return request_in_steps(instance, reading, steps_due);
     case CoreRule::all:
     case CoreRule::least:
       break;
@@ -102,19 +125,19 @@ bool NodeControl::steps_due(Time now) {
 void NodeControl::step(const std::map<GpuletId, Reading>& readings, Time now) {
   const bool due = options_.cores == CoreRule::steps && steps_due(now);
   std::vector<GpuletId> alive;
-  std::vector<double> asked;
-  for (auto& [id, executable] : controlled_) {
+  std::vector<double> requested;
+  for (auto& [id, instance] : controlled_) {
     cores_[id] = {};
     const auto reading = readings.find(id);
     if (reading == readings.end() || !reading->second.alive) continue;
     alive.push_back(id);
-    asked.push_back(ask(executable, reading->second, due));
+    requested.push_back(request(instance, reading->second, due));
   }
-  const Granted granted = grant(asked, available(), options_.surplus);
+  const Granted granted = grant(requested, available(), options_.surplus);
   contention_ = granted.contention;
   for (std::size_t at = 0; at < alive.size(); ++at) {
-    controlled_.at(alive[at]).controller.given(granted.cores[at]);
-    cores_[alive[at]] = {asked[at], granted.cores[at]};
+    controlled_.at(alive[at]).controller.set_granted(granted.cores[at]);
+    cores_[alive[at]] = {requested[at], granted.cores[at]};
   }
 }
 

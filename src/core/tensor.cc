@@ -7,13 +7,13 @@
 namespace gpulet {
 namespace {
 
-struct TypeFacts {
+struct TypeInfo {
   DataType type;
   std::string_view name;
   std::size_t bytes;
 };
 
-constexpr std::array<TypeFacts, 10> kTypes{{
+constexpr std::array<TypeInfo, 10> kTypes{{
     {DataType::boolean, "BOOL", 1},
     {DataType::uint8, "UINT8", 1},
     {DataType::int8, "INT8", 1},
@@ -26,9 +26,9 @@ constexpr std::array<TypeFacts, 10> kTypes{{
     {DataType::fp64, "FP64", 8},
 }};
 
-const TypeFacts& facts_of(DataType type) {
-  for (const TypeFacts& facts : kTypes) {
-    if (facts.type == type) return facts;
+const TypeInfo& info_of(DataType type) {
+  for (const TypeInfo& info : kTypes) {
+    if (info.type == type) return info;
   }
   throw std::logic_error("a DataType outside its enumeration: " +
                          std::to_string(static_cast<int>(type)));
@@ -36,16 +36,16 @@ const TypeFacts& facts_of(DataType type) {
 
 }  // namespace
 
-std::string_view to_string(DataType type) { return facts_of(type).name; }
+std::string_view to_string(DataType type) { return info_of(type).name; }
 
 std::optional<DataType> parse_data_type(std::string_view name) {
-  for (const TypeFacts& facts : kTypes) {
-    if (facts.name == name) return facts.type;
+  for (const TypeInfo& info : kTypes) {
+    if (info.name == name) return info.type;
   }
   return std::nullopt;
 }
 
-std::size_t byte_size(DataType type) { return facts_of(type).bytes; }
+std::size_t byte_size(DataType type) { return info_of(type).bytes; }
 
 Result<std::size_t> byte_size(const TensorSpec& spec) {
   std::size_t bytes = byte_size(spec.type);
@@ -56,8 +56,9 @@ Result<std::size_t> byte_size(const TensorSpec& spec) {
                                              std::to_string(dimension));
     }
     if (bytes > std::numeric_limits<std::size_t>::max() / static_cast<std::size_t>(dimension)) {
-      return Status(StatusCode::invalid,
-                    "tensor " + spec.name + ": its size does not fit a machine word");
+      return Status(
+          StatusCode::invalid,
+          "tensor " + spec.name + ": its size in bytes overflows; write smaller dimensions");
     }
     bytes *= static_cast<std::size_t>(dimension);
   }
@@ -70,8 +71,9 @@ Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs) {
     const Result<std::size_t> bytes = byte_size(spec);
     if (!bytes.ok()) return bytes.status();
     if (bytes.value() > std::numeric_limits<std::size_t>::max() - total) {
-      return Status(StatusCode::invalid,
-                    "tensor " + spec.name + ": the sizes together do not fit a machine word");
+      return Status(
+          StatusCode::invalid,
+          "tensor " + spec.name + ": the total size in bytes overflows; write smaller dimensions");
     }
     total += bytes.value();
   }

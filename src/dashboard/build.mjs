@@ -2,7 +2,7 @@
 //
 //   node build.mjs NODE_MODULES OUT_FOLDER
 //
-// OUT_FOLDER/dist is what a browser is served, OUT_FOLDER/dashboard_assets.cc the same for src/frontend.
+// Writes the files for browsers to OUT_FOLDER/dist, and as C++ to OUT_FOLDER/dashboard_assets.cc.
 import { createHash } from "node:crypto";
 import { createRequire } from "node:module";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
@@ -48,7 +48,7 @@ const files = [
   ...assets.sort().map((file) => ({ path: "/assets/" + file, file: join(dist, "assets", file), immutable: true })),
 ];
 
-// Three octal digits each: what follows cannot become part of them. Lines in between keep compilers quick.
+// Three octal digits per byte, so that no following digit can extend an escape. Short lines compile faster.
 function literal(bytes) {
   const lines = [];
   for (let at = 0; at < bytes.length; at += 64) {

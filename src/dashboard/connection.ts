@@ -1,4 +1,4 @@
-// The live connection to the frontend: opens itself again whenever it is lost, sooner at first.
+// The live connection to the frontend. Reconnects by itself, with exponential backoff.
 import type { Events, Layout, Problem, Tick } from "./documents";
 
 export interface Listener {
@@ -6,14 +6,14 @@ export interface Listener {
   problems(problems: Problem[]): void;
   events(events: Events): void;
   tick(tick: Tick): void;
-  /** From now on everything comes anew. */
+  /** All documents will be sent again. */
   opened(): void;
-  /** Why, in words, and in how many seconds it is tried again. */
-  lost(why: string, again_s: number): void;
+  /** The reason, and the seconds until the next attempt. */
+  lost(why: string, retry_s: number): void;
 }
 
 const SILENT_MS = 6000; // a tick comes every second
-const LONGEST_WAIT_S = 10;
+const MAX_BACKOFF_S = 10;
 
 export function connect(listener: Listener): void {
   let source: EventSource | undefined;
@@ -30,13 +30,13 @@ export function connect(listener: Listener): void {
   }
   function lose(why: string): void {
     close();
-    const again = Math.min(LONGEST_WAIT_S, 2 ** failures++);
-    listener.lost(why, again);
-    retry = window.setTimeout(open, again * 1000);
+    const backoff = Math.min(MAX_BACKOFF_S, 2 ** failures++);
+    listener.lost(why, backoff);
+    retry = window.setTimeout(open, backoff * 1000);
   }
-  function heard(): void {
+  function restart_watchdog(): void {
     clearTimeout(watchdog);
-    watchdog = window.setTimeout(() => lose("The frontend has said nothing for 6 seconds."), SILENT_MS);
+    watchdog = window.setTimeout(() => lose("The frontend has sent nothing for 6 seconds."), SILENT_MS);
   }
   function open(): void {
     close();
@@ -44,14 +44,14 @@ export function connect(listener: Listener): void {
     source = made;
     const on = <T>(name: string, take: (document: T) => void): void =>
       made.addEventListener(name, (event) => {
-        heard();
+        restart_watchdog();
         take(JSON.parse((event as MessageEvent<string>).data) as T);
       });
     made.addEventListener("open", () => {
       failures = 0;
       stopping = false;
       listener.opened();
-      heard();
+      restart_watchdog();
     });
     on<Layout>("layout", (document) => listener.layout(document));
     on<Problem[]>("problems", (document) => listener.problems(document));
@@ -59,11 +59,11 @@ export function connect(listener: Listener): void {
     on<Tick>("tick", (document) => listener.tick(document));
     made.addEventListener("stopping", () => (stopping = true));
     made.addEventListener("error", () =>
-      lose(stopping ? "The frontend was told to stop." : "The connection to the frontend is lost."));
-    watchdog = window.setTimeout(() => lose("The frontend does not answer."), SILENT_MS);
+      lose(stopping ? "The frontend has stopped." : "The connection to the frontend is lost."));
+    watchdog = window.setTimeout(() => lose("The frontend does not respond."), SILENT_MS);
   }
 
-  // A browser opens few connections to one place: a page that nobody sees gives its own back.
+  // A browser opens few connections to a server, so a hidden page closes its own.
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
       close();

@@ -1,4 +1,4 @@
-// What is controlled: models against their set points, the cores of nodes. Hidden where nothing is.
+// Controlled models against their set points, and the cores of nodes. Hidden if no model is controlled.
 import { CONTROL, type Controlled } from "./control_plots";
 import type { Control, ControlledNode, Layout, ModelEntry, Tick } from "./documents";
 import { find, keyed, label_cells, make, style, write } from "./dom";
@@ -7,8 +7,8 @@ import type { History } from "./history";
 import type { Palette } from "./palette";
 import { Plots, type Mark } from "./plots";
 
-const MODEL_HEADS = ["Model", "Objective ms", "Set point ms", "Response ms", "Response of objective", "Cores given", "Cores asked", "On GPUs", "Periods over objective"];
-const NODE_HEADS = ["CPU", "Cores", "Given", "Asked", "Given of cores", "Contention"];
+const MODEL_HEADS = ["Model", "Objective ms", "Set point ms", "Response ms", "Response / objective", "Cores granted", "Cores requested", "On GPUs", "Periods above objective"];
+const NODE_HEADS = ["CPU", "Cores", "Granted", "Requested", "Granted / cores", "Contention"];
 const METER = 4; // column, in both tables
 
 interface ControlledModel extends ModelEntry {
@@ -22,7 +22,7 @@ export class ControlPanel {
   private readonly models = table_body("controlled-models", MODEL_HEADS);
   private readonly nodes = table_body("controlled-nodes", NODE_HEADS);
 
-  /** `opened`: a reorganisation was clicked in a plot. */
+  /** `opened` is called when a reorganisation in a plot is clicked. */
   constructor(private readonly palette: Palette, opened: (plan: number) => void) {
     this.plots = new Plots(find("control-plots"), CONTROL, opened);
   }
@@ -31,7 +31,7 @@ export class ControlPanel {
     this.plots.restyle();
   }
 
-  /** The plots are of `model`; of all where it is none or not controlled. */
+  /** Plots `model`, or all models if it is empty or not controlled. */
   show(layout: Layout, tick: Tick, history: History, model: string, marks: Mark[]): void {
     const all = layout.models.filter(is_controlled);
     this.panel.hidden = !tick.control || all.length === 0;
@@ -50,9 +50,9 @@ export class ControlPanel {
     const rows = layout.models.flatMap((model, index) => (is_controlled(model) ? [{ model, numbers: control.models[index] }] : []));
     keyed(this.models, rows, ({ model }) => model.name, ({ model }) => this.create(model), (row, { model, numbers }) => {
       if (!numbers) return;
-      const [response, gpu_part, asked, given, periods, violated] = numbers;
+      const [response, gpu_part, requested, granted, periods, violated] = numbers;
       const part = response == null ? null : response / model.slo_ms;
-      fill(row, part, [ms(model.slo_ms), ms(model.set_point_ms), ms(response), cores(given), cores(asked), percent(gpu_part),
+      fill(row, part, [ms(model.slo_ms), ms(model.set_point_ms), ms(response), cores(granted), cores(requested), percent(gpu_part),
         violated > 0 ? `${violated.toLocaleString("en")} of ${periods.toLocaleString("en")}` : "none"]);
       const meter = row.children[METER] as HTMLElement;
       style(meter, "--aim", `${(100 * model.set_point_ms) / model.slo_ms}%`);
@@ -71,8 +71,8 @@ export class ControlPanel {
 
   private show_nodes(nodes: ControlledNode[]): void {
     keyed(this.nodes, nodes, ([name]) => name, ([name]) => row_of(NODE_HEADS, make("b", "", name)), (row, node) => {
-      const [, all, asked, given, contention] = node;
-      fill(row, given / all, [cores(all), cores(given), cores(asked),
+      const [, all, requested, granted, contention] = node;
+      fill(row, granted / all, [cores(all), cores(granted), cores(requested),
         contention > 0 ? `${contention.toFixed(2)}, ${is_short(node) ? "too few" : "enough"}` : "–"]);
       row.lastElementChild!.classList.toggle("over", is_short(node));
     });
@@ -103,7 +103,7 @@ function row_of(heads: string[], ...name: Node[]): HTMLElement {
   return row;
 }
 
-/** `part` is for the meter, the texts for the other columns. */
+/** `part` is the value of the meter; the texts are the other columns. */
 function fill(row: HTMLElement, part: number | null, texts: string[]): void {
   const cells = [...row.children].filter((_cell, index) => index !== 0 && index !== METER);
   texts.forEach((text, index) => write(cells[index]!, text));

@@ -1,10 +1,10 @@
-// What the plots of control show: the response time against its set point, cores, the part of GPUs.
+// The plots of control: the response time against its set point, cores, and the share of GPUs.
 import { cores, ms, percent } from "./format";
 import type { ControlSamples } from "./history";
 import type { Kind, Shown } from "./plots";
 
 export interface Controlled extends Shown {
-  /** Empty: all models that are controlled together; then these two are percentages. */
+  /** Empty: all controlled models; then slo and set_point are percentages. */
   model: string;
   slo: number;
   set_point: number;
@@ -28,22 +28,22 @@ export const CONTROL: Kind<Controlled>[] = [
     word: response_word,
     words: (shown) => {
       const over = shown.samples.response.filter((value) => value != null && value > shown.slo).length;
-      return `${response_word(shown.samples.response.at(-1), shown)} now, aimed at ${response_word(shown.set_point, shown)}` +
-        `; over the objective in ${over} of ${shown.times.length} seconds.`;
+      return `${response_word(shown.samples.response.at(-1), shown)} now, set point ${response_word(shown.set_point, shown)}` +
+        `; above the objective in ${over} of ${shown.times.length} seconds.`;
     },
   },
   {
     id: "cores",
     title: () => "CPU cores",
     lines: [
-      { label: "given", color: "--line-given", fill: true, value: ({ samples }) => samples.given },
-      { label: "asked for", color: "--line-asked", dash: [6, 3], value: ({ samples }) => samples.asked },
+      { label: "granted", color: "--line-granted", fill: true, value: ({ samples }) => samples.granted },
+      { label: "requested", color: "--line-requested", dash: [6, 3], value: ({ samples }) => samples.requested },
     ],
     word: (value) => cores(value),
     words: (shown) => {
-      const short = shown.samples.given.filter((value, index) => value != null && value < (shown.samples.asked[index] ?? 0) - 0.01).length;
-      return `${cores(shown.samples.given.at(-1))} given of ${cores(shown.samples.asked.at(-1))} asked for now` +
-        `; fewer than asked for in ${short} of ${shown.times.length} seconds.`;
+      const short = shown.samples.granted.filter((value, index) => value != null && value < (shown.samples.requested[index] ?? 0) - 0.01).length;
+      return `${cores(shown.samples.granted.at(-1))} granted of ${cores(shown.samples.requested.at(-1))} requested now` +
+        `; fewer than requested in ${short} of ${shown.times.length} seconds.`;
     },
   },
   {

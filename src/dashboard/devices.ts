@@ -1,12 +1,12 @@
-// Devices as bars divided into their gpulets, and what one of them holds in detail.
+// Devices as bars divided into gpulets, and the details of one device.
 import { find, keyed, label_cells, make, style, write } from "./dom";
 import type { DeviceEntry, GpuletEntry, Layout, Occupant, Tick } from "./documents";
 import { cores, counted, ms, percent, rate } from "./format";
 import type { Palette } from "./palette";
 import { gpulet_element, load_plan } from "./plan";
 
-const MOST_LARGE = 8;
-const MOST_MEDIUM = 40;
+const MAX_LARGE = 8;
+const MAX_MEDIUM = 40;
 
 const key_of = (device: DeviceEntry): string => `${device.node}/${device.device}`;
 
@@ -14,7 +14,7 @@ const size_of = (gpulet: GpuletEntry): string =>
   `${gpulet.size} %${gpulet.instance ? ` ${gpulet.instance}` : ""}${gpulet.service === "by_need" ? ", by need" : ""}`;
 
 const is_controlled = (gpulet: GpuletEntry): boolean => gpulet.service === "controlled";
-/** One whose gpulets are as large as the cores that they are given, which changes every second. */
+/** Whether gpulets are as wide as the cores granted to them, which change every second. */
 const has_control = (device: DeviceEntry): boolean => (device.cores ?? 0) > 0 && device.gpulets.some(is_controlled);
 
 function state_of(gpulet: GpuletEntry): string {
@@ -22,7 +22,7 @@ function state_of(gpulet: GpuletEntry): string {
   return state ? `, ${state}` : "";
 }
 
-/** A gpulet's element and what changes in it every second. */
+/** The element of a gpulet, and its parts that change every second. */
 interface Shown {
   element: HTMLElement;
   size: HTMLElement;
@@ -35,12 +35,12 @@ export class Devices {
   private readonly density = find<HTMLSelectElement>("density");
   private layout: Layout | undefined;
   private tick: Tick | undefined;
-  private readonly told = new Map<string, string>(); // by device: what its element shows
+  private readonly contents = new Map<string, string>(); // by device: what its element shows
   private readonly bars = new Map<string, Shown[]>();
   private readonly used = new Map<string, HTMLElement>();
   private readonly free = new Map<string, HTMLElement>();
   private open = ""; // the device in detail
-  private why_of = ""; // the device and the plan that `why` is of
+  private why_of = ""; // the device and plan that `why` explains
   private readonly why = make("div", "plan");
 
   constructor(private readonly palette: Palette) {
@@ -56,9 +56,9 @@ export class Devices {
     this.layout = layout;
     this.set_density();
     keyed(this.list, layout.devices, key_of, (device) => this.create(device), (element, device) => this.fill(element, device));
-    for (const key of [...this.told.keys()]) {
+    for (const key of [...this.contents.keys()]) {
       if (layout.devices.some((device) => key_of(device) === key)) continue;
-      for (const kept of [this.told, this.bars, this.used, this.free]) kept.delete(key);
+      for (const kept of [this.contents, this.bars, this.used, this.free]) kept.delete(key);
     }
     const buttons = this.buttons();
     if (!buttons.some((one) => one.tabIndex === 0) && buttons[0]) buttons[0].tabIndex = 0;
@@ -77,13 +77,13 @@ export class Devices {
       let size = 0;
       for (const [place, gpulet] of device.gpulets.entries()) {
         const busy = tick.busy[at] ?? 0;
-        const given = tick.control?.cores[at++] ?? 0;
-        const percents = device.cores && is_controlled(gpulet) ? (100 * given) / device.cores : gpulet.size;
+        const granted = tick.control?.cores[at++] ?? 0;
+        const percents = device.cores && is_controlled(gpulet) ? (100 * granted) / device.cores : gpulet.size;
         const shown = this.bars.get(key_of(device))?.[place];
         if (shown) {
           style(shown.busy, "--busy", `${busy}%`);
           write(shown.busy.firstElementChild!, `${busy} % busy`);
-          if (is_controlled(gpulet)) this.resize(shown, gpulet, percents, given);
+          if (is_controlled(gpulet)) this.resize(shown, gpulet, percents, granted);
         }
         if (!gpulet.in_force) continue;
         size += percents;
@@ -93,7 +93,7 @@ export class Devices {
       const memory = tick.memory_mb[index] ?? 0;
       const used = this.used.get(key_of(device));
       if (used) {
-        write(used, `${Math.round(size)} % given, ${Math.round(all)} % busy` +
+        write(used, `${Math.round(size)} % allocated, ${Math.round(all)} % busy` +
           (device.memory_mb > 0 ? `, ${percent(memory / device.memory_mb)} of ${(device.memory_mb / 1024).toFixed(0)} GB` : ""));
       }
     }
@@ -102,9 +102,9 @@ export class Devices {
 
   private set_density(): void {
     const count = this.layout?.devices.length ?? 0;
-    const fitting = count <= MOST_LARGE ? "large" : count <= MOST_MEDIUM ? "medium" : "small";
-    const wanted = this.density.value === "auto" ? fitting : this.density.value;
-    this.list.className = `device-list ${wanted}`;
+    const automatic = count <= MAX_LARGE ? "large" : count <= MAX_MEDIUM ? "medium" : "small";
+    const size = this.density.value === "auto" ? automatic : this.density.value;
+    this.list.className = `device-list ${size}`;
   }
 
   private create(device: DeviceEntry): HTMLElement {
@@ -123,10 +123,10 @@ export class Devices {
     const key = key_of(device);
     const names = device.gpulets.flatMap((gpulet) => gpulet.models.map(([place]) => this.name(place)));
     const text = JSON.stringify([device, names]);
-    if (this.told.get(key) === text) return;
-    this.told.set(key, text);
+    if (this.contents.get(key) === text) return;
+    this.contents.set(key, text);
     write(element.querySelector(".type")!, device.leaving ? `${device.type}, leaving` : device.type);
-    // Retiring ones stand beside their successors for a moment: together they may be more than all.
+    // Retiring gpulets and their successors may briefly exceed the device.
     const total = Math.max(100, device.gpulets.reduce((sum, one) => sum + one.size, 0));
     const taken = device.gpulets.reduce((sum, one) => sum + one.size, 0);
     const shown = device.gpulets.map((gpulet) => this.bar(gpulet, total));
@@ -149,10 +149,10 @@ export class Devices {
     write(free.firstElementChild!, percents >= 0.5 ? `${Math.round(percents)} % free` : "");
   }
 
-  private resize(shown: Shown, gpulet: GpuletEntry, percents: number, given: number): void {
+  private resize(shown: Shown, gpulet: GpuletEntry, percents: number, granted: number): void {
     style(shown.element, "flex-grow", String(percents));
-    write(shown.size.firstElementChild!, cores(given));
-    shown.element.title = `${cores(given)} cores${state_of(gpulet)}: ${this.names(gpulet)}`;
+    write(shown.size.firstElementChild!, cores(granted));
+    shown.element.title = `${cores(granted)} cores${state_of(gpulet)}: ${this.names(gpulet)}`;
   }
 
   private bar(gpulet: GpuletEntry, total: number): Shown {
@@ -188,15 +188,15 @@ export class Devices {
   }
 
   private name(place: number): string {
-    return this.layout?.models[place]?.name ?? "a former model";
+    return this.layout?.models[place]?.name ?? "a removed model";
   }
   private names(gpulet: GpuletEntry): string {
     if (gpulet.models.length === 0) return "no model";
-    if (gpulet.service === "by_need" && gpulet.models.length > 1) return `${gpulet.models.map(([place]) => this.name(place)).join(", ")}; whoever needs it most`;
+    if (gpulet.service === "by_need" && gpulet.models.length > 1) return `${gpulet.models.map(([place]) => this.name(place)).join(", ")}; serves the model with the greatest need`;
     return gpulet.models.map((one) => (gpulet.service ? this.name(one[0]) : this.in_words(one))).join("; ");
   }
   private in_words([place, planned, batch, latency]: Occupant): string {
-    return batch > 0 ? `${this.name(place)}, batch ${batch} in ${ms(latency)} ms, ${rate(planned)} requests a second` : this.name(place);
+    return batch > 0 ? `${this.name(place)}, batch ${batch} in ${ms(latency)} ms, ${rate(planned)} requests per second` : this.name(place);
   }
 
   // ---- keyboard, detail
@@ -240,8 +240,8 @@ export class Devices {
     const rows = device.gpulets.flatMap((gpulet, place) => {
       const busy = `${this.tick?.busy[first + place] ?? 0} %`;
       const occupants: (Occupant | undefined)[] = gpulet.models.length ? gpulet.models : [undefined];
-      const given = this.tick?.control?.cores[first + place];
-      const size = is_controlled(gpulet) ? `${cores(given)} cores` : size_of(gpulet);
+      const granted = this.tick?.control?.cores[first + place];
+      const size = is_controlled(gpulet) ? `${cores(granted)} cores` : size_of(gpulet);
       const promised = !gpulet.service;
       return occupants.map((one) => [size, one ? this.name(one[0]) : "none", one ? String(one[2]) : "–", rate(promised ? one?.[1] : null), ms(one?.[3]),
         ms(promised ? gpulet.duty_ms : null), busy, gpulet.status ? `${gpulet.state}: ${gpulet.status}` : gpulet.state]);
@@ -264,21 +264,21 @@ export class Devices {
     this.load_why(device, this.layout.plan);
   }
 
-  /** Why the plan in force has these gpulets on the device. */
+  /** Shows why the plan in force has these gpulets on the device. */
   private load_why(device: DeviceEntry, plan: number): void {
-    const wanted = `${key_of(device)} ${plan}`;
-    if (this.why_of === wanted) return;
-    this.why_of = wanted;
+    const requested = `${key_of(device)} ${plan}`;
+    if (this.why_of === requested) return;
+    this.why_of = requested;
     this.why.replaceChildren();
     if (plan === 0) return;
     load_plan(plan)
       .then(({ gpulets }) => {
-        if (this.why_of !== wanted) return;
+        if (this.why_of !== requested) return;
         const here = gpulets.filter((one) => one.node === device.node && one.device === device.device);
-        if (here.length) this.why.replaceChildren(make("h3", "", `Why plan ${plan} has it so`), make("ul", "", "", ...here.map(gpulet_element)));
+        if (here.length) this.why.replaceChildren(make("h3", "", `Reasons of plan ${plan}`), make("ul", "", "", ...here.map(gpulet_element)));
       })
       .catch((error: unknown) => {
-        if (this.why_of === wanted) this.why.replaceChildren(make("p", "", `Why it is so is not known: ${String(error)}`));
+        if (this.why_of === requested) this.why.replaceChildren(make("p", "", `The reasons are not available: ${String(error)}`));
       });
   }
 }

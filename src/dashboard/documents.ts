@@ -1,4 +1,4 @@
-// What the frontend tells (docs/dashboard.md), as it comes.
+// The documents that the frontend sends (docs/dashboard.md).
 
 export interface ModelEntry {
   name: string;
@@ -9,10 +9,10 @@ export interface ModelEntry {
   planned: number;
   unserved: number;
   reason: string;
-  set_point_ms?: number; // only where its executables are controlled
+  set_point_ms?: number; // only if the model is controlled
 }
 
-/** [place of the model or -1, planned rate, batch, milliseconds of a batch] */
+/** [position of the model or -1, planned rate, batch, milliseconds of a batch] */
 export type Occupant = [number, number, number, number];
 
 export interface GpuletEntry {
@@ -23,7 +23,7 @@ export interface GpuletEntry {
   status: string;
   in_force: boolean;
   duty_ms: number;
-  service?: "by_need" | "controlled"; // of an executable
+  service?: "by_need" | "controlled"; // of an instance
   models: Occupant[];
 }
 
@@ -34,42 +34,42 @@ export interface DeviceEntry {
   mechanism: string;
   leaving: boolean;
   memory_mb: number;
-  cores?: number; // of a CPU
+  cores?: number; // CPUs only
   gpulets: GpuletEntry[];
 }
 
 export interface Layout {
   policy: string;
-  plan: number; // of the decision in force; 0: none
+  plan: number; // number of the decision in force; 0: none
   models: ModelEntry[];
   devices: DeviceEntry[];
 }
 
-/** What is wrong, as the frontend found it: docs/status.md lists the causes. */
+/** docs/status.md lists the causes. */
 export interface Problem {
   cause: string;
   grave: boolean;
-  model: string; // empty: it is not of one model
+  model: string; // empty: not of a single model
   node: string;
   device?: number;
   gpulet?: string;
   text: string;
-  fix: string; // empty: there is nothing to do
+  fix: string; // empty: no action is needed
 }
 
-/** [offered, served, violations, p50, p99, queued]; null: not known yet */
+/** [offered, served, violations, p50, p99, queued]; null: not yet known */
 export type ModelNumbers = [number | null, number | null, number | null, number | null, number | null, number];
 
-/** [response ms, part on GPU, cores asked, given, periods, violated ones]; null: nothing was answered */
+/** [response ms, part on GPUs, cores requested, granted, periods, violated periods]; null: no request was answered */
 export type ControlNumbers = [number | null, number | null, number, number, number, number];
 
-/** [name of the CPU, cores, asked, given, contention] */
+/** [name of the CPU, cores, requested, granted, contention] */
 export type ControlledNode = [string, number, number, number, number];
 
-/** Where executables are controlled: of the last control period. */
+/** The last control period, if any model is controlled. */
 export interface Control {
   models: (ControlNumbers | null)[];
-  /** given to each gpulet */
+  /** cores granted to each gpulet */
   cores: (number | null)[];
   nodes: ControlledNode[];
 }
@@ -89,7 +89,7 @@ export interface Tick {
 }
 
 export interface Events {
-  /** [seconds since 1970, text, is a warning, how often it happened] */
+  /** [seconds since 1970, text, is a warning, number of occurrences] */
   log: [number, string, boolean, number][];
   /** [seconds since 1970, epoch, summary, number of the decision, milliseconds until it was in force] */
   reorganisations: [number, number, string, number, number][];
@@ -107,7 +107,7 @@ export interface DecidedGpulet {
   models: { name: string; rate: number; batch: number; latency_ms: number; slo_ms: number }[];
 }
 
-/** The answer of /gpulet/plans/NUMBER. */
+/** The response of /gpulet/plans/NUMBER. */
 export interface PlanDocument {
   number: number;
   epoch: number;

@@ -1,4 +1,4 @@
-// Small help with elements. Whatever is written is compared first: most seconds change little.
+// Helpers for elements. They change an element only if its content differs, since most updates change little.
 
 export function find<T extends HTMLElement>(id: string): T {
   const found = document.getElementById(id);
@@ -19,7 +19,7 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** What a cell of a table is, for narrow screens, where rows become lists and the heads are hidden. */
+/** Labels cells for narrow screens, where rows become lists and the table head is hidden. */
 export function label_cells(row: HTMLElement, heads: string[]): void {
   [...row.children].forEach((cell, index) => ((cell as HTMLElement).dataset.label = heads[index] ?? ""));
 }
@@ -32,7 +32,7 @@ export function style(element: HTMLElement, name: string, value: string): void {
   if (element.style.getPropertyValue(name) !== value) element.style.setProperty(name, value);
 }
 
-/** Makes the children of `parent` these, keeping those whose key is there already. */
+/** Replaces the children of `parent`, reusing elements with the same key. */
 export function keyed<T>(
   parent: HTMLElement,
   items: T[],

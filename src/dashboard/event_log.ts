@@ -1,4 +1,4 @@
-// What happened, the newest first, in the frontend's own words; a reorganisation opens to what was decided.
+// The events, newest first. The entry of a reorganisation opens to its plan.
 import { find, keyed, make, write } from "./dom";
 import type { Events } from "./documents";
 import { time } from "./format";
@@ -10,7 +10,7 @@ interface Entry {
   text: string;
   warning: boolean;
   count: number;
-  plan: number; // of a reorganisation; 0: it is none
+  plan: number; // of a reorganisation; 0: another event
 }
 
 function reorganisation(entry: Entry): HTMLElement {
@@ -21,7 +21,7 @@ function reorganisation(entry: Entry): HTMLElement {
     write(body, "Loading ...");
     load_plan(entry.plan)
       .then((plan) => body.replaceChildren(plan_element(plan)))
-      .catch((error: unknown) => write(body, `What was decided is not known any more: ${String(error)}`));
+      .catch((error: unknown) => write(body, `The plan is not available any more: ${String(error)}`));
   });
   return details;
 }
@@ -41,14 +41,14 @@ export function show_events(events: Events): void {
     const text = `Reorganisation, epoch ${epoch}: ${summary}. In force after ${Math.round(took_ms)} ms.`;
     entries.push({ key: `plan ${plan} ${epoch}`, at, text, warning: false, count: 1, plan });
   }
-  // The same may have happened twice, long apart.
+  // An event may occur twice, long apart.
   const seen = new Map<string, number>();
   for (const entry of entries) {
     const before = seen.get(entry.key) ?? 0;
     seen.set(entry.key, before + 1);
     if (before) entry.key += ` (${before + 1})`;
   }
-  // Of one moment, what was told later is further up.
+  // Events of the same time: the later one comes first.
   entries.reverse();
   entries.sort((a, b) => b.at - a.at);
   keyed(find("events"), entries, (one) => one.key, create, (item, entry) => {
@@ -59,7 +59,7 @@ export function show_events(events: Events): void {
   });
 }
 
-/** Opens the entry of a decision and brings it into view. */
+/** Opens the entry of a decision and scrolls to it. */
 export function open_event(plan: number): void {
   const item = [...find("events").children].find((one) => (one as HTMLElement).dataset.key?.startsWith(`plan ${plan} `));
   const details = item?.querySelector("details");

@@ -1,10 +1,10 @@
-// Numbers and times in words.
+// Formats numbers and times.
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 export const time = (seconds: number): string => clock.format(seconds * 1000);
 
-/** A rate: as many digits as tell something. */
+/** A rate, with about three significant digits. */
 export function rate(value: number | null | undefined): string {
   if (value == null) return "–";
   return value >= 100 ? Math.round(value).toLocaleString("en") : value.toFixed(1);

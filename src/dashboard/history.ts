@@ -1,12 +1,12 @@
-// The last ten minutes, one sample a second, of every model and of all models together.
+// The samples of the last ten minutes, one per second, of each model and of all models together.
 
 export const SECONDS = 600;
 
 const SERIES = ["offered", "served", "violations", "p50", "p99"] as const;
-const CONTROL_SERIES = ["response", "gpu_part", "asked", "given"] as const;
+const CONTROL_SERIES = ["response", "gpu_part", "requested", "granted"] as const;
 type Values<S extends string> = Record<S, (number | null)[]>;
 export type Samples = Values<(typeof SERIES)[number]>;
-/** Of a model whose executables are controlled: milliseconds, a part, cores. */
+/** Of a controlled model: milliseconds, a part, cores. */
 export type ControlSamples = Values<(typeof CONTROL_SERIES)[number]>;
 /** One sample of each model, its values in the order of the series. */
 export type Row = Map<string, (number | null)[]>;
@@ -14,7 +14,7 @@ export type Row = Map<string, (number | null)[]>;
 const empty = <S extends string>(series: readonly S[], length: number): Values<S> =>
   Object.fromEntries(series.map((one) => [one, Array<number | null>(length).fill(null)])) as Values<S>;
 
-/** Some series of each model, as long as the times of the history. */
+/** Series of each model, as long as the times of the history. */
 class Rows<S extends string> {
   readonly models = new Map<string, Values<S>>();
 
@@ -43,7 +43,7 @@ class Rows<S extends string> {
     return row;
   }
 
-  /** From the document of /gpulet/history; returns where it ends. */
+  /** Reads a part of the document of /gpulet/history; returns its end. */
   read(document: ArrayBuffer, at: number, names: string[], length: number): number {
     for (const name of names) {
       const samples = empty(this.series, 0);
@@ -62,7 +62,7 @@ export class History {
   private rows = new Rows(SERIES);
   private control = new Rows(CONTROL_SERIES);
   private objectives = new Map<string, number>();
-  private total: Samples | undefined; // as all() gives it, kept up with what is added
+  private total: Samples | undefined; // the result of all(), updated by add()
 
   of(model: string): Samples | undefined {
     return this.rows.models.get(model);
@@ -71,7 +71,7 @@ export class History {
     return this.control.models.get(model);
   }
 
-  /** Takes in the document of /gpulet/history; what came later than it stays. */
+  /** Reads the document of /gpulet/history, and keeps newer samples. */
   load(document: ArrayBuffer): void {
     const length = new DataView(document).getUint32(0, true);
     const head = JSON.parse(new TextDecoder().decode(new Uint8Array(document, 4, length))) as {
@@ -86,12 +86,12 @@ export class History {
     this.control.read(document, at, head.controlled ?? [], head.samples);
     const last = this.times.at(-1) ?? 0;
     later.times.forEach((time, index) => {
-      // A sample is in both where the document was written after it: clocks differ by a moment.
+      // A sample may be in both, with times that differ slightly.
       if (time >= last + 0.5) this.add(time, later.rows.at(index), later.control.at(index));
     });
   }
 
-  /** `control`: of the models that are controlled. */
+  /** `control`: samples of the controlled models. */
   add(time: number, row: Row, control: Row): void {
     const before = this.times.length;
     const is_full = before === SECONDS;
@@ -115,13 +115,13 @@ export class History {
     this.total = undefined;
   }
 
-  /** Which models are summed up, with their objectives. */
-  summed(models: { name: string; slo_ms: number }[]): void {
+  /** Sets the models that all() sums, with their objectives. */
+  set_summed(models: { name: string; slo_ms: number }[]): void {
     this.objectives = new Map(models.map((model) => [model.name, model.slo_ms]));
     this.total = undefined;
   }
 
-  /** The sum over them, and of the latencies the worst as a percentage of its objective. */
+  /** The sums over these models; for latencies, the worst as a percentage of its objective. */
   all(): Samples {
     if (!this.total) {
       this.total = empty(SERIES, this.times.length);
@@ -131,8 +131,8 @@ export class History {
   }
 
   /**
-   * All controlled models together: the worst response time as a percentage of its objective, cores summed
-   * up, and the part on GPUs of what was served.
+   * All controlled models together: the worst response time as a percentage of its objective, the sums of
+   * cores, and the part of served requests on GPUs.
    */
   all_controlled(models: { name: string; slo_ms: number }[]): ControlSamples {
     const total = empty(CONTROL_SERIES, this.times.length);
@@ -143,7 +143,7 @@ export class History {
         const samples = this.control_of(name);
         const response = samples?.response[i];
         if (response != null) total.response[i] = Math.max(total.response[i] ?? 0, (100 * response) / slo_ms);
-        for (const series of ["asked", "given"] as const) {
+        for (const series of ["requested", "granted"] as const) {
           const cores = samples?.[series][i];
           if (cores != null) total[series][i] = (total[series][i] ?? 0) + cores;
         }
@@ -174,7 +174,7 @@ export class History {
   }
 }
 
-/** Of all requests of these seconds, the part that had no answer in time; null without requests. */
+/** The part of the requests in these seconds without an answer in time; null without requests. */
 export function violated(samples: Samples | undefined, seconds: number): number | null {
   if (!samples) return null;
   const total = (values: (number | null)[]): number => values.slice(-seconds).reduce<number>((sum, one) => sum + (one ?? 0), 0);

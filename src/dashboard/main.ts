@@ -1,4 +1,4 @@
-// The page: takes what the frontend tells and hands it to what shows it, once a second.
+// The page: receives the documents of the frontend and updates the panels once a second.
 import "./style.css";
 import { connect } from "./connection";
 import { ControlPanel } from "./control";
@@ -31,7 +31,7 @@ let layout: Layout | undefined;
 let events: Events = { log: [], reorganisations: [] };
 let tick: Tick | undefined;
 let problems: Problem[] = [];
-let lost: Problem | undefined; // the connection, which the frontend cannot tell of
+let lost: Problem | undefined; // the lost connection, which only the page knows
 
 function show_all_problems(): void {
   show_problems(lost ? [lost] : problems, tick !== undefined);
@@ -76,7 +76,7 @@ function show(): void {
   devices.show_tick(tick);
   models.show(layout, tick, history, events.reorganisations.map(([at]) => at));
   show_all_problems();
-  // For tests and for those who wonder: how much there was to do.
+  // For tests: the time of the tick that is shown.
   document.body.dataset.shownAt = String(tick.at);
 }
 
@@ -87,8 +87,8 @@ function load_history(): void {
       history.load(document);
       show();
     })
-    // The live events go on without the past, and the past is asked for again with the next connection.
-    .catch((error: unknown) => console.warn("the history did not come:", error));
+    // Live events do not need the history, which is fetched again with the next connection.
+    .catch((error: unknown) => console.warn("cannot load the history:", error));
 }
 
 chooser.addEventListener("change", show_plots);
@@ -105,37 +105,37 @@ connect({
     show_all_problems();
   },
   lost: (why) => {
-    const known = tick ? ` What is shown is of ${time(tick.at)}.` : "";
-    lost ??= { cause: "lost", grave: true, model: "", node: "", text: `${why}${known}`, fix: "It is tried again by itself." };
+    const known = tick ? ` The page shows the state at ${time(tick.at)}.` : "";
+    lost ??= { cause: "lost", grave: true, model: "", node: "", text: `${why}${known}`, fix: "The page reconnects automatically." };
     write(find("state"), "not connected");
     find("state").className = "pill lost";
     show_all_problems();
   },
-  layout: (told) => {
-    layout = told;
-    history.summed(told.models.filter((model) => model.kind === "model"));
-    const names = ["", ...told.models.map((model) => model.name)];
+  layout: (document) => {
+    layout = document;
+    history.set_summed(document.models.filter((model) => model.kind === "model"));
+    const names = ["", ...document.models.map((model) => model.name)];
     keyed(chooser, names, (name) => name, (name) => {
       const option = make("option", "", name || "all models");
       option.value = name;
       return option;
     }, () => undefined);
-    for (const model of told.models) palette.classes(model.name);
-    devices.show_layout(told);
+    for (const model of document.models) palette.classes(model.name);
+    devices.show_layout(document);
   },
-  problems: (told) => {
-    problems = told;
+  problems: (document) => {
+    problems = document;
   },
-  events: (told) => {
-    events = told;
-    show_events(told);
+  events: (document) => {
+    events = document;
+    show_events(document);
   },
-  tick: (told) => {
-    if (!layout || told.models.length !== layout.models.length) return;
-    tick = told;
+  tick: (next) => {
+    if (!layout || next.models.length !== layout.models.length) return;
+    tick = next;
     const names = layout.models.map((model) => model.name);
-    const controlled = (told.control?.models ?? []).flatMap((numbers, index) => (numbers ? [[names[index]!, numbers.slice(0, 4)] as const] : []));
-    history.add(told.at, new Map(told.models.map((numbers, index) => [names[index]!, numbers.slice(0, 5)])), new Map(controlled));
+    const controlled = (next.control?.models ?? []).flatMap((numbers, index) => (numbers ? [[names[index]!, numbers.slice(0, 4)] as const] : []));
+    history.add(next.at, new Map(next.models.map((numbers, index) => [names[index]!, numbers.slice(0, 5)])), new Map(controlled));
     document.title = `gpulet: ${counted(layout.models.length, "model")}, ${rate(history.all().served.at(-1))}/s`;
     show();
   },

@@ -1,11 +1,11 @@
-// One row for each model: rate, latency against the objective, violations, and its last ten minutes.
+// The table of models: rate, latency against the objective, violations, and the last ten minutes.
 import { find, keyed, label_cells, make, style, write } from "./dom";
 import type { Layout, ModelEntry, Tick } from "./documents";
 import { counted, ms, percent, rate } from "./format";
 import { violated, type History, type Samples } from "./history";
 import type { Palette } from "./palette";
 
-const HEADS = ["Model", "Offered /s", "Served /s", "Planned /s", "Waiting", "p50 ms", "p99 ms", "SLO ms", "p99 of SLO", "Violations, 1 min", "History"];
+const HEADS = ["Model", "Offered /s", "Served /s", "Planned /s", "Queued", "p50 ms", "p99 ms", "SLO ms", "p99 / SLO", "Violations, 1 min", "History"];
 const NUMBERS = 9; // columns between the name and the picture
 const VIOLATION_TARGET = 0.01; // serve::kViolationTarget
 const PICTURE = { width: 150, height: 26 };
@@ -42,8 +42,8 @@ export class Models {
       const meter = cells[8] as HTMLElement;
       write(meter.lastElementChild!, percent(part));
       style(meter, "--part", `${Math.min(100, 100 * (part ?? 0))}%`);
-      // Latency is of what was served: what was dropped counts in the colour all the same. Who is controlled has an
-      // objective of the response time's mean, not of its p99.
+      // Latency covers served requests only, so the colour also depends on dropped requests. The objective of a
+      // controlled model is for the mean response time, not for p99.
       const violated_too_much = late != null && late > VIOLATION_TARGET;
       meter.classList.toggle("over", violated_too_much || (part != null && part > 1 && model.set_point_ms === undefined));
       const violations = cells[9] as HTMLElement;
@@ -58,7 +58,7 @@ export class Models {
   private create(model: ModelEntry): HTMLElement {
     const name = make("button", "model-name", model.name);
     name.type = "button";
-    name.title = "Show it in the plots";
+    name.title = "Show in the plots";
     name.addEventListener("click", () => this.chosen(model.name));
     const head = make("th", "name", "", make("i", `swatch ${this.palette.classes(model.name)}`), name, make("span", "state"));
     head.scope = "row";
@@ -84,8 +84,8 @@ function picture_in_words(samples: Samples | undefined): string {
   if (!samples) return "";
   const known = samples.offered.filter((value) => value != null);
   const bad = samples.violations.filter((value) => value != null && value > 0).length;
-  if (!known.length) return "nothing yet";
-  return `between ${rate(Math.min(...known))} and ${rate(Math.max(...known))} requests a second, violations in ${counted(bad, "second")}`;
+  if (!known.length) return "no data yet";
+  return `between ${rate(Math.min(...known))} and ${rate(Math.max(...known))} requests per second, violations in ${counted(bad, "second")}`;
 }
 
 /** The rate as an area, seconds with violations below it, reorganisations as lines across. */
@@ -113,7 +113,7 @@ function draw(canvas: HTMLCanvasElement, samples: Samples | undefined, times: nu
     if (offered > 0) bad[column] = Math.max(bad[column]!, Math.min(1, (samples.violations[index] ?? 0) / offered));
     most = Math.max(most, offered);
   });
-  // While there are fewer samples than columns, each stands until the next.
+  // With fewer samples than columns, a sample extends to the next one.
   for (let x = 1; x < columns; ++x) if (rates[x]! < 0) rates[x] = rates[x - 1]!;
   pen.clearRect(0, 0, width, height);
   const floor = height - 1;

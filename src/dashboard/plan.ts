@@ -1,4 +1,4 @@
-// What a plan decided: which gpulet has which size and place, and why.
+// The content of a plan: its gpulets, and the reasons for their sizes and devices.
 import type { DecidedGpulet, PlanDocument } from "./documents";
 import { make } from "./dom";
 import { counted, ms, rate } from "./format";
@@ -31,8 +31,8 @@ export function plan_element(plan: PlanDocument): HTMLElement {
   const list = (title: string, items: HTMLElement[]): void => {
     if (items.length) element.append(make("h3", "", title), make("ul", "", "", ...items));
   };
-  list("Without a place", plan.unserved.map((one) => make("li", "", `${rate(one.rate)}/s of ${one.model}: ${one.reason}`)));
+  list("Not served", plan.unserved.map((one) => make("li", "", `${rate(one.rate)}/s of ${one.model}: ${one.reason}`)));
   list("Notes of the policy", plan.notes.map((note) => make("li", "", note)));
-  list("Gpulets, and why they are so", plan.gpulets.map(gpulet_element));
+  list("Gpulets and reasons", plan.gpulets.map(gpulet_element));
   return element;
 }

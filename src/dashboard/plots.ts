@@ -1,20 +1,20 @@
-// Plots over time. They share a cursor, and each has its numbers in words beside it.
+// Plots over time, with a common cursor. Each has its figures as text for screen readers.
 import uPlot from "uplot";
 import { make, write } from "./dom";
 import { time } from "./format";
 import { SECONDS } from "./history";
 
-const SHORTEST_S = 60;
+const MIN_SPAN_S = 60;
 const HEIGHT = 170;
-const MARK_REACH = 8; // pixels around a mark that belong to it
+const MARK_REACH = 8; // pixels around a mark that react to clicks
 
-/** A reorganisation: when it was in force, and which decision it was. */
+/** A reorganisation: when it came into force, and the number of its decision. */
 export interface Mark {
   at: number;
   plan: number;
 }
 
-/** What a group of plots is of. */
+/** The data of a group of plots. */
 export interface Shown {
   times: number[];
   marks: Mark[];
@@ -34,7 +34,7 @@ export interface Kind<S extends Shown> {
   title: (shown: S) => string;
   lines: Line<S>[];
   word: (value: number | null | undefined, shown: S) => string;
-  /** What the plot shows, for those who do not see it. */
+  /** The content of the plot as text, for screen readers. */
   words: (shown: S) => string;
 }
 
@@ -71,10 +71,10 @@ class Plot<S extends Shown> {
     write(this.words, this.kind.words(shown));
     if (first) this.restyle();
     this.plot?.setData(this.data(shown));
-    this.tell();
+    this.show_values();
   }
 
-  /** Makes the plot anew, in the colours of the theme in force. */
+  /** Recreates the plot in the colours of the current theme. */
   restyle(): void {
     if (!this.shown) return;
     this.plot?.destroy();
@@ -91,7 +91,7 @@ class Plot<S extends Shown> {
   }
 
   /** The values under the cursor; without one the last. */
-  private tell(): void {
+  private show_values(): void {
     const shown = this.shown;
     if (!shown) return;
     const at = this.plot?.cursor.idx ?? shown.times.length - 1;
@@ -116,7 +116,7 @@ class Plot<S extends Shown> {
       scales: {
         x: {
           range: (_plot, least, most) => {
-            const length = Math.min(SECONDS, Math.max(SHORTEST_S, (most ?? 0) - (least ?? 0)));
+            const length = Math.min(SECONDS, Math.max(MIN_SPAN_S, (most ?? 0) - (least ?? 0)));
             return [(most ?? 0) - length, most ?? 0];
           },
         },
@@ -139,13 +139,13 @@ class Plot<S extends Shown> {
       ],
       hooks: {
         draw: [(plot) => this.draw_marks(plot, color("--mark"))],
-        setCursor: [() => this.tell()],
+        setCursor: [() => this.show_values()],
         init: [(plot) => plot.over.addEventListener("click", (event) => this.open_mark(plot, event.offsetX))],
       },
     };
   }
 
-  /** The mark that was clicked at, if any. */
+  /** Opens the mark at the position of a click, if any. */
   private open_mark(plot: uPlot, x: number): void {
     const distance = (mark: Mark): number => Math.abs(plot.valToPos(mark.at, "x") - x);
     const near = (this.shown?.marks ?? []).filter((mark) => distance(mark) <= MARK_REACH);

@@ -1,9 +1,9 @@
-// What is wrong, with its cause and what to do: as the frontend found it, folded by cause where there is much.
+// The problems that the frontend found, each with its cause and fix. Long lists are grouped by cause.
 import type { Problem } from "./documents";
 import { find, keyed, make, write } from "./dom";
 import { counted } from "./format";
 
-const MOST = 8; // beyond, those of one cause become one line
+const MAX_UNGROUPED = 8;
 
 interface Shown {
   key: string;
@@ -13,7 +13,7 @@ interface Shown {
 const key_of = ({ cause, model, node, device, gpulet }: Problem): string => [cause, model, node, device ?? "", gpulet ?? ""].join(" ");
 
 function shown_of(problems: Problem[]): Shown[] {
-  if (problems.length <= MOST) return problems.map((one) => ({ key: key_of(one), problems: [one] }));
+  if (problems.length <= MAX_UNGROUPED) return problems.map((one) => ({ key: key_of(one), problems: [one] }));
   const groups = new Map<string, Problem[]>();
   for (const one of problems) {
     const name = `${one.cause} ${one.grave}`;
@@ -41,7 +41,7 @@ function create({ problems }: Shown): HTMLElement {
   return item;
 }
 
-/** Figures change every second: what is said stays the same element, so that a screen reader says it once. */
+/** Keeps the elements when figures change, so that screen readers announce a problem once. */
 function update(item: HTMLElement, { problems }: Shown): void {
   const first = problems[0]!;
   if (problems.length === 1) {

@@ -1,12 +1,12 @@
-// Light, dark, or as the system says. What was chosen is kept in the browser (theme_first.ts).
+// The theme: light, dark, or that of the system. The choice is stored in the browser (theme_first.ts).
 import { find } from "./dom";
 
 const NEXT: Record<string, string> = { "": "light", light: "dark", dark: "" };
-const WORDS: Record<string, string> = { "": "as the system", light: "light", dark: "dark" };
+const WORDS: Record<string, string> = { "": "system", light: "light", dark: "dark" };
 
 export function watch_theme(changed: () => void): void {
   const button = find<HTMLButtonElement>("theme");
-  const tell = (): void => {
+  const show = (): void => {
     button.textContent = `Theme: ${WORDS[document.documentElement.dataset.theme ?? ""]}`;
     changed();
   };
@@ -19,8 +19,8 @@ export function watch_theme(changed: () => void): void {
       delete document.documentElement.dataset.theme;
       localStorage.removeItem("gpulet.theme");
     }
-    tell();
+    show();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
-  tell();
+  show();
 }

@@ -1,4 +1,4 @@
-// What the plots of traffic show: rate, latency against the objective, violations.
+// The plots of traffic: rate, latency against the objective, violations.
 import { ms, percent, rate, time } from "./format";
 import { SECONDS, violated, type Samples } from "./history";
 import type { Kind, Shown } from "./plots";
@@ -53,7 +53,7 @@ export const TRAFFIC: Kind<Traffic>[] = [
       const over = shown.samples.p99.filter((value) => value != null && value > limit).length;
       return `p50 ${latency_word(shown.samples.p50.at(-1), shown)}, p99 ${latency_word(shown.samples.p99.at(-1), shown)} now` +
         (shown.model ? `, objective ${ms(limit)} ms` : "") +
-        `; p99 was over the objective in ${over} of ${shown.times.length} seconds.`;
+        `; p99 was above the objective in ${over} of ${shown.times.length} seconds.`;
     },
   },
   {

@@ -8,13 +8,10 @@
 #include <thread>
 #include <utility>
 
-#include "executor/batch_layout.h"
-
 namespace gpulet::executor {
 namespace {
 
-// One request's input bytes: in place where the model has one input, else gathered into `scratch`
-// from the parts that the batch layout keeps apart.
+// The input bytes of one request: in place for a model with one input, else gathered in `scratch`.
 std::span<const std::byte> request_bytes(std::span<const std::byte> input,
                                          const std::vector<std::size_t>& sizes, std::size_t count,
                                          std::size_t request, std::vector<std::byte>& scratch) {

@@ -1,82 +1,93 @@
-#include "administration.h"
+#include "frontend/administration.h"
 
+#include <fcntl.h>
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "gpulet/net/clock.h"
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
 namespace {
 
-constexpr auto kBetweenSettles = std::chrono::seconds(10);
+constexpr auto kFlushInterval = std::chrono::seconds(10);
 
 }  // namespace
 
 Administration::Administration(net::asio::io_context& io, const config::FrontendConfig& config,
                                const Security& security, std::shared_ptr<AuditLog> audit,
-                               Ports ports)
+                               Callbacks callbacks)
     : gate_(security.gate),
       audit_(std::move(audit)),
-      ports_(std::move(ports)),
+      callbacks_(std::move(callbacks)),
       peers_(io),
-      settle_(io),
+      flush_timer_(io),
       reload_(io, config, security,
-              {.tokens =
+              {.tokens_changed =
                    [this](std::shared_ptr<const net::Tokens> tokens) {
                      gate_->replace(std::move(tokens));
-                     told("tokens_reload", {});
-                     ports_.tokens_changed();
+                     record_reload("tokens_reload", {});
+                     callbacks_.tokens_changed();
                    },
-               .clients =
+               .clients_changed =
                    [this](const PortTls& tls) {
-                     told("certificate_reload", {});
-                     ports_.clients_changed(tls);
+                     record_reload("certificate_reload", {});
+                     callbacks_.clients_changed(tls);
                    },
-               .backends =
+               .backends_changed =
                    [this](const PortTls& tls) {
-                     told("backend_certificate_reload", {});
-                     ports_.backends_changed(tls);
+                     record_reload("backend_certificate_reload", {});
+                     callbacks_.backends_changed(tls);
                    },
-               .failed = [this](const Status& why) { told("security_reload", why); }}) {
-  gate_->set_audit([this](const net::AuditRecord& record) { audit_->called(record); },
-                   [this](const net::AuditRecord& record) { audit_->refused(record, net::now()); });
+               .failed = [this](const Status& why) { record_reload("security_reload", why); }}) {
+  gate_->set_audit(
+      [this](const net::AuditRecord& record) { audit_->record_call(record); },
+      [this](const net::AuditRecord& record) { audit_->record_refusal(record, net::now()); });
 }
 
 Administration::~Administration() { gate_->set_audit({}, {}); }
 
 void Administration::start() {
   reload_.start();
-  settle_later();
+  schedule_flush();
 }
 
 void Administration::stop() {
   reload_.stop();
   peers_.stop();
-  settle_.cancel();
+  flush_timer_.cancel();
 }
 
-void Administration::settle_later() {
-  settle_.set_after(kBetweenSettles, [this] {
-    audit_->settle(net::now());
-    settle_later();
+void Administration::schedule_flush() {
+  flush_timer_.set_after(kFlushInterval, [this] {
+    audit_->flush_suppressed(net::now());
+    schedule_flush();
   });
 }
 
-void Administration::told(const std::string& action, const Status& result) {
+void Administration::record_reload(const std::string& action, const Status& result) {
   if (result.ok()) {
-    spdlog::info("{}: what the files hold is in force", action);
+    spdlog::info("{}: the new content of the files is in force", action);
   } else {
-    spdlog::warn("what was in force stays: {}", result.message());
+    spdlog::warn("reload failed; the previous tokens and certificates stay in force: {}",
+                 result.message());
   }
   net::AuditRecord record;
   record.action = action;
   record.result = result;
-  audit_->called(record);
+  audit_->record_call(record);
 }
 
-void Administration::note(std::string_view address, bool warning, const std::string& text) {
+void Administration::log(std::string_view address, bool warning, const std::string& text) {
   if (address.empty()) {
     if (warning) {
       spdlog::warn("{}", text);
@@ -87,6 +98,242 @@ void Administration::note(std::string_view address, bool warning, const std::str
     peers_.warn(address, "warning", text);
   } else {
     peers_.info(address, "information", text);
+  }
+}
+
+// ---- AuditLog
+
+namespace {
+
+constexpr std::size_t kMaxText = 1024;  // bytes of text that a peer sent
+
+// "2026-01-31T12:00:00.000Z"
+std::string time_text(std::chrono::system_clock::time_point when) {
+  const auto since = std::chrono::floor<std::chrono::milliseconds>(when.time_since_epoch());
+  const std::time_t seconds = std::chrono::floor<std::chrono::seconds>(since).count();
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     since.count() % 1000);
+}
+
+// One line of ASCII, whatever bytes the peer sent.
+std::string line_of(const net::AuditRecord& record, std::string_view event) {
+  nlohmann::ordered_json line;
+  line["time"] = time_text(std::chrono::system_clock::now());
+  line["event"] = event;
+  line["action"] = record.action;
+  if (!record.target.empty()) line["target"] = record.target.substr(0, kMaxText);
+  line["result"] = to_string(record.result.code());
+  if (!record.peer.protocol.empty()) {
+    line["protocol"] = record.peer.protocol;
+    line["address"] = record.peer.address;
+    line["token"] = record.peer.token_name();
+    line["certificate"] = record.peer.certificates;
+  }
+  if (!record.result.message().empty())
+    line["message"] = record.result.message().substr(0, kMaxText);
+  return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+std::string suppressed_line(std::string_view address, std::string_view action,
+                            std::uint64_t count) {
+  nlohmann::ordered_json line;
+  line["time"] = time_text(std::chrono::system_clock::now());
+  line["event"] = "refusals_not_shown";
+  line["action"] = action;
+  line["address"] = address;
+  line["count"] = count;
+  return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+Status make_private(const std::filesystem::path& file) {
+  const FileDescriptor opened(
+      ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+             S_IRUSR | S_IWUSR));
+  if (opened.valid()) return {};
+  return {StatusCode::unavailable, "audit_log: " + file.string() + " cannot be written (" +
+                                       std::strerror(errno) +
+                                       "); check the path and the permissions of this user"};
+}
+
+std::shared_ptr<spdlog::logger> file_log(const std::filesystem::path& file) {
+  auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(file.string());
+  sink->set_formatter(std::make_unique<spdlog::pattern_formatter>("%v"));
+  auto log = std::make_shared<spdlog::logger>("audit", std::move(sink));
+  log->flush_on(spdlog::level::info);
+  return log;
+}
+
+std::shared_ptr<spdlog::logger> daemon_log() {
+  auto sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  // The format of other lines without their escaping: JSON escapes by itself.
+  sink->set_formatter(std::make_unique<spdlog::pattern_formatter>());
+  return std::make_shared<spdlog::logger>("audit", std::move(sink));
+}
+
+}  // namespace
+
+AuditLog::AuditLog(std::shared_ptr<spdlog::logger> log) : log_(std::move(log)) {}
+AuditLog::~AuditLog() = default;
+
+Result<std::unique_ptr<AuditLog>> AuditLog::open(const std::filesystem::path& file) {
+  if (file.empty()) return std::unique_ptr<AuditLog>(new AuditLog(daemon_log()));
+  if (const Status made = make_private(file); !made.ok()) return made;
+  try {
+    return std::unique_ptr<AuditLog>(new AuditLog(file_log(file)));
+  } catch (const spdlog::spdlog_ex& failure) {
+    return Status(StatusCode::unavailable, std::string("audit_log: ") + failure.what());
+  }
+}
+
+void AuditLog::record_call(const net::AuditRecord& record) { log_->info(line_of(record, "call")); }
+
+void AuditLog::record_refusal(const net::AuditRecord& record, Time now) {
+  const auto before = refusals_.admit(record.peer.address, record.action, now);
+  if (!before) return;
+  if (*before > 0) log_->warn(suppressed_line(record.peer.address, record.action, *before));
+  log_->warn(line_of(record, "refused"));
+}
+
+void AuditLog::flush_suppressed(Time now) {
+  for (const auto& untold : refusals_.take_suppressed(now))
+    log_->warn(suppressed_line(untold.peer, untold.kind, untold.count));
+}
+
+// ---- PeerLog
+
+namespace {
+
+void log_suppressed(std::string_view address, std::string_view kind, std::uint64_t count) {
+  spdlog::warn("{} more lines of kind {} from {} were suppressed", count, kind,
+               address.empty() ? "others" : address);
+}
+
+}  // namespace
+
+bool PeerLog::admit(std::string_view address, std::string_view kind) {
+  const auto before = limiter_.admit(address, kind, net::now());
+  if (!before) {
+    schedule_flush();
+    return false;
+  }
+  if (*before > 0) log_suppressed(address, kind, *before);
+  return true;
+}
+
+void PeerLog::warn(std::string_view address, std::string_view kind, const std::string& text) {
+  if (admit(address, kind)) spdlog::warn("{}", text);
+}
+
+void PeerLog::info(std::string_view address, std::string_view kind, const std::string& text) {
+  if (admit(address, kind)) spdlog::info("{}", text);
+}
+
+void PeerLog::stop() {
+  stopped_ = true;
+  timer_.cancel();
+}
+
+void PeerLog::schedule_flush() {
+  if (stopped_ || std::exchange(flush_scheduled_, true)) return;
+  timer_.set_after(kFlushInterval, [this] {
+    flush_scheduled_ = false;
+    for (const auto& untold : limiter_.take_suppressed(net::now()))
+      log_suppressed(untold.peer, untold.kind, untold.count);
+    if (limiter_.has_suppressed()) schedule_flush();
+  });
+}
+
+// ---- SecurityReload
+
+struct SecurityReload::Loaded {
+  Result<net::Tokens> tokens = net::Tokens();
+  Result<PortTls> clients = PortTls{};
+  Result<PortTls> backends = PortTls{};
+};
+
+SecurityReload::SecurityReload(net::asio::io_context& io, config::FrontendConfig config,
+                               const Security& security, Callbacks callbacks)
+    : io_(io),
+      config_(std::move(config)),
+      callbacks_(std::move(callbacks)),
+      tokens_(security.gate->tokens()),
+      clients_(security.clients.texts),
+      backends_(security.backends.texts),
+      watch_(io, [this] { reload(); }) {}
+
+SecurityReload::~SecurityReload() { thread_.join(); }
+
+// Whole folders: Kubernetes replaces a file by changing a link beside it.
+FileWatch::Folders SecurityReload::folders() const {
+  FileWatch::Folders folders;
+  const auto add = [&folders](const std::filesystem::path& file) {
+    if (!file.empty()) folders[file.parent_path()] = {};
+  };
+  add(config_.tokens.admin);
+  add(config_.tokens.inference);
+  add(config_.tokens.observe);
+  for (const auto& tls : {config_.tls, config_.backend_tls}) {
+    if (!tls) continue;
+    add(tls->certificate);
+    add(tls->key);
+    add(tls->authority);
+  }
+  return folders;
+}
+
+void SecurityReload::start() {
+  const FileWatch::Folders watched = folders();
+  if (watched.empty()) return;
+  if (const Status status = watch_.watch(watched); !status.ok())
+    spdlog::warn("changes of tokens and certificates may go unnoticed: {}", status.message());
+  reload();
+}
+
+void SecurityReload::stop() {
+  stopped_ = true;
+  watch_.stop();
+}
+
+void SecurityReload::reload() {
+  if (stopped_) return;
+  if (std::exchange(reading_, true)) {
+    reload_again_ = true;
+    return;
+  }
+  net::asio::post(thread_, [this] {
+    auto loaded = std::make_shared<Loaded>();
+    loaded->tokens = net::Tokens::read(config_.tokens);
+    if (config_.tls) loaded->clients = read_port_tls(*config_.tls);
+    if (config_.backend_tls) loaded->backends = read_port_tls(*config_.backend_tls);
+    net::asio::post(io_, [this, loaded] {
+      reading_ = false;
+      if (stopped_) return;
+      apply(std::move(*loaded));
+      if (std::exchange(reload_again_, false)) reload();
+    });
+  });
+}
+
+void SecurityReload::apply(Loaded loaded) {
+  for (const Status& failure :
+       {loaded.tokens.status().within("tokens"), loaded.clients.status().within("tls"),
+        loaded.backends.status().within("backend_tls")}) {
+    if (!failure.ok()) callbacks_.failed(failure);
+  }
+  if (loaded.tokens.ok() && loaded.tokens.value() != *tokens_) {
+    tokens_ = std::make_shared<const net::Tokens>(std::move(loaded.tokens).value());
+    callbacks_.tokens_changed(tokens_);
+  }
+  if (loaded.clients.ok() && loaded.clients.value().texts != clients_) {
+    clients_ = loaded.clients.value().texts;
+    callbacks_.clients_changed(loaded.clients.value());
+  }
+  if (loaded.backends.ok() && loaded.backends.value().texts != backends_) {
+    backends_ = loaded.backends.value().texts;
+    callbacks_.backends_changed(loaded.backends.value());
   }
 }
 

@@ -1,37 +1,133 @@
-// Administration: what an administrator needs of a frontend besides serving: the audit log is told
-// of what the gate sees, tokens and certificates follow their files, and warnings that peers cause
-// are bounded. One thread: the one that runs the io_context, which must not run any more when this
-// goes.
+// What administrators need besides serving: the audit log, reloading of tokens and certificates,
+// and rate-limited warnings about peers. All types here belong to the thread of the io_context,
+// which must have stopped before they are destroyed.
 #pragma once
 
+#include <boost/asio/thread_pool.hpp>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "audit_log.h"
+#include "frontend/file_watch.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/frontend/security.h"
-#include "gpulet/net/alarm.h"
+#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/serve/messages.h"
-#include "peer_log.h"
-#include "security_reload.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/net/gate.h"
+#include "gpulet/observe/log_limiter.h"
+
+namespace spdlog {
+class logger;
+}
 
 namespace gpulet::frontend {
 
+// The audit log (docs/security.md): one line of JSON for each administrative call with its result,
+// each call refused for its token, and each reload of tokens or certificates. Repeated refusals of
+// one address are counted and summarised.
+class AuditLog {
+ public:
+  // Appends to `file`, which is created with mode 0600. An empty path selects the daemon's log.
+  // Fails with unavailable, naming the file.
+  [[nodiscard]] static Result<std::unique_ptr<AuditLog>> open(const std::filesystem::path& file);
+
+  // An administrative call, or an action of the daemon itself.
+  void record_call(const net::AuditRecord& record);
+  // A call that was refused as unauthenticated or forbidden.
+  void record_refusal(const net::AuditRecord& record, Time now);
+  // Writes the counts of suppressed refusals that have stopped.
+  void flush_suppressed(Time now);
+
+  ~AuditLog();
+  AuditLog(const AuditLog&) = delete;
+  AuditLog& operator=(const AuditLog&) = delete;
+
+ private:
+  explicit AuditLog(std::shared_ptr<spdlog::logger> log);
+
+  std::shared_ptr<spdlog::logger> log_;
+  observe::LogRateLimiter refusals_;
+};
+
+// Log lines that a peer can cause at any rate. For each kind and address, the first lines are
+// logged and then one line now and then, with the number of lines suppressed.
+class PeerLog {
+ public:
+  explicit PeerLog(net::asio::io_context& io) : timer_(io) {}
+
+  void warn(std::string_view address, std::string_view kind, const std::string& text);
+  void info(std::string_view address, std::string_view kind, const std::string& text);
+  void stop();
+
+ private:
+  [[nodiscard]] bool admit(std::string_view address, std::string_view kind);
+  void schedule_flush();
+
+  observe::LogRateLimiter limiter_{{20, std::chrono::seconds(2), 4096}};
+  net::Alarm timer_;
+  bool flush_scheduled_ = false;
+  bool stopped_ = false;
+};
+
+// Watches the folders of tokens and certificates and reads the files again after a change. Files
+// that cannot be used are reported, and the tokens and certificates in force stay in force. Files
+// are read on a separate thread; callbacks run on the io_context.
+class SecurityReload {
+ public:
+  struct Callbacks {
+    std::function<void(std::shared_ptr<const net::Tokens>)> tokens_changed;
+    std::function<void(const PortTls&)> clients_changed;
+    std::function<void(const PortTls&)> backends_changed;
+    std::function<void(const Status&)> failed;
+  };
+
+  // `security`: the tokens and certificates in force.
+  SecurityReload(net::asio::io_context& io, config::FrontendConfig config, const Security& security,
+                 Callbacks callbacks);
+  ~SecurityReload();
+  SecurityReload(const SecurityReload&) = delete;
+  SecurityReload& operator=(const SecurityReload&) = delete;
+
+  // Reads the files once, then watches them. Does nothing if the configuration names no files.
+  void start();
+  void stop();
+
+ private:
+  struct Loaded;
+
+  [[nodiscard]] FileWatch::Folders folders() const;
+  void reload();
+  void apply(Loaded loaded);
+
+  net::asio::io_context& io_;
+  const config::FrontendConfig config_;
+  Callbacks callbacks_;
+  std::shared_ptr<const net::Tokens> tokens_;
+  net::TlsTexts clients_;
+  net::TlsTexts backends_;
+  FileWatch watch_;
+  bool reading_ = false;
+  bool reload_again_ = false;
+  bool stopped_ = false;
+  boost::asio::thread_pool thread_{1};  // last: joined before the members it uses are destroyed
+};
+
 class Administration {
  public:
-  // What must follow where files have changed.
-  struct Ports {
+  struct Callbacks {
     std::function<void()> tokens_changed;
     std::function<void(const PortTls&)> clients_changed;
     std::function<void(const PortTls&)> backends_changed;
   };
 
-  // The gate of `security` outlives it and is asked by nobody afterwards.
+  // The gate of `security` must outlive this object.
   Administration(net::asio::io_context& io, const config::FrontendConfig& config,
-                 const Security& security, std::shared_ptr<AuditLog> audit, Ports ports);
+                 const Security& security, std::shared_ptr<AuditLog> audit, Callbacks callbacks);
   ~Administration();
   Administration(const Administration&) = delete;
   Administration& operator=(const Administration&) = delete;
@@ -39,18 +135,19 @@ class Administration {
   void start();
   void stop();
 
-  // Something that a backend at that address has caused.
-  void note(std::string_view address, bool warning, const std::string& text);
+  // Logs `text`. Lines caused by the backend at `address` are rate-limited; an empty address means
+  // that no backend caused the line.
+  void log(std::string_view address, bool warning, const std::string& text);
 
  private:
-  void told(const std::string& action, const Status& result);
-  void settle_later();
+  void record_reload(const std::string& action, const Status& result);
+  void schedule_flush();
 
   std::shared_ptr<net::Gate> gate_;
   std::shared_ptr<AuditLog> audit_;
-  Ports ports_;
+  Callbacks callbacks_;
   PeerLog peers_;
-  net::Alarm settle_;
+  net::Alarm flush_timer_;
   SecurityReload reload_;
 };
 

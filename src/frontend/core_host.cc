@@ -1,14 +1,18 @@
-#include "core_host.h"
+#include "frontend/core_host.h"
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "gpulet/net/clock.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/serve/served_model.h"
 
 namespace gpulet::frontend {
+
 namespace {
 
 std::uint64_t milliseconds_since_epoch(const observe::WallClock& wall, Time time) {
@@ -18,7 +22,7 @@ std::uint64_t milliseconds_since_epoch(const observe::WallClock& wall, Time time
 }
 
 // Without its tensors.
-net::kserve::Model as_listed(const serve::ModelStatus& model) {
+net::kserve::Model listed_model(const serve::ModelStatus& model) {
   net::kserve::Model listed;
   listed.name = model.name;
   listed.version = std::to_string(model.number);
@@ -27,16 +31,16 @@ net::kserve::Model as_listed(const serve::ModelStatus& model) {
   return listed;
 }
 
-// A model that is unloaded has no version.
+// Unloaded models have no version.
 void add_unloaded(const std::vector<std::string>& names, std::vector<net::kserve::Model>& models) {
-  std::set<std::string> listed;  // one may be leaving still
+  std::set<std::string> listed;  // an unloaded model may still be draining
   for (const net::kserve::Model& model : models) listed.insert(model.name);
   for (const std::string& name : names) {
     if (listed.contains(name)) continue;
     net::kserve::Model& unloaded = models.emplace_back();
     unloaded.name = name;
     unloaded.version.clear();
-    unloaded.state = serve::ModelState::unavailable;
+    unloaded.state = ModelState::unavailable;
     unloaded.reason = "unloaded";
   }
 }
@@ -44,18 +48,18 @@ void add_unloaded(const std::vector<std::string>& names, std::vector<net::kserve
 std::vector<net::kserve::Model> list_of(const TimedStatus& timed) {
   std::vector<net::kserve::Model> models;
   models.reserve(timed.status.models.size());
-  for (const serve::ModelStatus& model : timed.status.models) models.push_back(as_listed(model));
+  for (const serve::ModelStatus& model : timed.status.models) models.push_back(listed_model(model));
   for (const std::string& name : timed.status.leaving) {
     net::kserve::Model& leaving = models.emplace_back();
     leaving.name = name;
-    leaving.state = serve::ModelState::leaving;
+    leaving.state = ModelState::leaving;
   }
   if (timed.status.unloaded != nullptr && !timed.status.unloaded->empty())
     add_unloaded(*timed.status.unloaded, models);
   return models;
 }
 
-net::kserve::Model as_protocol_has_it(const serve::ModelView& view) {
+net::kserve::Model to_protocol(const serve::ModelView& view) {
   return {.name = view.model.name,
           .version = std::to_string(view.number),
           .inputs = view.model.inputs,
@@ -68,8 +72,8 @@ net::kserve::Model as_protocol_has_it(const serve::ModelView& view) {
           .queue = view.model.queue};
 }
 
-// Whether that model still says what there is to say; its name does.
-bool is_of(const net::kserve::Model& model, const serve::ModelView& view) {
+// Whether `model`, which has the name of `view`, is still up to date.
+bool matches(const net::kserve::Model& model, const serve::ModelView& view) {
   return model.state == view.state && model.max_batch == view.model.max_batch &&
          model.version == std::to_string(view.number) && model.reason == view.reason &&
          model.inputs == view.model.inputs && model.outputs == view.model.outputs &&
@@ -98,10 +102,10 @@ spdlog::level::level_enum spdlog_level(net::kserve::LogLevel level) {
 
 using net::kserve::DurationCount;
 
-DurationCount of(const observe::DurationSum& sum) { return {sum.count(), sum.nanoseconds()}; }
+DurationCount count_of(const observe::DurationSum& sum) { return {sum.count(), sum.nanoseconds()}; }
 
-net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
-                                                const observe::WallClock& wall) {
+net::kserve::ModelStatistics to_protocol(const serve::ModelStatus& model,
+                                         const observe::WallClock& wall) {
   const serve::ModelStatistics& from = model.statistics;
   net::kserve::ModelStatistics to;
   to.name = model.name;
@@ -110,19 +114,19 @@ net::kserve::ModelStatistics as_protocol_has_it(const serve::ModelStatus& model,
     to.last_inference_ms = milliseconds_since_epoch(wall, from.last_success);
   to.inference_count = from.successes();
   to.execution_count = from.executions;
-  to.success = of(from.latency.sum());
-  to.fail = of(from.failed_after);
-  to.queue = of(from.queued.sum());
-  to.compute_input = of(from.input);
-  to.compute_infer = of(from.executed.sum());
-  to.compute_output = of(from.output);
+  to.success = count_of(from.latency.sum());
+  to.fail = count_of(from.failed_after);
+  to.queue = count_of(from.queued.sum());
+  to.compute_input = count_of(from.input);
+  to.compute_infer = count_of(from.executed.sum());
+  to.compute_output = count_of(from.output);
   for (std::size_t i = 0; i < from.batches.size(); ++i) {
     const auto& batch = from.batches[i];
     if (batch.executed.count() == 0) continue;
     to.batches.push_back({.batch_size = static_cast<std::uint32_t>(i + 1),
-                          .compute_input = of(batch.input),
-                          .compute_infer = of(batch.executed),
-                          .compute_output = of(batch.output)});
+                          .compute_input = count_of(batch.input),
+                          .compute_infer = count_of(batch.executed),
+                          .compute_output = count_of(batch.output)});
   }
   return to;
 }
@@ -131,31 +135,31 @@ std::vector<net::kserve::ModelStatistics> statistics_of(const TimedStatus& timed
   std::vector<net::kserve::ModelStatistics> all;
   all.reserve(timed.status.models.size());
   for (const serve::ModelStatus& model : timed.status.models)
-    all.push_back(as_protocol_has_it(model, timed.wall));
+    all.push_back(to_protocol(model, timed.wall));
   return all;
 }
 
 }  // namespace
 
 CoreHost::CoreHost(net::asio::io_context& io, const serve::FrontendCore& core,
-                   StatusSnapshots& snapshots, Background& background, Daemon daemon)
+                   StatusSnapshots& snapshots, BackgroundThread& background, Callbacks callbacks)
     : io_(io),
       core_(core),
       background_(background),
-      daemon_(std::move(daemon)),
+      callbacks_(std::move(callbacks)),
       models_(io, snapshots, background, list_of),
       statistics_(io, snapshots, background, statistics_of) {}
 
 std::shared_ptr<const net::kserve::Model> CoreHost::model(std::string_view name) {
   const std::optional<serve::ModelView> view = core_.model(name);
-  const auto asked = asked_.find(name);
+  const auto cached = cached_models_.find(name);
   if (!view) {
-    if (asked != asked_.end()) asked_.erase(asked);
+    if (cached != cached_models_.end()) cached_models_.erase(cached);
     return nullptr;
   }
-  if (asked != asked_.end() && is_of(*asked->second, *view)) return asked->second;
-  auto model = std::make_shared<const net::kserve::Model>(as_protocol_has_it(*view));
-  asked_.insert_or_assign(std::string(name), model);
+  if (cached != cached_models_.end() && matches(*cached->second, *view)) return cached->second;
+  auto model = std::make_shared<const net::kserve::Model>(to_protocol(*view));
+  cached_models_.insert_or_assign(std::string(name), model);
   return model;
 }
 
@@ -166,10 +170,10 @@ void CoreHost::models(OnModels done) {
 }
 
 std::vector<net::kserve::ModelStatistics> CoreHost::statistics(std::string_view name) {
-  const observe::WallClock wall = daemon_.wall_clock();
+  const observe::WallClock wall = callbacks_.wall_clock();
   std::vector<net::kserve::ModelStatistics> one;
   if (const auto model = core_.model_status(name, wall.engine))
-    one.push_back(as_protocol_has_it(*model, wall));
+    one.push_back(to_protocol(*model, wall));
   return one;
 }
 
@@ -188,38 +192,36 @@ void CoreHost::in_background(std::function<void()> work, std::function<void()> d
 
 bool CoreHost::ready() const { return core_.serving(); }
 
-ClientId CoreHost::infer(std::vector<serve::InferRequest> rows, OnReplies done) {
-  const ClientId id = daemon_.new_client();
+ClientId CoreHost::infer(std::vector<InferRequest> rows, OnReplies done) {
+  const ClientId id = callbacks_.new_client();
   Call& call = calls_[id];
   call.replies.resize(rows.size());
   call.missing = rows.size();
   call.done = std::move(done);
   std::uint64_t row = 0;
-  for (serve::InferRequest& request : rows) {
+  for (InferRequest& request : rows) {
     request.tag = row++;
-    daemon_.deliver(serve::ClientSaid{id, std::move(request)});
+    callbacks_.deliver(serve::RequestReceived{id, std::move(request)});
   }
   return id;
 }
 
 void CoreHost::cancel(ClientId id) {
-  if (calls_.erase(id) > 0) daemon_.deliver(serve::ClientGone{id});
+  if (calls_.erase(id) > 0) callbacks_.deliver(serve::ClientDisconnected{id});
 }
 
-void CoreHost::change_models(serve::ModelsChange change, OnChanged done) {
-  // In a turn of its own: what is decided may be found out within another call.
-  const auto answer = [this, done = std::move(done)](serve::ModelsChanged changed) {
+void CoreHost::change_models(ModelsChange change, OnChanged done) {
+  // Posted, because the outcome may become known within another call of the host.
+  const auto answer = [this, done = std::move(done)](ModelsChanged changed) {
     net::asio::post(io_, [done, changed = std::move(changed)] { done(changed); });
   };
-  if (change.kind == serve::ModelsChange::Kind::unload)
-    return daemon_.change_models(std::move(change), answer);
-  daemon_.change_models(std::move(change), [this, answer](serve::ModelsChanged changed) {
+  if (change.kind == ModelsChange::Kind::unload)
+    return callbacks_.change_models(std::move(change), answer);
+  callbacks_.change_models(std::move(change), [this, answer](ModelsChanged changed) {
     if (!changed.status.ok()) return answer(std::move(changed));
     loads_.add(changed.models, net::now(), answer);
   });
 }
-
-void CoreHost::settle_loads(Time now) { loads_.settle(core_, now); }
 
 net::kserve::LogLevel CoreHost::log_level() const {
   using net::kserve::LogLevel;
@@ -240,16 +242,16 @@ net::kserve::LogLevel CoreHost::log_level() const {
   }
 }
 
-// Of the daemon's log alone: the audit log has one of its own, which nobody can silence.
+// Changes the daemon's log only. The audit log cannot be silenced.
 void CoreHost::set_log_level(net::kserve::LogLevel level) {
   spdlog::default_logger_raw()->set_level(spdlog_level(level));
 }
 
-net::kserve::TraceSampling CoreHost::trace_sampling() const { return daemon_.tracing; }
+net::kserve::TraceSampling CoreHost::trace_sampling() const { return callbacks_.tracing; }
 
 void CoreHost::set_trace_sampling(const net::kserve::TraceSampling& sampling) {
-  daemon_.tracing = sampling;
-  daemon_.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
+  callbacks_.tracing = sampling;
+  callbacks_.deliver(serve::TraceEvery{sampling.on ? sampling.every : 0});
 }
 
 Duration CoreHost::device_time(std::string_view model) {
@@ -264,12 +266,12 @@ Duration CoreHost::device_time(std::string_view model) {
   return all;
 }
 
-bool CoreHost::answer(ClientId id, serve::InferReply& reply) {
+bool CoreHost::answer(ClientId id, InferReply& reply) {
   const auto found = calls_.find(id);
   if (found == calls_.end()) return false;
   Call& call = found->second;
   call.replies.at(reply.tag) = std::move(reply);
-  // In a turn of its own: the core may answer before infer() has returned.
+  // Posted, because the core may answer before infer() has returned.
   if (--call.missing == 0) net::asio::post(io_, [this, id] { finish(id); });
   return true;
 }
@@ -280,6 +282,66 @@ void CoreHost::finish(ClientId id) {
   Call call = std::move(found->second);
   calls_.erase(found);
   call.done(std::move(call.replies));
+}
+
+// ---- PendingLoads
+
+void PendingLoads::add(const std::vector<ModelInfo>& loaded, Time now, OnDecided done) {
+  if (loads_.size() >= kMaxPending) {
+    done({Status(StatusCode::overloaded, "the models are registered, but " +
+                                             std::to_string(kMaxPending) +
+                                             " calls already wait for models to load"),
+          loaded});
+    return;
+  }
+  Load load{{}, now + kTimeout, std::move(done)};
+  for (const ModelInfo& model : loaded)
+    load.models.push_back({model.name, serve::wanted_version(model)});
+  loads_.push_back(std::move(load));
+}
+
+std::optional<Status> PendingLoads::outcome(const Load& load,
+                                            const std::vector<ModelInfo>& models) {
+  bool all_serve = true;
+  for (const Target& target : load.models) {
+    const auto model = std::find_if(models.begin(), models.end(), [&target](const ModelInfo& one) {
+      return one.name == target.name;
+    });
+    if (model == models.end())
+      return Status(StatusCode::unavailable, "model " + target.name + " was unloaded meanwhile");
+    const auto result = serve::outcome_of_load(*model, target.version);
+    if (result && !result->serves)
+      return Status(StatusCode::unavailable, "model " + target.name + ": " + result->text);
+    all_serve = all_serve && result;
+  }
+  return all_serve ? std::optional(Status()) : std::nullopt;
+}
+
+void PendingLoads::poll(const serve::FrontendCore& core, Time now) {
+  if (loads_.empty() || now < next_poll_) return;
+  next_poll_ = now + kPollInterval;
+  std::vector<Load> waiting;
+  for (Load& load : std::exchange(loads_, {})) {
+    std::vector<std::string> names;
+    for (const Target& target : load.models) names.push_back(target.name);
+    std::vector<ModelInfo> models = core.models(std::move(names));
+    std::optional<Status> decided = outcome(load, models);
+    if (!decided && now >= load.deadline) {
+      decided = Status(StatusCode::timeout,
+                       "the models are still loading; the list of models shows the reason");
+    }
+    if (decided) {
+      load.done({std::move(*decided), std::move(models)});
+    } else {
+      waiting.push_back(std::move(load));
+    }
+  }
+  loads_.insert(loads_.begin(), std::make_move_iterator(waiting.begin()),
+                std::make_move_iterator(waiting.end()));
+}
+
+void PendingLoads::fail_all(const Status& why) {
+  for (Load& load : std::exchange(loads_, {})) load.done({why, {}});
 }
 
 }  // namespace gpulet::frontend

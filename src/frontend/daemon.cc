@@ -9,30 +9,67 @@
 #include <utility>
 #include <variant>
 
-#include "administration.h"
-#include "backend_sessions.h"
-#include "catalogue_service.h"
-#include "core_host.h"
-#include "endpoints.h"
-#include "event_names.h"
-#include "gpulet/net/alarm.h"
+#include "frontend/administration.h"
+#include "frontend/catalogue.h"
+#include "frontend/core_host.h"
+#include "frontend/endpoints.h"
+#include "frontend/event_loop.h"
+#include "frontend/http_handlers.h"
+#include "frontend/model_files.h"
+#include "frontend/options.h"
+#include "frontend/sessions.h"
+#include "frontend/status_service.h"
 #include "gpulet/net/buffer_pool.h"
-#include "gpulet/net/clock.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/net/listener.h"
-#include "options.h"
-#include "payload_check.h"
-#include "served_files.h"
-#include "sessions.h"
-#include "side_threads.h"
-#include "status_service.h"
-#include "trace_log.h"
 
 namespace gpulet::frontend {
 namespace {
 
 namespace asio = net::asio;
 
-constexpr std::size_t kModelsOfPage = 128;  // of the list of models
+constexpr std::size_t kModelsPerPage = 128;
+
+// Names an event in the reports of LoopWatch.
+struct TaskName {
+  std::string_view operator()(const serve::RequestReceived&) const { return "a client's request"; }
+  std::string_view operator()(const serve::ClientDisconnected&) const {
+    return "a client that left";
+  }
+  std::string_view operator()(const serve::BackendMessageReceived&) const {
+    return "a backend's message";
+  }
+  std::string_view operator()(const serve::BackendDisconnected&) const {
+    return "a backend that left";
+  }
+  std::string_view operator()(const serve::PlanMade&) const { return "a new plan"; }
+  std::string_view operator()(const serve::CatalogueChanged&) const {
+    return "a changed catalogue";
+  }
+  std::string_view operator()(const serve::StepCompleted&) const {
+    return "a step of an application";
+  }
+  std::string_view operator()(const serve::Settle&) const { return "follow-up work"; }
+  template <typename Other>
+  std::string_view operator()(const Other&) const {
+    return "an event";
+  }
+};
+
+// Checks the size of a payload before memory is reserved for it.
+Status accepts_payload(const serve::FrontendCore& core, const InferRequest& request,
+                       std::size_t payload_bytes) {
+  const std::optional<serve::ModelView> view = core.model(request.model);
+  if (!view) {
+    return {StatusCode::not_found, "model " + request.model +
+                                       " is not loaded; `gpulet models list` shows the loaded "
+                                       "models"};
+  }
+  if (view->model.input_bytes == payload_bytes) return {};
+  return {StatusCode::invalid,
+          "model " + request.model + " takes " + std::to_string(view->model.input_bytes) +
+              " bytes of inputs; the request has " + std::to_string(payload_bytes)};
+}
 
 }  // namespace
 
@@ -45,13 +82,14 @@ class FrontendDaemon::Impl {
         started_(net::now()),
         core_(core_options(setup_), setup_.catalogue, started_),
         catalogue_(io, setup_.loader,
-                   [this](Result<LoadedCatalogue> read) { take_in(std::move(read)); }),
+                   [this](Result<LoadedCatalogue> read) { apply_catalogue(std::move(read)); }),
         wake_(io),
         drain_deadline_(io),
         buffers_(buffer_options(setup_.config)),
         backend_buffers_(buffer_options(setup_.config)),
-        host_(io, core_, status_.snapshots(), status_.background(), asked_of_daemon()),
-        administration_(io, setup_.config, setup_.security, setup_.audit, ports()) {}
+        host_(io, core_, status_.snapshots(), status_.background(), host_callbacks()),
+        administration_(io, setup_.config, setup_.security, setup_.audit,
+                        administration_callbacks()) {}
 
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -60,29 +98,29 @@ class FrontendDaemon::Impl {
     auto clients = net::Listener::listen(
         io_.get_executor(), setup_.config.listen.host, setup_.config.listen.port,
         client_listener_options(setup_.config, setup_.security.clients.context),
-        [this](net::Stream stream, net::ConnectionSlot slot) {
+        [this](net::Stream stream, net::ConnectionSlotPointer slot) {
           accept_client(std::move(stream), std::move(slot));
         });
     if (!clients.ok()) return clients.status();
     auto backends = net::Listener::listen(
         io_.get_executor(), setup_.config.backend_listen.host, setup_.config.backend_listen.port,
         backend_listener_options(setup_.security.backends.context),
-        [this](net::Stream stream, net::ConnectionSlot slot) {
+        [this](net::Stream stream, net::ConnectionSlotPointer slot) {
           backend_sessions_.accept(BackendId{next_session_++}, std::move(stream), std::move(slot));
         });
     if (!backends.ok()) return backends.status();
-    Endpoints::Daemon daemon;
-    daemon.metrics = [this](MetricsHandler::OnPage done) { status_.metrics(std::move(done)); };
+    Endpoints::Sources sources;
+    sources.metrics = [this](MetricsHandler::OnPage done) { status_.metrics(std::move(done)); };
     setup_.security.gate->set_device_time(
         [this](std::string_view model) { return host_.device_time(model); });
-    daemon.trace = {[this](Duration length) { return trace(length); },
-                    [this](std::uint64_t mark) { return traces_.since(mark); }, wall_clock};
-    daemon.dashboard = {
+    sources.trace = {[this](Duration length) { return trace(length); },
+                     [this](std::uint64_t mark) { return traces_.since(mark); }, wall_clock};
+    sources.dashboard = {
         [this](StatusSnapshots::OnSnapshot done) { status_.snapshots().get(std::move(done)); },
         wall_clock};
-    daemon.largest_message = largest_message(setup_.config, setup_.catalogue);
+    sources.largest_message = largest_message(setup_.config, setup_.catalogue);
     auto endpoints =
-        Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(daemon));
+        Endpoints::listen(io_, setup_.config, setup_.security, host_, buffers_, std::move(sources));
     if (!endpoints.ok()) return endpoints.status();
     client_listener_ = std::move(clients).value();
     backend_listener_ = std::move(backends).value();
@@ -108,10 +146,10 @@ class FrontendDaemon::Impl {
     backend_listener_->close();
     endpoints_->drain(setup_.config.drain_timeout);
     catalogue_.stop();
-    host_.end_loads({StatusCode::unavailable, "the frontend stops"});
+    host_.fail_loads({StatusCode::unavailable, "the frontend is stopping"});
     administration_.stop();
     drain_deadline_.set_after(setup_.config.drain_timeout, [this] {
-      spdlog::warn("the drain timeout has passed with requests in flight");
+      spdlog::warn("the drain timeout has expired with requests in flight");
       finish_stop();
     });
     deliver(serve::Drain{});
@@ -120,7 +158,7 @@ class FrontendDaemon::Impl {
  private:
   // ---- the core
 
-  // An event that a backend at that address has caused.
+  // Delivers an event caused by the backend at `address`.
   void deliver(serve::FrontendEvent event, std::string address) {
     cause_ = std::move(address);
     deliver(std::move(event));
@@ -142,10 +180,10 @@ class FrontendDaemon::Impl {
 
   void run_core(serve::FrontendEvent event) {
     const Time now = net::now();
-    // Requests are short and many: reading the clock for each would cost more than it tells.
+    // Requests are not measured: they are short, and reading the clock would slow them down.
     std::optional<LoopWatch::Scope> scope;
-    if (!std::holds_alternative<serve::ClientSaid>(event))
-      scope.emplace(status_.watch(), name_of(event), now);
+    if (!std::holds_alternative<serve::RequestReceived>(event))
+      scope.emplace(status_.watch(), std::visit(TaskName(), event), now);
     effects_.clear();
     if (observer_) {
       const serve::FrontendEvent seen = event;
@@ -157,12 +195,12 @@ class FrontendDaemon::Impl {
     for (serve::FrontendEffect& effect : effects_) {
       std::visit([this](auto& one) { carry_out(one); }, effect);
     }
-    host_.settle_loads(now);
-    if (when_taken_in_.empty() || core_.takes_in_catalogue()) return;
-    for (const auto& tell : std::exchange(when_taken_in_, {})) tell();
+    host_.poll_loads(now);
+    if (when_applied_.empty() || core_.takes_in_catalogue()) return;
+    for (const auto& notify : std::exchange(when_applied_, {})) notify();
   }
 
-  // An alarm that rings too early is cheaper than one that is set anew for every batch.
+  // Never postpones the alarm: an early wake-up costs less than setting the alarm for every batch.
   void arm_wake() {
     const Time wake = core_.next_wake();
     if (wake >= armed_for_) return;
@@ -174,67 +212,69 @@ class FrontendDaemon::Impl {
     });
   }
 
-  // ---- what is served
+  // ---- catalogue
 
-  void take_in(Result<LoadedCatalogue> read, bool by_hand = false) {
+  void apply_catalogue(Result<LoadedCatalogue> read, bool by_client = false) {
     if (!read.ok()) {
-      deliver(serve::CatalogueRefused{read.status(), by_hand});
+      deliver(serve::CatalogueRejected{read.status(), by_client});
       return;
     }
     LoadedCatalogue& loaded = read.value();
-    endpoints_->take_messages_up_to(largest_message(setup_.config, loaded.catalogue));
-    deliver(serve::CatalogueChanged{std::move(loaded.catalogue),
-                                    by_hand ? loaded.meant : std::vector<std::string>()});
-    // In a turn of its own, as it looks at every model. No backend can ask for a file before.
+    endpoints_->raise_message_limit(largest_message(setup_.config, loaded.catalogue));
+    deliver(serve::CatalogueChanged{std::move(loaded.catalogue), by_client
+                                                                     ? loaded.changed_models
+                                                                     : std::vector<std::string>()});
+    // Posted, because it visits every model. No backend can request a file before it runs.
     asio::post(io_, [this, model_files = std::move(loaded.model_files)]() mutable {
       files_.replace(std::move(model_files),
                      [this](const std::string& sha256) { return core_.knows_file(sha256); });
     });
   }
 
-  void change_models(serve::ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {
+  void change_models(ModelsChange change, net::kserve::ProtocolHost::OnChanged done) {
     catalogue_.change(std::move(change),
                       [this, done = std::move(done)](Result<LoadedCatalogue> read) {
-                        change_by_hand(std::move(read), done);
+                        apply_client_change(std::move(read), done);
                       });
   }
 
-  void change_by_hand(Result<LoadedCatalogue> read,
-                      const net::kserve::ProtocolHost::OnChanged& done) {
-    std::vector<std::string> meant = read.ok() ? read.value().meant : std::vector<std::string>();
-    when_taken_in_.emplace_back([this, done, status = read.status(), meant = std::move(meant)] {
-      done({status, core_.models(meant)});
+  void apply_client_change(Result<LoadedCatalogue> read,
+                           const net::kserve::ProtocolHost::OnChanged& done) {
+    std::vector<std::string> changed =
+        read.ok() ? read.value().changed_models : std::vector<std::string>();
+    when_applied_.emplace_back([this, done, status = read.status(), changed = std::move(changed)] {
+      done({status, core_.models(changed)});
     });
-    take_in(std::move(read), true);
+    apply_catalogue(std::move(read), true);
   }
 
-  // ---- the endpoints of standard protocols
+  // ---- callbacks of the daemon's parts
 
-  CoreHost::Daemon asked_of_daemon() {
-    CoreHost::Daemon daemon;
-    daemon.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
-    daemon.new_client = [this] { return ClientId{next_session_++}; };
-    daemon.wall_clock = wall_clock;
-    daemon.tracing = trace_sampling(setup_.config);
-    daemon.change_models = [this](serve::ModelsChange change, CoreHost::OnChanged done) {
+  CoreHost::Callbacks host_callbacks() {
+    CoreHost::Callbacks callbacks;
+    callbacks.deliver = [this](serve::FrontendEvent event) { deliver(std::move(event)); };
+    callbacks.new_client = [this] { return ClientId{next_session_++}; };
+    callbacks.wall_clock = wall_clock;
+    callbacks.tracing = trace_sampling(setup_.config);
+    callbacks.change_models = [this](ModelsChange change, CoreHost::OnChanged done) {
       change_models(std::move(change), std::move(done));
     };
-    return daemon;
+    return callbacks;
   }
 
-  StatusService::Daemon told_of_status() {
+  StatusService::Callbacks status_callbacks() {
     return {
         wall_clock,
         [this] { return client_sessions_.size() + (endpoints_ ? endpoints_->connections() : 0); },
         [this]() -> const net::CountersByClient& { return setup_.security.gate->counters(); },
-        [this](ClientId id, const net::OutgoingFrame& frame) {
+        [this](ClientId id, const protocol::OutgoingFrame& frame) {
           const auto session = client_sessions_.find(id);
           if (session != client_sessions_.end()) session->second->send(frame);
         },
         setup_.config.summary_latencies};
   }
 
-  // Everything that comes within `length`, or what was sampled where it is zero.
+  // Traces all requests that arrive within `length`. Zero: uses the sampled requests.
   std::uint64_t trace(Duration length) {
     if (length <= Duration::zero()) return 0;
     deliver(serve::TraceUntil{net::now() + length});
@@ -243,16 +283,16 @@ class FrontendDaemon::Impl {
 
   // ---- effects
 
-  void carry_out(serve::Traced& effect) { traces_.add(std::move(effect.record)); }
+  void carry_out(serve::RequestTraced& effect) { traces_.add(std::move(effect.record)); }
 
   void carry_out(serve::ReplyToClient& effect) {
     if (host_.answer(effect.client, effect.reply)) return;
     const auto found = client_sessions_.find(effect.client);
     if (found != client_sessions_.end())
-      found->second->send(serve::FrontendReply(std::move(effect.reply)));
+      found->second->send(FrontendReply(std::move(effect.reply)));
   }
 
-  void carry_out(serve::TellBackend& effect) {
+  void carry_out(serve::SendToBackend& effect) {
     backend_sessions_.send(effect.backend, effect.command);
   }
 
@@ -260,22 +300,22 @@ class FrontendDaemon::Impl {
     if (!backend_sessions_.contains(effect.backend)) return;
     if (files_.send(effect.backend, effect.sha256, effect.offset)) return;
     const Status why(StatusCode::overloaded,
-                     "it asked for more pieces of model files than the frontend keeps");
-    // Not now: effects are being carried out.
+                     "the backend requested too many pieces of model files at once");
+    // Posted, because effects are being carried out.
     asio::post(io_, [this, id = effect.backend, why] {
-      deliver(serve::BackendBroke{id, {serve::PeerViolation::malformed, why}});
+      deliver(serve::BackendViolatedProtocol{id, {serve::PeerViolation::malformed, why}});
     });
   }
 
-  void carry_out(serve::DropBackend& effect) {
+  void carry_out(serve::DisconnectBackend& effect) {
     backend_sessions_.refuse(effect.backend, effect.reason);
   }
 
-  void carry_out(serve::MakePlan& effect) { side_threads_.make_plan(std::move(effect)); }
-  void carry_out(serve::StepToRun& effect) { side_threads_.run_step(std::move(effect)); }
+  void carry_out(serve::MakePlan& effect) { workers_.make_plan(std::move(effect)); }
+  void carry_out(serve::StepToRun& effect) { workers_.run_step(std::move(effect)); }
 
-  void carry_out(const serve::Note& effect) {
-    administration_.note(cause_, effect.warning, effect.text);
+  void carry_out(const serve::EventNote& effect) {
+    administration_.log(cause_, effect.warning, effect.text);
   }
 
   void carry_out(const serve::Drained&) {
@@ -289,27 +329,25 @@ class FrontendDaemon::Impl {
     wake_.cancel();
     status_.stop();
     for (auto& [id, session] : client_sessions_) session->close_after_sending();
-    backend_sessions_.close_all({StatusCode::cancelled, "the frontend stops"});
-    // The replies that are queued leave before the process does.
+    backend_sessions_.close_all({StatusCode::cancelled, "the frontend is stopping"});
+    // Posted, so that queued replies are sent first.
     asio::post(io_, [done = std::exchange(on_stopped_, nullptr)] { done(); });
   }
 
-  // ---- what files of tokens and certificates say
-
-  Administration::Ports ports() {
-    Administration::Ports ports;
-    ports.tokens_changed = [this] {
+  Administration::Callbacks administration_callbacks() {
+    Administration::Callbacks callbacks;
+    callbacks.tokens_changed = [this] {
       for (auto& [id, session] : client_sessions_) session->tokens_changed();
       endpoints_->tokens_changed(*setup_.security.gate);
     };
-    ports.clients_changed = [this](const PortTls& tls) {
+    callbacks.clients_changed = [this](const PortTls& tls) {
       client_listener_->use_tls(tls.context);
       endpoints_->use_tls(tls);
     };
-    ports.backends_changed = [this](const PortTls& tls) {
+    callbacks.backends_changed = [this](const PortTls& tls) {
       backend_listener_->use_tls(tls.context);
     };
-    return ports;
+    return callbacks;
   }
 
   // ---- sessions
@@ -317,58 +355,58 @@ class FrontendDaemon::Impl {
   void forget_client(ClientId id) {
     const auto found = client_sessions_.find(id);
     if (found == client_sessions_.end()) return;
-    // The session may be on the stack: it ends in a turn of its own.
+    // Posted, because the session may be on the stack.
     asio::post(io_, [ended = std::shared_ptr(std::move(found->second))] {});
     client_sessions_.erase(found);
   }
 
-  void accept_client(net::Stream stream, net::ConnectionSlot slot) {
+  void accept_client(net::Stream stream, net::ConnectionSlotPointer slot) {
     const ClientId id{next_session_++};
     const net::ConnectionOptions options = client_options(setup_.config, slot->reserved());
     client_sessions_[id] = std::make_unique<ClientSession>(
         std::move(stream), std::move(slot), options, setup_.security.gate, buffers_,
-        port(FramePort::For::clients),
-        [this](const serve::InferRequest& request, std::size_t payload_bytes) {
-          return takes_payload(core_, request, payload_bytes);
+        port(FramePort::Peers::clients),
+        [this](const InferRequest& request, std::size_t payload_bytes) {
+          return accepts_payload(core_, request, payload_bytes);
         },
-        [this, id](serve::ClientMessage&& message) {
-          std::visit([this, id](auto& one) { client_said(id, std::move(one)); }, message);
+        [this, id](ClientMessage&& message) {
+          std::visit([this, id](auto& one) { on_client_message(id, std::move(one)); }, message);
         },
         [this, id](const Status& reason) {
-          spdlog::debug("a client is gone: {}", reason.to_string());
+          spdlog::debug("a client disconnected: {}", reason.to_string());
           if (!client_sessions_.contains(id)) return;
           forget_client(id);
-          status_.answers().forget(id);
-          deliver(serve::ClientGone{id});
+          status_.responder().forget(id);
+          deliver(serve::ClientDisconnected{id});
         });
   }
 
-  void client_said(ClientId id, serve::InferRequest request) {
-    deliver(serve::ClientSaid{id, std::move(request)});
+  void on_client_message(ClientId id, InferRequest request) {
+    deliver(serve::RequestReceived{id, std::move(request)});
   }
-  void client_said(ClientId id, const serve::ModelsRequest& request) {
-    client_sessions_.at(id)->send(core_.models_after(request.after, kModelsOfPage));
+  void on_client_message(ClientId id, const ModelsRequest& request) {
+    client_sessions_.at(id)->send(core_.models_after(request.after, kModelsPerPage));
   }
-  void client_said(ClientId id, serve::ModelsChange change) {
+  void on_client_message(ClientId id, ModelsChange change) {
     const net::CallNeeds needs = needs_of(change);
     const net::PeerIdentity peer = client_sessions_.at(id)->peer();
-    change_models(std::move(change), [this, id, needs, peer](serve::ModelsChanged changed) {
+    change_models(std::move(change), [this, id, needs, peer](ModelsChanged changed) {
       setup_.security.gate->called(needs, peer, changed.status);
       const auto session = client_sessions_.find(id);
       if (session != client_sessions_.end()) session->second->send(std::move(changed));
     });
   }
-  static void client_said(ClientId, const serve::Authenticate&) {}  // its session's own
-  void client_said(ClientId id, const serve::StatusRequest&) { status_.answers().ask(id); }
+  static void on_client_message(ClientId, const Authenticate&) {}  // handled by the session
+  void on_client_message(ClientId id, const StatusRequest&) { status_.responder().request(id); }
 
-  FramePort port(FramePort::For peers) const {
+  FramePort port(FramePort::Peers peers) const {
     return {peers, client_listener_->port(), backend_listener_->port(), endpoints_->http_port(),
             endpoints_->grpc_port()};
   }
 
   BackendSessions::Owner owner_of_backends() {
     BackendSessions::Owner owner;
-    owner.port = [this] { return port(FramePort::For::backends); };
+    owner.port = [this] { return port(FramePort::Peers::backends); };
     owner.deliver = [this](serve::FrontendEvent event, const std::string& address) {
       deliver(std::move(event), address);
     };
@@ -376,7 +414,7 @@ class FrontendDaemon::Impl {
       return core_.breach_of_result(backend, batch);
     };
     owner.warn = [this](const std::string& address, const std::string& text) {
-      administration_.note(address, true, text);
+      administration_.log(address, true, text);
     };
     return owner;
   }
@@ -387,7 +425,7 @@ class FrontendDaemon::Impl {
   Time started_;
   serve::FrontendCore core_;
   serve::FrontendEffects effects_;
-  std::vector<std::function<void()>> when_taken_in_;  // the catalogue, as a whole
+  std::vector<std::function<void()>> when_applied_;  // run once the core has applied the catalogue
   bool settle_posted_ = false;
 
   CatalogueService catalogue_;
@@ -399,7 +437,7 @@ class FrontendDaemon::Impl {
   std::function<void()> on_stopped_;
 
   net::BufferPool buffers_;
-  // Of their own: clients that fill theirs must not cost a node its connection.
+  // Separate, so that clients that exhaust their buffers do not disconnect nodes.
   net::BufferPool backend_buffers_;
   std::uint64_t next_session_ = 1;
   std::map<ClientId, std::unique_ptr<ClientSession>> client_sessions_;
@@ -409,21 +447,21 @@ class FrontendDaemon::Impl {
       backend_buffers_, owner_of_backends()};
   std::unique_ptr<net::Listener> client_listener_;
   std::unique_ptr<net::Listener> backend_listener_;
-  StatusService status_{io_, core_, started_, told_of_status()};
+  StatusService status_{io_, core_, started_, status_callbacks()};
   TraceLog traces_;
   CoreHost host_;
-  std::string cause_;  // the address of the backend whose event is being handled; empty: none
+  std::string cause_;  // address of the backend whose event is being handled; empty: none
   Administration administration_;
   std::unique_ptr<Endpoints> endpoints_;
-  // Last: they end before anything they use goes.
-  SideThreads side_threads_{io_, setup_.policy,
-                            [this](serve::FrontendEvent event) { deliver(std::move(event)); }};
+  // Last: their threads are joined before the members that they use are destroyed.
+  CoreWorkers workers_{io_, setup_.policy,
+                       [this](serve::FrontendEvent event) { deliver(std::move(event)); }};
   ServedFiles files_{io_,
                      std::move(setup_.model_files),
-                     {[this](BackendId backend, serve::ModelPiece piece) {
+                     {[this](BackendId backend, ModelPiece piece) {
                         backend_sessions_.send(backend, std::move(piece));
                       },
-                      [this] { catalogue_.look_again(); }}};
+                      [this] { catalogue_.reload(); }}};
 };
 
 FrontendDaemon::FrontendDaemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -1,14 +1,11 @@
-#include "dashboard.h"
+#include "frontend/dashboard.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
-#include <system_error>
 #include <utility>
 
-#include "dashboard_documents.h"
-#include "dashboard_history.h"
-#include "http_pages.h"
+#include "frontend/dashboard_documents.h"
+#include "gpulet/base/text.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -18,10 +15,10 @@ namespace http = net::http;
 constexpr std::string_view kEventsPath = "/gpulet/events";
 constexpr std::string_view kHistoryPath = "/gpulet/history";
 constexpr std::string_view kPlansPath = "/gpulet/plans/";  // a number follows
-constexpr auto kBetweenSamples = std::chrono::seconds(1);
+constexpr auto kSampleInterval = std::chrono::seconds(1);
 
-// Nothing from elsewhere, nothing written into the page, nobody's frame.
-http::Headers guarded(std::string_view content_type, std::string_view cache) {
+// Headers that forbid content from other origins, inline scripts, and embedding in frames.
+http::Headers secure_headers(std::string_view content_type, std::string_view cache) {
   return {{"Content-Type", std::string(content_type)},
           {"Cache-Control", std::string(cache)},
           {"Content-Security-Policy",
@@ -31,7 +28,7 @@ http::Headers guarded(std::string_view content_type, std::string_view cache) {
           {"Referrer-Policy", "no-referrer"}};
 }
 
-bool takes_gzip(const http::HttpRequest& request) {
+bool accepts_gzip(const http::HttpRequest& request) {
   const std::string_view accepted = http::find_header(request.headers, "Accept-Encoding");
   const std::size_t found = accepted.find("gzip");
   return found != std::string_view::npos && !accepted.substr(found).starts_with("gzip;q=0");
@@ -41,8 +38,8 @@ Bytes view_of(std::string_view text) { return {nullptr, std::as_bytes(std::span(
 
 http::HttpResponse answer_of(const DashboardAsset& asset, const http::HttpRequest& request) {
   http::HttpResponse response;
-  response.headers = guarded(asset.content_type,
-                             asset.immutable ? "public, max-age=31536000, immutable" : "no-cache");
+  response.headers = secure_headers(
+      asset.content_type, asset.immutable ? "public, max-age=31536000, immutable" : "no-cache");
   response.headers.push_back({"ETag", std::string(asset.etag)});
   response.headers.push_back({"Vary", "Accept-Encoding"});
   if (http::find_header(request.headers, "If-None-Match").find(asset.etag) !=
@@ -50,9 +47,9 @@ http::HttpResponse answer_of(const DashboardAsset& asset, const http::HttpReques
     response.status = 304;
     return response;
   }
-  const bool packed = !asset.gzip.empty() && takes_gzip(request);
-  if (packed) response.headers.push_back({"Content-Encoding", "gzip"});
-  response.body.push_back(view_of(packed ? asset.gzip : asset.plain));
+  const bool compressed = !asset.gzip.empty() && accepts_gzip(request);
+  if (compressed) response.headers.push_back({"Content-Encoding", "gzip"});
+  response.body.push_back(view_of(compressed ? asset.gzip : asset.plain));
   return response;
 }
 
@@ -60,19 +57,12 @@ std::string event_of(std::string_view name, std::string document) {
   return "event: " + std::string(name) + "\ndata: " + std::move(document) + "\n\n";
 }
 
-std::optional<std::uint64_t> whole_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 }  // namespace
 
-// What the pages are told is written from.
-struct DashboardHandler::Memory {
+// The samples, and the documents written from them.
+struct DashboardHandler::Recorder {
   DashboardHistory history;
-  StatusSnapshot last;  // null: none yet
+  StatusSnapshot last;  // null before the first sample
 
   void add(const StatusSnapshot& snapshot) {
     last = snapshot;
@@ -81,28 +71,28 @@ struct DashboardHandler::Memory {
   [[nodiscard]] std::string plan(std::uint64_t number) const {
     return last == nullptr ? std::string() : plan_document(last->status, history, number);
   }
-  [[nodiscard]] Documents written() const {
+  [[nodiscard]] Documents documents() const {
     if (last == nullptr) return {};
-    const DashboardMoment moment{last->wall, last->moment.now - last->moment.started,
-                                 last->moment.clients};
+    const TickContext context{last->wall, last->context.now - last->context.started,
+                              last->context.clients};
     return {event_of("layout", layout_document(last->status)),
             event_of("problems", problems_document(last->status)),
             event_of("events", events_document(last->status, history, last->wall)),
-            event_of("tick", tick_document(last->status, history, moment))};
+            event_of("tick", tick_document(last->status, history, context))};
   }
 };
 
 DashboardHandler::DashboardHandler(net::asio::io_context& io, Source source,
                                    std::span<const DashboardAsset> assets,
-                                   std::unique_ptr<http::RequestHandler> others)
-    : source_(std::move(source)),
+                                   std::unique_ptr<http::RequestHandler> next)
+    : ChainedHandler(std::move(next)),
+      source_(std::move(source)),
       assets_(assets),
-      others_(std::move(others)),
-      memory_(std::make_shared<Memory>()),
+      recorder_(std::make_shared<Recorder>()),
       timer_(io),
       background_(io) {
   sample();
-  wait();
+  schedule_sample();
 }
 
 DashboardHandler::~DashboardHandler() = default;
@@ -116,12 +106,12 @@ const DashboardAsset* DashboardHandler::asset_of(std::string_view path) const {
 std::optional<http::HttpResponse> DashboardHandler::refuse(const http::HttpRequest& head) {
   const std::string_view path = path_of(head);
   const bool ours = path == kEventsPath || path == kHistoryPath || path.starts_with(kPlansPath);
-  if (!ours && asset_of(path) == nullptr) return others_->refuse(head);
+  if (!ours && asset_of(path) == nullptr) return ChainedHandler::refuse(head);
   if (!reads(head)) return error(405, "use GET");
-  if (path == kEventsPath && stopped_) return error(503, "the frontend stops");
-  if (path == kEventsPath && pages() >= kMostPages) {
-    return error(503, "there are " + std::to_string(kMostPages) +
-                          " dashboards open already; close one and try again");
+  if (path == kEventsPath && stopped_) return error(503, "the frontend is stopping");
+  if (path == kEventsPath && pages() >= kMaxPages) {
+    return error(
+        503, std::to_string(kMaxPages) + " dashboards are open already; close one and try again");
   }
   return std::nullopt;
 }
@@ -132,23 +122,19 @@ void DashboardHandler::on_request(http::HttpRequest request,
   if (path == kEventsPath) return open(std::move(exchange));
   if (path == kHistoryPath) return answer_history(std::move(exchange));
   if (path.starts_with(kPlansPath)) {
-    const std::optional<std::uint64_t> number = whole_number(path.substr(kPlansPath.size()));
+    const auto number = parse_number<std::uint64_t>(path.substr(kPlansPath.size()));
     if (number) return answer_plan(*number, std::move(exchange));
-    return exchange->answer(error(400, "the number of a plan follows /gpulet/plans/"));
+    return exchange->answer(error(400, "/gpulet/plans/ must be followed by the number of a plan"));
   }
   const DashboardAsset* const asset = asset_of(path);
-  if (asset == nullptr) return others_->on_request(std::move(request), std::move(exchange));
+  if (asset == nullptr) return ChainedHandler::on_request(std::move(request), std::move(exchange));
   exchange->answer(answer_of(*asset, request));
 }
 
-http::HttpResponse DashboardHandler::error(unsigned status, const std::string& message) {
-  return others_->error(status, message);
-}
-
-void DashboardHandler::wait() {
-  timer_.set_after(kBetweenSamples, [this] {
+void DashboardHandler::schedule_sample() {
+  timer_.set_after(kSampleInterval, [this] {
     sample();
-    wait();
+    schedule_sample();
   });
 }
 
@@ -158,17 +144,17 @@ void DashboardHandler::sample() {
     const bool watched = pages() > 0;
     if (!watched) documents_.reset();
     background_.run(
-        [memory = memory_, snapshot, watched] {
-          memory->add(snapshot);
-          return watched ? memory->written() : Documents();
+        [recorder = recorder_, snapshot, watched] {
+          recorder->add(snapshot);
+          return watched ? recorder->documents() : Documents();
         },
         [this, watched](Documents written) {
-          if (watched) take_in(std::move(written));
+          if (watched) publish(std::move(written));
         });
   });
 }
 
-void DashboardHandler::take_in(Documents documents) {
+void DashboardHandler::publish(Documents documents) {
   if (stopped_) return;
   const std::optional<Documents> before = std::exchange(documents_, std::move(documents));
   std::string changed;
@@ -177,25 +163,25 @@ void DashboardHandler::take_in(Documents documents) {
   if (!before || before->events != documents_->events) changed += documents_->events;
   send(pages_, changed + documents_->tick);
   if (new_pages_.empty()) return;
-  send(new_pages_, all_of(*documents_));
+  send(new_pages_, documents_->all());
   for (auto& page : std::exchange(new_pages_, {})) pages_.push_back(std::move(page));
 }
 
 void DashboardHandler::open(std::unique_ptr<net::http::Exchange> exchange) {
   http::HttpResponse head;
-  head.headers = guarded("text/event-stream", "no-store");
+  head.headers = secure_headers("text/event-stream", "no-store");
   new_pages_.push_back(exchange->stream(std::move(head)));
   write_for_new_pages();
 }
 
 void DashboardHandler::write_for_new_pages() {
   if (std::exchange(writing_, true)) return;
-  background_.run([memory = memory_] { return memory->written(); },
+  background_.run([recorder = recorder_] { return recorder->documents(); },
                   [this](Documents written) {
                     writing_ = false;
                     if (stopped_) return;
-                    const std::string all = all_of(written);
-                    if (all.empty()) return;  // the first sample is on its way
+                    const std::string all = written.all();
+                    if (all.empty()) return;  // before the first sample
                     if (!documents_) documents_ = std::move(written);
                     send(new_pages_, all);
                     for (auto& page : std::exchange(new_pages_, {}))
@@ -204,20 +190,20 @@ void DashboardHandler::write_for_new_pages() {
 }
 
 void DashboardHandler::answer_history(std::unique_ptr<net::http::Exchange> exchange) {
-  background_.run(
-      [memory = memory_, wall = source_.wall_clock()] { return memory->history.document(wall); },
-      [waiting = std::shared_ptr(std::move(exchange))](Bytes document) {
-        http::HttpResponse response;
-        response.headers = guarded("application/octet-stream", "no-store");
-        response.body.push_back(std::move(document));
-        waiting->answer(std::move(response));
-      });
+  background_.run([recorder = recorder_,
+                   wall = source_.wall_clock()] { return recorder->history.document(wall); },
+                  [waiting = std::shared_ptr(std::move(exchange))](Bytes document) {
+                    http::HttpResponse response;
+                    response.headers = secure_headers("application/octet-stream", "no-store");
+                    response.body.push_back(std::move(document));
+                    waiting->answer(std::move(response));
+                  });
 }
 
 void DashboardHandler::answer_plan(std::uint64_t number,
                                    std::unique_ptr<net::http::Exchange> exchange) {
   background_.run(
-      [memory = memory_, number] { return memory->plan(number); },
+      [recorder = recorder_, number] { return recorder->plan(number); },
       [this, number, waiting = std::shared_ptr(std::move(exchange))](std::string document) {
         if (document.empty()) {
           waiting->answer(error(
@@ -226,13 +212,9 @@ void DashboardHandler::answer_plan(std::uint64_t number,
         }
         http::HttpResponse response =
             http::text_response(200, "application/json", std::move(document));
-        response.headers = guarded("application/json", "no-store");
+        response.headers = secure_headers("application/json", "no-store");
         waiting->answer(std::move(response));
       });
-}
-
-std::string DashboardHandler::all_of(const Documents& documents) {
-  return documents.layout + documents.problems + documents.events + documents.tick;
 }
 
 void DashboardHandler::send(Pages& pages, const std::string& events) {

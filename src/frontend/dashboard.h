@@ -1,10 +1,10 @@
-// The dashboard (docs/dashboard.md): its page and what belongs to it at /, /assets/..., its live
-// events at /gpulet/events, its past at /gpulet/history, what a decision
-// planned and why at /gpulet/plans/NUMBER. Everything else is another handler's.
+// DashboardHandler: serves the dashboard (docs/dashboard.md): its files at / and /assets/..., live
+// events at /gpulet/events, samples of the last ten minutes at /gpulet/history, and the content of
+// a plan at /gpulet/plans/NUMBER. Passes other requests to the next handler.
 //
-// The status is looked at once a second, for the history, and written down only while pages are
-// open, once for all of them; both on a thread of their own. Single-strand type, on the
-// io_context's thread, which must not run any more when this goes.
+// It samples the status once a second. While pages are open, it writes the documents of each sample
+// once for all pages. Both happen on another thread. Belongs to the thread of the io_context, which
+// must have stopped before this object is destroyed.
 #pragma once
 
 #include <cstddef>
@@ -16,28 +16,29 @@
 #include <string>
 #include <vector>
 
-#include "background.h"
-#include "dashboard_assets.h"
-#include "gpulet/net/alarm.h"
+#include "frontend/dashboard_assets.h"
+#include "frontend/event_loop.h"
+#include "frontend/http_handlers.h"
+#include "frontend/status_snapshots.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/net/http/server.h"
-#include "status_snapshots.h"
 
 namespace gpulet::frontend {
 
-class DashboardHandler final : public net::http::RequestHandler {
+class DashboardHandler final : public ChainedHandler {
  public:
-  // Beyond them, a page is refused with 503.
-  static constexpr std::size_t kMostPages = 64;
+  // Further pages are refused with 503.
+  static constexpr std::size_t kMaxPages = 64;
 
   struct Source {
     std::function<void(StatusSnapshots::OnSnapshot)> snapshot;  // calls back later
     std::function<observe::WallClock()> wall_clock;
   };
 
-  // Begins to sample. The assets outlive it.
+  // Starts to sample. The assets must outlive this object.
   DashboardHandler(net::asio::io_context& io, Source source, std::span<const DashboardAsset> assets,
-                   std::unique_ptr<net::http::RequestHandler> others);
+                   std::unique_ptr<net::http::RequestHandler> next);
   ~DashboardHandler() override;
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
@@ -47,47 +48,46 @@ class DashboardHandler final : public net::http::RequestHandler {
   }
   void on_request(net::http::HttpRequest request,
                   std::unique_ptr<net::http::Exchange> exchange) override;
-  [[nodiscard]] net::http::HttpResponse error(unsigned status, const std::string& message) override;
 
-  // Tells the pages that the frontend ends, and samples no more.
+  // Tells the pages that the frontend stops, and stops sampling.
   void stop();
 
   [[nodiscard]] std::size_t pages() const { return pages_.size() + new_pages_.size(); }
 
  private:
-  // As they were last sent: events of the stream.
+  // Events of the stream, as sent last.
   struct Documents {
     std::string layout;
     std::string problems;
     std::string events;
     std::string tick;
+
+    [[nodiscard]] std::string all() const { return layout + problems + events + tick; }
   };
-  struct Memory;
+  struct Recorder;
   using Pages = std::vector<std::unique_ptr<net::http::ResponseStream>>;
 
-  void wait();
+  void schedule_sample();
   void sample();
-  // Has the documents of the last sample written for those who have just come.
+  // Writes the documents of the last sample for pages that have just opened.
   void write_for_new_pages();
-  void take_in(Documents documents);
+  void publish(Documents documents);
   void open(std::unique_ptr<net::http::Exchange> exchange);
   void answer_history(std::unique_ptr<net::http::Exchange> exchange);
   void answer_plan(std::uint64_t number, std::unique_ptr<net::http::Exchange> exchange);
-  [[nodiscard]] static std::string all_of(const Documents& documents);
   static void send(Pages& pages, const std::string& events);
   [[nodiscard]] const DashboardAsset* asset_of(std::string_view path) const;
 
   Source source_;
   std::span<const DashboardAsset> assets_;
-  std::unique_ptr<net::http::RequestHandler> others_;
-  std::shared_ptr<Memory> memory_;        // touched by the background's thread alone
-  std::optional<Documents> documents_{};  // of the last sample; none: nobody has asked for them
+  std::shared_ptr<Recorder> recorder_;    // used on the background thread only
+  std::optional<Documents> documents_{};  // documents of the last sample; empty: no page was open
   Pages pages_{};
-  Pages new_pages_{};  // that have nothing yet
+  Pages new_pages_{};  // have received nothing
   bool writing_ = false;
   net::Alarm timer_;
   bool stopped_ = false;
-  Background background_;  // last: joined before anything that it uses goes
+  BackgroundThread background_;  // last: joined before the members it uses are destroyed
 };
 
 }  // namespace gpulet::frontend

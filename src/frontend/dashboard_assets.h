@@ -1,4 +1,4 @@
-// The files of the dashboard's page, which the build puts into the program (src/dashboard).
+// The files of the dashboard's page, compiled into the program (src/dashboard).
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@ namespace gpulet::frontend {
 struct DashboardAsset {
   std::string_view path;  // "/" is the page
   std::string_view content_type;
-  std::string_view etag;   // quoted; another content has another
-  bool immutable = false;  // its name changes with its content
+  std::string_view etag;   // quoted; changes with the content
+  bool immutable = false;  // the path changes with the content
   std::string_view plain;
   std::string_view gzip;
 };
 
-// A page in words where the program was built without the dashboard. Lasts as long as the program.
+// Static storage duration. Without the dashboard, a single page that says how to build it.
 [[nodiscard]] std::span<const DashboardAsset> dashboard_assets();
 
 }  // namespace gpulet::frontend

@@ -1,7 +1,11 @@
-#include "dashboard_documents.h"
+#include "frontend/dashboard_documents.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -11,52 +15,311 @@
 #include <vector>
 
 #include "gpulet/serve/problems.h"
-#include "json_line.h"
 
 namespace gpulet::frontend {
+
+// ---- DashboardHistory
+
 namespace {
 
-using Places = std::unordered_map<std::string_view, std::size_t>;
+// Writes JSON text from front to back, without a document in memory: the documents of hundreds of
+// devices are written every second.
+class JsonWriter {
+ public:
+  explicit JsonWriter(std::size_t expected_bytes = 0) { text_.reserve(expected_bytes); }
+
+  JsonWriter& begin(char bracket) {
+    separate();
+    text_ += bracket;
+    first_ = true;
+    return *this;
+  }
+  JsonWriter& end(char bracket) {
+    text_ += bracket;
+    first_ = false;
+    return *this;
+  }
+  // The next value written belongs to this key.
+  JsonWriter& key(std::string_view name) {
+    text(name);
+    text_ += ':';
+    first_ = true;
+    return *this;
+  }
+  JsonWriter& text(std::string_view value) {
+    separate();
+    text_ += '"';
+    for (const char one : value) append_escaped(one);
+    text_ += '"';
+    return *this;
+  }
+  // Rounded to `decimals`; null if not finite.
+  JsonWriter& number(double value, int decimals = 0) {
+    constexpr double kMaxWhole = 9e15;  // larger doubles have no fraction
+    separate();
+    std::array<char, 32> digits{};
+    char* const end = digits.data() + digits.size();
+    if (!std::isfinite(value)) {
+      text_ += "null";
+    } else if (value == std::floor(value) && std::abs(value) < kMaxWhole) {
+      text_.append(digits.data(),
+                   std::to_chars(digits.data(), end, static_cast<long long>(value)).ptr);
+    } else if (std::abs(value) < kMaxWhole) {
+      text_.append(
+          digits.data(),
+          std::to_chars(digits.data(), end, value, std::chars_format::fixed, decimals).ptr);
+    } else {
+      text_.append(digits.data(), std::to_chars(digits.data(), end, value).ptr);
+    }
+    return *this;
+  }
+  JsonWriter& flag(bool value) {
+    separate();
+    text_ += value ? "true" : "false";
+    return *this;
+  }
+
+  [[nodiscard]] std::string take() && { return std::move(text_); }
+
+ private:
+  void separate() {
+    if (!first_) text_ += ',';
+    first_ = false;
+  }
+  void append_escaped(char one) {
+    constexpr std::string_view kHex = "0123456789abcdef";
+    const auto code = static_cast<unsigned char>(one);
+    if (one == '"' || one == '\\') {
+      text_ += '\\';
+      text_ += one;
+    } else if (code < 0x20) {
+      text_ += "\\u00";
+      text_ += kHex[code >> 4U];
+      text_ += kHex[code & 15U];
+    } else {
+      text_ += one;
+    }
+  }
+
+  std::string text_;
+  bool first_ = true;
+};
+
+constexpr float kUnknown = std::numeric_limits<float>::quiet_NaN();
+constexpr Duration kKept = std::chrono::seconds(DashboardHistory::kSamples);
+// Limits memory if the configuration makes plans very frequent.
+constexpr std::size_t kMaxReorganisations = 200;
+constexpr std::size_t kMaxGpulets = 50000;  // in the plans of all kept reorganisations
+
+static_assert(std::endian::native == std::endian::little,
+              "the samples are copied without conversion");
+
+template <typename Value>
+void append(std::vector<std::byte>& bytes, const Value* values, std::size_t count) {
+  const auto* const begin = reinterpret_cast<const std::byte*>(values);
+  bytes.insert(bytes.end(), begin, begin + count * sizeof(Value));
+}
+
+}  // namespace
+
+ControlSample control_sample(const serve::ModelControlStatus& control) {
+  const bool answered = control.response_ms > 0;
+  return {answered ? static_cast<float>(control.response_ms) : kUnknown,
+          answered ? static_cast<float>(control.gpu_part) : kUnknown,
+          static_cast<float>(control.cores_asked), static_cast<float>(control.cores_given)};
+}
+
+std::size_t DashboardHistory::samples() const {
+  return count_ < kSamples ? static_cast<std::size_t>(count_) : kSamples;
+}
+
+ModelSample DashboardHistory::sample_of(const serve::ModelStatus& now,
+                                        const serve::ModelCounters& before, double seconds) {
+  // Counters restart at 0 when another model gets the name.
+  const auto rate = [seconds](std::uint64_t later, std::uint64_t earlier) {
+    return later < earlier ? kUnknown : static_cast<float>(double(later - earlier) / seconds);
+  };
+  return {rate(now.counters.offered, before.offered), rate(now.counters.served, before.served),
+          rate(now.counters.violations(), before.violations()), static_cast<float>(now.p50_ms),
+          static_cast<float>(now.p99_ms)};
+}
+
+DashboardHistory::ModelHistory& DashboardHistory::history_of(const std::string& name) {
+  const auto [entry, is_new] = models_.try_emplace(name);
+  if (is_new) {
+    for (auto& ring : entry->second.series) ring.fill(kUnknown);
+  }
+  return entry->second;
+}
+
+void DashboardHistory::add(const serve::FrontendStatus& status, Time now) {
+  const std::size_t slot = count_ % kSamples;
+  const double seconds = count_ == 0 ? 0 : to_seconds(now - times_[(count_ - 1) % kSamples]);
+  times_[slot] = now;
+  ++count_;
+  for (const serve::ModelStatus& status_of : status.models) {
+    ModelHistory& model = history_of(status_of.name);
+    ModelSample sample{kUnknown, kUnknown, kUnknown, static_cast<float>(status_of.p50_ms),
+                       static_cast<float>(status_of.p99_ms)};
+    const bool follows = model.seen + 1 == count_ && model.seen > 0 && seconds > 0;
+    if (follows) sample = sample_of(status_of, model.counters, seconds);
+    model.counters = status_of.counters;
+    model.seen = count_;
+    model.series[0][slot] = sample.offered;
+    model.series[1][slot] = sample.served;
+    model.series[2][slot] = sample.violations;
+    model.series[3][slot] = sample.p50_ms;
+    model.series[4][slot] = sample.p99_ms;
+    add_control(model, status_of, slot);
+  }
+  std::erase_if(models_, [this](const auto& entry) { return entry.second.seen != count_; });
+  add_reorganisations(status, now);
+}
+
+void DashboardHistory::add_control(ModelHistory& model, const serve::ModelStatus& status,
+                                   std::size_t slot) {
+  if (status.control && model.control.empty()) {
+    model.control.resize(kControlSeries);
+    for (Ring& ring : model.control) ring.fill(kUnknown);
+  }
+  if (model.control.empty()) return;
+  const ControlSample sample = status.control
+                                   ? control_sample(*status.control)
+                                   : ControlSample{kUnknown, kUnknown, kUnknown, kUnknown};
+  model.control[0][slot] = sample.response_ms;
+  model.control[1][slot] = sample.gpu_part;
+  model.control[2][slot] = sample.cores_asked;
+  model.control[3][slot] = sample.cores_given;
+}
+
+void DashboardHistory::add_reorganisations(const serve::FrontendStatus& status, Time now) {
+  for (const serve::PlanInForce& plan : status.plans) {
+    if (!plan.decision->moves_gpulets() || plan.since + kKept < now) continue;
+    const auto known = std::find_if(
+        reorganisations_.rbegin(), reorganisations_.rend(),
+        [&plan](const auto& other) { return other.decision->number == plan.decision->number; });
+    if (known == reorganisations_.rend()) {
+      reorganisations_.push_back(plan);
+    } else {
+      *known = plan;  // a later stage of it
+    }
+  }
+  std::size_t gpulets = 0;
+  for (const serve::PlanInForce& plan : reorganisations_)
+    gpulets += plan.decision->plan.gpulets.size();
+  while (!reorganisations_.empty() &&
+         (reorganisations_.front().since + kKept < now || gpulets > kMaxGpulets ||
+          reorganisations_.size() > kMaxReorganisations)) {
+    gpulets -= reorganisations_.front().decision->plan.gpulets.size();
+    reorganisations_.pop_front();
+  }
+}
+
+ModelSample DashboardHistory::last(const std::string& model) const {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return {kUnknown, kUnknown, kUnknown, kUnknown, kUnknown};
+  const auto& series = found->second.series;
+  const std::size_t slot = (count_ - 1) % kSamples;
+  return {series[0][slot], series[1][slot], series[2][slot], series[3][slot], series[4][slot]};
+}
+
+Bytes DashboardHistory::document(const observe::WallClock& wall) const {
+  JsonWriter head;
+  head.begin('{').key("samples").number(static_cast<double>(samples()));
+  head.key("series").begin('[');
+  for (const char* const name : {"offered", "served", "violations", "p50_ms", "p99_ms"})
+    head.text(name);
+  head.end(']').key("models").begin('[');
+  std::size_t controlled = 0;
+  for (const auto& [name, model] : models_) {
+    head.text(name);
+    if (!model.control.empty()) ++controlled;
+  }
+  head.end(']');
+  if (controlled > 0) {
+    head.key("controlled").begin('[');
+    for (const auto& [name, model] : models_) {
+      if (!model.control.empty()) head.text(name);
+    }
+    head.end(']').key("control_series").begin('[');
+    for (const char* const name : {"response_ms", "gpu_part", "cores_asked", "cores_given"})
+      head.text(name);
+    head.end(']');
+  }
+  head.end('}');
+  // Pads the text so that the doubles that follow are aligned.
+  std::string text = std::move(head).take();
+  text.append(sizeof(double) - (text.size() + sizeof(std::uint32_t)) % sizeof(double), ' ');
+
+  std::vector<std::byte> bytes;
+  bytes.reserve(sizeof(std::uint32_t) + text.size() + samples() * sizeof(double) +
+                (models_.size() * kSeries + controlled * kControlSeries) * samples() *
+                    sizeof(float));
+  const auto length = static_cast<std::uint32_t>(text.size());
+  append(bytes, &length, 1);
+  append(bytes, text.data(), text.size());
+  const std::size_t oldest = count_ < kSamples ? 0 : count_ % kSamples;
+  for (std::size_t i = 0; i < samples(); ++i) {
+    const Duration ago = wall.engine - times_[(oldest + i) % kSamples];
+    const double unix_seconds = to_seconds(wall.since_epoch - ago);
+    append(bytes, &unix_seconds, 1);
+  }
+  const auto append_rings = [&](const auto& rings) {
+    for (const Ring& ring : rings) {
+      append(bytes, ring.data() + oldest, samples() - oldest);
+      append(bytes, ring.data(), oldest);
+    }
+  };
+  for (const auto& [name, model] : models_) append_rings(model.series);
+  for (const auto& [name, model] : models_) append_rings(model.control);
+  return Bytes::own(std::move(bytes));
+}
+
+// ---- documents
+
+namespace {
+
+using ModelPositions = std::unordered_map<std::string_view, std::size_t>;
 
 double unix_seconds(Time time, const observe::WallClock& wall) {
   return to_seconds(wall.since_epoch - (wall.engine - time));
 }
 
-// A node's devices by number, nodes by name; the gpulets of a device by id. Both documents follow
-// this order.
-struct Device {
+struct DeviceView {
   const std::string* node = nullptr;
-  const serve::FleetBackend* backend = nullptr;
-  const serve::DeviceOffer* offer = nullptr;
+  const serve::BackendRecord* backend = nullptr;
+  const DeviceOffer* offer = nullptr;
   std::vector<const serve::GpuletStatus*> gpulets;
 };
 
-std::vector<Device> devices_of(const serve::FrontendStatus& status) {
-  std::vector<Device> devices;
+// The devices, ordered by node and number, each with its gpulets by id. The layout and the tick use
+// this order.
+std::vector<DeviceView> devices_of(const serve::FrontendStatus& status) {
+  std::vector<DeviceView> devices;
   std::map<std::pair<BackendId, schedule::DeviceKey>, std::vector<const serve::GpuletStatus*>>
       gpulets;
   for (const serve::GpuletStatus& gpulet : status.gpulets)
     gpulets[{gpulet.gpulet.backend, gpulet.gpulet.device}].push_back(&gpulet);
   for (const auto& [id, backend] : status.backends) {
     if (backend.node.empty()) continue;
-    for (const serve::DeviceOffer& offer : backend.devices) {
-      Device device{&backend.node, &backend, &offer, {}};
+    for (const DeviceOffer& offer : backend.devices) {
+      DeviceView device{&backend.node, &backend, &offer, {}};
       if (const auto found = gpulets.find({id, offer.device.key}); found != gpulets.end())
         device.gpulets = std::move(found->second);
       devices.push_back(std::move(device));
     }
   }
-  std::sort(devices.begin(), devices.end(), [](const Device& a, const Device& b) {
+  std::sort(devices.begin(), devices.end(), [](const DeviceView& a, const DeviceView& b) {
     return std::tie(*a.node, a.offer->device.key.device) <
            std::tie(*b.node, b.offer->device.key.device);
   });
   return devices;
 }
 
-void write_model(JsonLine& line, const serve::ModelStatus& model) {
+void write_model(JsonWriter& line, const serve::ModelStatus& model) {
   line.begin('{').key("name").text(model.name);
   line.key("kind").text(model.application ? "application" : "model");
-  line.key("state").text(serve::to_string(model.state));
+  line.key("state").text(to_string(model.state));
   line.key("version").text(serve::short_version(model.version));
   line.key("slo_ms").number(model.slo_ms, 3);
   line.key("planned").number(model.rate_planned, 1);
@@ -66,41 +329,43 @@ void write_model(JsonLine& line, const serve::ModelStatus& model) {
   line.end('}');
 }
 
-// [place of the model, rate, batch, milliseconds of a batch]
-void write_occupants(JsonLine& line, const serve::GpuletStatus& gpulet, const Places& places) {
-  const auto write = [&line, &places](const std::string& model, double rate, double batch,
-                                      double latency_ms) {
-    const auto place = places.find(model);
-    line.begin('[').number(place == places.end() ? -1 : static_cast<double>(place->second));
+// [position of the model, rate, batch, milliseconds of a batch]
+void write_occupants(JsonWriter& line, const serve::GpuletStatus& gpulet,
+                     const ModelPositions& positions) {
+  const auto write = [&line, &positions](const std::string& model, double rate, double batch,
+                                         double latency_ms) {
+    const auto position = positions.find(model);
+    line.begin('[').number(position == positions.end() ? -1
+                                                       : static_cast<double>(position->second));
     line.number(rate, 1).number(batch).number(latency_ms, 2).end(']');
   };
   line.begin('[');
   if (gpulet.planned) {
     for (const schedule::Assignment& one : gpulet.planned->assignments)
       write(one.model, one.rate, one.batch, one.latency_ms);
-  } else {  // prepared, or on its way out
-    for (const schedule::LoadedModel& one : gpulet.gpulet.models) write(one.name, 0, 0, 0);
+  } else {  // preparing or retiring
+    for (const schedule::RunningModel& one : gpulet.gpulet.models) write(one.name, 0, 0, 0);
   }
   line.end(']');
 }
 
-void write_gpulet(JsonLine& line, const serve::GpuletStatus& gpulet, const Places& places) {
+void write_gpulet(JsonWriter& line, const serve::GpuletStatus& gpulet,
+                  const ModelPositions& positions) {
   line.begin('{').key("id").text(std::to_string(gpulet.id.value));
   line.key("size").number(gpulet.gpulet.size.percent);
   line.key("instance").text(gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : "");
-  line.key("state").text(gpulet.gpulet.retiring ? "retiring"
-                                                : serve::to_string(gpulet.gpulet.state));
+  line.key("state").text(gpulet.gpulet.retiring ? "retiring" : to_string(gpulet.gpulet.state));
   line.key("status").text(gpulet.gpulet.status.message());
   line.key("in_force").flag(gpulet.planned.has_value());
   line.key("duty_ms").number(gpulet.planned ? gpulet.planned->duty_cycle_ms : 0, 2);
   if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
     line.key("service").text(schedule::to_string(gpulet.planned->service));
   line.key("models");
-  write_occupants(line, gpulet, places);
+  write_occupants(line, gpulet, positions);
   line.end('}');
 }
 
-void write_decided(JsonLine& line, const schedule::PlannedGpulet& gpulet, bool created,
+void write_planned(JsonWriter& line, const schedule::PlannedGpulet& gpulet, bool created,
                    const std::string& why) {
   line.begin('{').key("node").text(gpulet.device.node);
   line.key("device").number(gpulet.device.device).key("size").number(gpulet.size.percent);
@@ -119,8 +384,9 @@ void write_decided(JsonLine& line, const schedule::PlannedGpulet& gpulet, bool c
 constexpr int kDecimalsOfCores = 2;
 constexpr int kDecimalsOfParts = 3;
 
-// [response, part on GPU, cores asked, given, periods, violated periods]; null: not controlled
-void write_control(JsonLine& line, const serve::ModelStatus& model) {
+// [response, part on GPUs, cores requested, granted, periods, violated periods]; null: not
+// controlled
+void write_control(JsonWriter& line, const serve::ModelStatus& model) {
   if (!model.control) {
     line.number(std::numeric_limits<double>::quiet_NaN());
     return;
@@ -132,16 +398,16 @@ void write_control(JsonLine& line, const serve::ModelStatus& model) {
   line.number(static_cast<double>(model.control->violated_periods)).end(']');
 }
 
-// Models in the layout's order; the cores given to each gpulet, likewise, null where it is not
-// controlled; nodes: [name of the CPU, cores, asked, given, contention].
-void write_controlled(JsonLine& line, const serve::FrontendStatus& status,
-                      const std::vector<Device>& devices) {
+// Models and gpulets in the order of the layout. The cores granted to a gpulet are null if it is
+// not controlled. Nodes: [name of the CPU, cores, requested, granted, contention].
+void write_controlled(JsonWriter& line, const serve::FrontendStatus& status,
+                      const std::vector<DeviceView>& devices) {
   line.begin('{').key("models").begin('[');
   for (const serve::ModelStatus& model : status.models) write_control(line, model);
   line.end(']').key("cores").begin('[');
-  for (const Device& device : devices) {
+  for (const DeviceView& device : devices) {
     for (const serve::GpuletStatus* gpulet : device.gpulets) {
-      line.number(gpulet->cores ? gpulet->cores->given : std::numeric_limits<double>::quiet_NaN(),
+      line.number(gpulet->cores ? gpulet->cores->granted : std::numeric_limits<double>::quiet_NaN(),
                   kDecimalsOfCores);
     }
   }
@@ -164,17 +430,18 @@ bool is_controlled(const serve::FrontendStatus& status) {
 }  // namespace
 
 std::string layout_document(const serve::FrontendStatus& status) {
-  Places places;
-  for (const serve::ModelStatus& model : status.models) places.emplace(model.name, places.size());
-  constexpr std::size_t kUsualBytes = 160;  // of a model or a gpulet
-  JsonLine line((status.models.size() + status.gpulets.size() + status.devices.size()) *
-                kUsualBytes);
+  ModelPositions positions;
+  for (const serve::ModelStatus& model : status.models)
+    positions.emplace(model.name, positions.size());
+  constexpr std::size_t kTypicalBytes = 160;  // per model, gpulet and device
+  JsonWriter line((status.models.size() + status.gpulets.size() + status.devices.size()) *
+                  kTypicalBytes);
   line.begin('{').key("policy").text(status.policy);
   const std::uint64_t plan = status.plans.empty() ? 0 : status.plans.back().decision->number;
   line.key("plan").number(static_cast<double>(plan)).key("models").begin('[');
   for (const serve::ModelStatus& model : status.models) write_model(line, model);
   line.end(']').key("devices").begin('[');
-  for (const Device& device : devices_of(status)) {
+  for (const DeviceView& device : devices_of(status)) {
     const schedule::Device& offered = device.offer->device;
     line.begin('{').key("node").text(*device.node).key("device").number(offered.key.device);
     line.key("type").text(offered.type).key("mechanism").text(device.offer->mechanism);
@@ -182,7 +449,7 @@ std::string layout_document(const serve::FrontendStatus& status) {
     line.key("memory_mb").number(offered.memory_mb);
     if (offered.cores > 0) line.key("cores").number(offered.cores, kDecimalsOfCores);
     line.key("gpulets").begin('[');
-    for (const serve::GpuletStatus* gpulet : device.gpulets) write_gpulet(line, *gpulet, places);
+    for (const serve::GpuletStatus* gpulet : device.gpulets) write_gpulet(line, *gpulet, positions);
     line.end(']').end('}');
   }
   line.end(']').end('}');
@@ -190,7 +457,7 @@ std::string layout_document(const serve::FrontendStatus& status) {
 }
 
 std::string problems_document(const serve::FrontendStatus& status) {
-  JsonLine line;
+  JsonWriter line;
   line.begin('[');
   for (const serve::Problem& problem : serve::find_problems(status)) {
     line.begin('{').key("cause").text(serve::to_string(problem.cause));
@@ -206,7 +473,7 @@ std::string problems_document(const serve::FrontendStatus& status) {
 
 std::string events_document(const serve::FrontendStatus& status, const DashboardHistory& history,
                             const observe::WallClock& wall) {
-  JsonLine line;
+  JsonWriter line;
   line.begin('{').key("log").begin('[');
   const auto& reorganisations = history.reorganisations();
   const auto is_reorganisation = [&reorganisations](std::uint64_t plan) {
@@ -214,7 +481,7 @@ std::string events_document(const serve::FrontendStatus& status, const Dashboard
                        [plan](const auto& one) { return one.decision->number == plan; });
   };
   for (const serve::StatusEvent& event : status.events) {
-    // A reorganisation has an entry of its own, which says what its events say.
+    // Reorganisations have entries of their own below.
     if (event.plan > 0 && is_reorganisation(event.plan)) continue;
     line.begin('[').number(unix_seconds(event.time, wall), 1).text(event.text);
     line.flag(event.warning).number(static_cast<double>(event.count)).end(']');
@@ -239,7 +506,7 @@ std::string plan_document(const serve::FrontendStatus& status, const DashboardHi
   }
   if (found == nullptr) return {};
   const serve::PlanDecision& decision = *found->decision;
-  JsonLine line;
+  JsonWriter line;
   line.begin('{').key("number").number(static_cast<double>(number));
   line.key("epoch").number(static_cast<double>(found->epoch.value));
   line.key("policy").text(decision.plan.policy).key("summary").text(decision.summary);
@@ -255,22 +522,22 @@ std::string plan_document(const serve::FrontendStatus& status, const DashboardHi
   line.end(']').key("gpulets").begin('[');
   const auto& reasons = decision.explanation.gpulets;
   for (std::size_t i = 0; i < decision.plan.gpulets.size(); ++i)
-    write_decided(line, decision.plan.gpulets[i], decision.created[i],
+    write_planned(line, decision.plan.gpulets[i], decision.created[i],
                   i < reasons.size() ? reasons[i] : std::string());
   line.end(']').end('}');
   return std::move(line).take();
 }
 
 std::string tick_document(const serve::FrontendStatus& status, const DashboardHistory& history,
-                          const DashboardMoment& moment) {
+                          const TickContext& context) {
   constexpr double kPercent = 100;
-  JsonLine line;
-  line.begin('{').key("at").number(to_seconds(moment.wall.since_epoch), 3);
+  JsonWriter line;
+  line.begin('{').key("at").number(to_seconds(context.wall.since_epoch), 3);
   line.key("state").text(status.state).key("epoch").number(double(status.epoch.value));
   line.key("reorganising").flag(status.reorganising);
   line.key("schedulable").flag(status.schedulable);
-  line.key("uptime_s").number(std::floor(to_seconds(moment.uptime)));
-  line.key("clients").number(static_cast<double>(moment.clients));
+  line.key("uptime_s").number(std::floor(to_seconds(context.uptime)));
+  line.key("clients").number(static_cast<double>(context.clients));
   line.key("models").begin('[');  // in the layout's order
   for (const serve::ModelStatus& model : status.models) {
     const ModelSample sample = history.last(model.name);
@@ -279,8 +546,8 @@ std::string tick_document(const serve::FrontendStatus& status, const DashboardHi
     line.number(static_cast<double>(model.queued)).end(']');
   }
   line.end(']').key("busy").begin('[');  // percent, in the layout's order
-  const std::vector<Device> devices = devices_of(status);
-  for (const Device& device : devices) {
+  const std::vector<DeviceView> devices = devices_of(status);
+  for (const DeviceView& device : devices) {
     for (const serve::GpuletStatus* gpulet : device.gpulets)
       line.number(std::round(std::min(1.0, gpulet->busy) * kPercent));
   }

@@ -1,13 +1,12 @@
-#include "endpoints.h"
+#include "frontend/endpoints.h"
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "kserve_http.h"
-#include "options.h"
-#include "token_handler.h"
+#include "frontend/kserve_http.h"
+#include "frontend/options.h"
 
 namespace gpulet::frontend {
 
@@ -19,30 +18,31 @@ Result<std::unique_ptr<Endpoints>> Endpoints::listen(net::asio::io_context& io,
                                                      const config::FrontendConfig& config,
                                                      const Security& security,
                                                      net::kserve::ProtocolHost& host,
-                                                     net::BufferPool& buffers, Daemon daemon) {
-  std::unique_ptr<Endpoints> made(new Endpoints(config.shared_memory));
+                                                     net::BufferPool& buffers, Sources sources) {
+  std::unique_ptr<Endpoints> endpoints(new Endpoints(config.shared_memory));
   if (config.http) {
-    if (const Status status = made->listen_http(io, config, security, host, buffers, daemon);
+    if (const Status status = endpoints->listen_http(io, config, security, host, buffers, sources);
         !status.ok())
       return status.within("HTTP");
   }
   if (config.metrics) {
-    if (const Status status = made->listen_metrics(io, config, security, buffers, daemon);
+    if (const Status status = endpoints->listen_metrics(io, config, security, buffers, sources);
         !status.ok())
       return status.within("metrics");
   }
   if (config.grpc) {
-    if (const Status status = made->listen_grpc(io, config, security, host, daemon); !status.ok())
+    if (const Status status = endpoints->listen_grpc(io, config, security, host, sources);
+        !status.ok())
       return status.within("gRPC");
   }
-  return made;
+  return endpoints;
 }
 
 Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
                               const Security& security, net::kserve::ProtocolHost& host,
-                              net::BufferPool& buffers, const Daemon& daemon) {
+                              net::BufferPool& buffers, const Sources& sources) {
   auto traces = std::make_unique<TraceHandler>(
-      io, daemon.trace,
+      io, sources.trace,
       std::make_unique<KserveHttp>(host, regions_,
                                    KserveHttpOptions{GPULET_VERSION, security.gate}));
   traces_ = traces.get();
@@ -50,7 +50,7 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
       std::make_unique<TokenHandler>(*security.gate, needs_of_protocol, std::move(traces));
   http::HttpServerOptions options;
   options.tls = security.clients.context;
-  options.places = client_places(config);
+  options.connections = client_connection_limits(config);
   options.last_descriptor = descriptor_bounds().clients;
   options.first_timeout = config.first_message;
   options.header_timeout = std::min(options.header_timeout, config.first_message);
@@ -64,16 +64,17 @@ Status Endpoints::listen_http(net::asio::io_context& io, const config::FrontendC
 
 Status Endpoints::listen_metrics(net::asio::io_context& io, const config::FrontendConfig& config,
                                  const Security& security, net::BufferPool& buffers,
-                                 const Daemon& daemon) {
+                                 const Sources& sources) {
   auto dashboard = std::make_unique<DashboardHandler>(
-      io, daemon.dashboard, dashboard_assets(), std::make_unique<MetricsHandler>(daemon.metrics));
+      io, sources.dashboard, dashboard_assets(), std::make_unique<MetricsHandler>(sources.metrics));
   dashboard_ = dashboard.get();
   metrics_handler_ =
       std::make_unique<TokenHandler>(*security.gate, needs_of_metrics, std::move(dashboard));
   http::HttpServerOptions options;
   options.tls = security.clients.context;
-  // A browser opens several for each page.
-  options.places = {.general = 4 * DashboardHandler::kMostPages, .reserve = kReservedPlaces};
+  // A browser opens several connections for each page.
+  options.connections = {.general = 4 * DashboardHandler::kMaxPages,
+                         .reserve = kReservedConnections};
   options.last_descriptor = descriptor_bounds().metrics;
   options.first_timeout = config.first_message;
   options.header_timeout = std::min(options.header_timeout, config.first_message);
@@ -86,14 +87,14 @@ Status Endpoints::listen_metrics(net::asio::io_context& io, const config::Fronte
 
 Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
                               const Security& security, net::kserve::ProtocolHost& host,
-                              const Daemon& daemon) {
+                              const Sources& sources) {
   net::grpc_api::GrpcServerOptions options;
   options.version = GPULET_VERSION;
-  options.max_message_bytes = daemon.largest_message;
+  options.max_message_bytes = sources.largest_message;
   options.max_buffered_bytes = std::size_t{config.max_buffered_mb} << 20U;
-  options.places = client_places(config);
-  options.places.reserve = 0;  // the library does not let calls be told apart before they begin
-  options.places.part_that_gives_way = 8;  // a look at each costs system calls
+  options.connections = client_connection_limits(config);
+  options.connections.reserve = 0;  // the gRPC library does not show which method a new call has
+  options.connections.eviction_divisor = 8;  // checking a connection costs system calls
   options.last_descriptor = descriptor_bounds().clients;
   options.handshake_timeout = config.first_message;
   options.tls = security.clients.texts;
@@ -104,10 +105,10 @@ Status Endpoints::listen_grpc(net::asio::io_context& io, const config::FrontendC
   return server.status();
 }
 
-void Endpoints::take_messages_up_to(std::size_t bytes) {
+void Endpoints::raise_message_limit(std::size_t bytes) {
   if (!grpc_) return;
   if (const Status taken = grpc_->take_messages_up_to(bytes); !taken.ok())
-    spdlog::warn("gRPC takes no longer messages: {}", taken.message());
+    spdlog::warn("the limit of gRPC messages stays as it is: {}", taken.message());
 }
 
 void Endpoints::use_tls(const PortTls& tls) {
@@ -118,17 +119,17 @@ void Endpoints::use_tls(const PortTls& tls) {
 
 void Endpoints::tokens_changed(const net::Gate& gate) {
   const auto revoked = [&gate](const net::PeerIdentity& peer) { return gate.revoked(peer); };
-  if (http_) http_->close_those(revoked);
-  if (metrics_) metrics_->close_those(revoked);
+  if (http_) http_->close_matching(revoked);
+  if (metrics_) metrics_->close_matching(revoked);
   if (grpc_) grpc_->tokens_changed();
 }
 
-void Endpoints::drain(Duration patience) {
+void Endpoints::drain(Duration timeout) {
   if (traces_ != nullptr) traces_->stop();
   if (http_) http_->drain();
   if (dashboard_ != nullptr) dashboard_->stop();
   if (metrics_) metrics_->drain();
-  if (grpc_) grpc_->drain(patience);
+  if (grpc_) grpc_->drain(timeout);
 }
 
 }  // namespace gpulet::frontend

@@ -1,61 +1,56 @@
-// Endpoints: where the frontend speaks to others than its own clients and backends: the Open
-// Inference Protocol over HTTP and gRPC, traces, metrics and the dashboard. Single-strand type, on
-// the io_context's thread.
+// Endpoints: the frontend's HTTP and gRPC servers: the Open Inference Protocol, traces, metrics and
+// the dashboard. Belongs to the thread of the io_context.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
-#include <string>
 
-#include "dashboard.h"
+#include "frontend/dashboard.h"
+#include "frontend/http_handlers.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
-#include "gpulet/frontend/security.h"
+#include "gpulet/frontend/setup.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/grpc/server.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
-#include "gpulet/net/kserve/shared_memory.h"
-#include "http_pages.h"
-#include "trace_handler.h"
+#include "gpulet/net/kserve/infer_call.h"
 
 namespace gpulet::frontend {
 
 class Endpoints {
  public:
-  // What is asked of the daemon besides inference.
-  struct Daemon {
+  struct Sources {
     MetricsHandler::Metrics metrics;
     TraceHandler::Source trace;
     DashboardHandler::Source dashboard;
-    std::size_t largest_message = 64U << 20U;  // over gRPC
+    std::size_t largest_message = 64U << 20U;  // of gRPC, in bytes
   };
 
-  // Those that the configuration does not switch off. Fails with the first that cannot listen. Host
-  // and buffers outlive the endpoints.
+  // Opens the ports that the configuration enables. Fails with the error of the first port that
+  // cannot be opened. `host` and `buffers` must outlive the endpoints.
   [[nodiscard]] static Result<std::unique_ptr<Endpoints>> listen(
       net::asio::io_context& io, const config::FrontendConfig& config, const Security& security,
-      net::kserve::ProtocolHost& host, net::BufferPool& buffers, Daemon daemon);
+      net::kserve::ProtocolHost& host, net::BufferPool& buffers, Sources sources);
 
   // 0: off.
   [[nodiscard]] std::uint16_t http_port() const { return http_ ? http_->port() : 0; }
   [[nodiscard]] std::uint16_t grpc_port() const { return grpc_ ? grpc_->port() : 0; }
   [[nodiscard]] std::uint16_t metrics_port() const { return metrics_ ? metrics_->port() : 0; }
-  // Of HTTP; how many gRPC has, it does not tell.
+  // HTTP connections. The gRPC library does not report its connections.
   [[nodiscard]] std::size_t connections() const { return http_ ? http_->connections() : 0; }
 
-  // Over gRPC. Never less than before.
-  void take_messages_up_to(std::size_t bytes);
-  // Of connections that begin from now on.
+  // Raises the limit of gRPC messages; never lowers it.
+  void raise_message_limit(std::size_t bytes);
+  // For new connections.
   void use_tls(const PortTls& tls);
-  // Ends the connections and streams of tokens that the gate does not know any more.
+  // Closes the connections and streams whose tokens the gate has revoked.
   void tokens_changed(const net::Gate& gate);
 
-  // Nothing new; what is under way is answered within `patience`.
-  void drain(Duration patience);
+  // Accepts nothing new, and answers the requests in flight within `timeout`.
+  void drain(Duration timeout);
 
   ~Endpoints();
   Endpoints(const Endpoints&) = delete;
@@ -65,14 +60,14 @@ class Endpoints {
   explicit Endpoints(bool shared_memory) : regions_(shared_memory) {}
   [[nodiscard]] Status listen_http(net::asio::io_context& io, const config::FrontendConfig& config,
                                    const Security& security, net::kserve::ProtocolHost& host,
-                                   net::BufferPool& buffers, const Daemon& daemon);
+                                   net::BufferPool& buffers, const Sources& sources);
   [[nodiscard]] Status listen_metrics(net::asio::io_context& io,
                                       const config::FrontendConfig& config,
                                       const Security& security, net::BufferPool& buffers,
-                                      const Daemon& daemon);
+                                      const Sources& sources);
   [[nodiscard]] Status listen_grpc(net::asio::io_context& io, const config::FrontendConfig& config,
                                    const Security& security, net::kserve::ProtocolHost& host,
-                                   const Daemon& daemon);
+                                   const Sources& sources);
 
   net::kserve::SharedMemory regions_;
   std::unique_ptr<net::http::RequestHandler> http_handler_;

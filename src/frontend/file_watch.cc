@@ -1,4 +1,4 @@
-#include "file_watch.h"
+#include "frontend/file_watch.h"
 
 #include <unistd.h>
 
@@ -8,16 +8,16 @@
 #include <cstring>
 #include <utility>
 
-#include "gpulet/net/clock.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
 namespace {
 
 namespace asio = net::asio;
 
-// A change counts once nothing more has happened for so long, and at the latest after the second.
+// A change is reported once no other change followed for kQuiet, and after kMaxDelay at the latest.
 constexpr auto kQuiet = std::chrono::milliseconds(150);
-constexpr auto kAtTheLatest = std::chrono::seconds(2);
+constexpr auto kMaxDelay = std::chrono::seconds(2);
 
 constexpr std::uint32_t kWatched = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE |
                                    IN_CREATE | IN_DELETE_SELF | IN_MOVE_SELF;
@@ -37,22 +37,22 @@ Status FileWatch::watch(const Folders& folders) {
     events_.assign(descriptor);
     read();
   }
-  std::set<int> still;
+  std::set<int> current;
   for (const auto& [folder, names] : folders) {
     const int number = ::inotify_add_watch(events_.native_handle(), folder.c_str(), kWatched);
     if (number < 0 && errno == ENOSPC) {
       return {StatusCode::unavailable, folder.string() +
-                                           ": cannot be watched: the system has no watches left; "
+                                           " cannot be watched: the system has no watches left; "
                                            "raise fs.inotify.max_user_watches"};
     }
     if (number < 0) continue;
     watches_[number] = folder;
-    still.insert(number);
+    current.insert(number);
   }
   std::erase_if(watches_, [&](const auto& entry) {
-    const bool goes = !still.contains(entry.first);
-    if (goes) ::inotify_rm_watch(events_.native_handle(), entry.first);
-    return goes;
+    const bool obsolete = !current.contains(entry.first);
+    if (obsolete) ::inotify_rm_watch(events_.native_handle(), entry.first);
+    return obsolete;
   });
   folders_ = folders;
   return {};
@@ -68,13 +68,13 @@ void FileWatch::read() {
   events_.async_read_some(asio::buffer(buffer_),
                           [this](const boost::system::error_code& error, std::size_t bytes) {
                             if (error) return;
-                            take_in(bytes);
+                            handle(bytes);
                             read();
                           });
 }
 
-// Created files count once they are written and closed; links and folders are whole at once.
-bool FileWatch::counts(const inotify_event& event, const std::string& name) const {
+// A new file counts when it is closed after writing; a new link or folder counts at once.
+bool FileWatch::matters(const inotify_event& event, const std::string& name) const {
   if ((event.mask & IN_Q_OVERFLOW) != 0) return true;
   const auto watch = watches_.find(event.wd);
   if (watch == watches_.end()) return false;
@@ -86,24 +86,24 @@ bool FileWatch::counts(const inotify_event& event, const std::string& name) cons
          std::filesystem::is_symlink(std::filesystem::symlink_status(watch->second / name, error));
 }
 
-void FileWatch::take_in(std::size_t bytes) {
+void FileWatch::handle(std::size_t bytes) {
   bool changed = false;
   for (std::size_t at = 0; at + sizeof(inotify_event) <= bytes;) {
     inotify_event event{};
     std::memcpy(&event, buffer_.data() + at, sizeof(event));
     const char* const text = buffer_.data() + at + sizeof(event);
     const std::string name(text, ::strnlen(text, event.len));
-    changed = counts(event, name) || changed;
+    changed = matters(event, name) || changed;
     if ((event.mask & IN_IGNORED) != 0) watches_.erase(event.wd);
     at += sizeof(event) + event.len;
   }
-  if (changed) settle();
+  if (changed) report_when_settled();
 }
 
-void FileWatch::settle() {
+void FileWatch::report_when_settled() {
   const Time now = net::now();
   if (!std::exchange(settling_, true)) first_change_ = now;
-  const Time due = std::min(now + kQuiet, first_change_ + kAtTheLatest);
+  const Time due = std::min(now + kQuiet, first_change_ + kMaxDelay);
   settled_.set(due, [this] {
     settling_ = false;
     changed_();

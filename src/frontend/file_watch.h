@@ -1,6 +1,6 @@
-// FileWatch: tells when files in some folders were written, replaced or removed (inotify). What is
-// still being written is not told of; several changes at once are told of once, when they have
-// settled. Whatever it cannot watch, it leaves out. One thread: the one that runs the io_context.
+// FileWatch: reports when files in some folders were written, replaced or removed (inotify). Files
+// that are still open for writing are not reported. Changes in quick succession cause one report,
+// after they have settled. One thread: the thread of the io_context.
 #pragma once
 
 #include <sys/inotify.h>
@@ -12,31 +12,32 @@
 #include <set>
 #include <string>
 
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
-#include "gpulet/net/alarm.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
 
 class FileWatch {
  public:
-  // By folder: the names that count; none: whatever is in it.
+  // Folder -> names of the files to watch. An empty set means every file.
   using Folders = std::map<std::filesystem::path, std::set<std::string>>;
 
   FileWatch(net::asio::io_context& io, std::function<void()> changed);
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
 
-  // These in place of those before. Fails (unavailable) where the system has no watches left.
+  // Replaces the watched folders. Folders that cannot be watched are skipped. Fails with
+  // unavailable if the system has no watches left.
   [[nodiscard]] Status watch(const Folders& folders);
   void stop();
 
  private:
   void read();
-  void take_in(std::size_t bytes);
-  [[nodiscard]] bool counts(const inotify_event& event, const std::string& name) const;
-  void settle();
+  void handle(std::size_t bytes);
+  [[nodiscard]] bool matters(const inotify_event& event, const std::string& name) const;
+  void report_when_settled();
 
   std::function<void()> changed_;
   net::asio::posix::stream_descriptor events_;
@@ -45,7 +46,7 @@ class FileWatch {
   Time first_change_{};
   alignas(inotify_event) std::array<char, 16384> buffer_{};
   Folders folders_;
-  std::map<int, std::filesystem::path> watches_;  // by inotify's number
+  std::map<int, std::filesystem::path> watches_;  // by watch descriptor
 };
 
 }  // namespace gpulet::frontend

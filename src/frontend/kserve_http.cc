@@ -1,14 +1,15 @@
-#include "kserve_http.h"
+#include "frontend/kserve_http.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "gpulet/net/kserve/repository.h"
-#include "token_handler.h"
+#include "frontend/http_handlers.h"
+#include "gpulet/net/kserve/model.h"
 
 namespace gpulet::frontend {
+
 namespace {
 
 namespace http = net::http;
@@ -19,7 +20,7 @@ constexpr unsigned kMethodNotAllowed = 405;
 constexpr unsigned kUnsupportedMediaType = 415;
 constexpr unsigned kNotImplemented = 501;
 
-// A HEAD is answered as its GET; the server leaves the body away.
+// HEAD is answered like GET; the server omits the body.
 std::string_view method_of(const http::HttpRequest& request) {
   return request.method == "HEAD" ? std::string_view("GET") : std::string_view(request.method);
 }
@@ -38,8 +39,7 @@ http::HttpResponse done_or_error(const Status& status) {
   return status.ok() ? done() : kserve::error(status);
 }
 
-Result<serve::ModelsChange> change_of(const kserve::Route& route,
-                                      const http::HttpRequest& request) {
+Result<ModelsChange> change_of(const kserve::Route& route, const http::HttpRequest& request) {
   if (route.endpoint == Endpoint::repository_unload) return kserve::unloading(route.model);
   Result<std::string> config = kserve::read_repository_load(request.body);
   if (!config.ok()) return config.status();
@@ -48,10 +48,10 @@ Result<serve::ModelsChange> change_of(const kserve::Route& route,
 
 }  // namespace
 
-// Held by the host's callback and, while it may be cancelled, by its exchange's.
+// Held by the callback of the host and, while the call can be cancelled, by that of the exchange.
 struct KserveHttp::Inference {
   kserve::InferCall call;
-  std::shared_ptr<const kserve::Model> model;  // as it was asked: it may change meanwhile
+  std::shared_ptr<const kserve::Model> model;  // at the time of the request
   std::unique_ptr<http::Exchange> exchange;
   net::Permit permit;
   ClientId id;
@@ -112,7 +112,7 @@ void KserveHttp::on_request(http::HttpRequest request, std::unique_ptr<http::Exc
   }
 }
 
-// Clients of this protocol know an unknown Content-Encoding as something that is not implemented.
+// Triton reports an unknown Content-Encoding as not implemented.
 http::HttpResponse KserveHttp::error(unsigned status, const std::string& message) {
   return kserve::error(status == kUnsupportedMediaType ? kNotImplemented : status, message);
 }
@@ -135,34 +135,33 @@ void KserveHttp::infer(std::shared_ptr<const kserve::Model> model, const http::H
   inference->model = std::move(model);
   inference->exchange = std::move(exchange);
   inference->permit = std::move(admission.permit);
-  const std::weak_ptr<const bool> here = here_;
-  inference->id =
-      host_.infer(std::exchange(inference->call.requests, {}),
-                  [this, here, inference](const std::vector<serve::InferReply>& replies) {
-                    const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
-                    inference->permit.reset();
-                    if (here.expired() || !answered) return;
-                    answered->answer(
-                        kserve::write_infer(inference->call, *inference->model, replies, regions_));
-                  });
-  inference->exchange->on_gone([this, here, inference] {
+  inference->id = host_.infer(
+      std::exchange(inference->call.requests, {}),
+      [this, watch = alive_.watch(), inference](const std::vector<InferReply>& replies) {
+        const std::unique_ptr<http::Exchange> answered = std::move(inference->exchange);
+        inference->permit.reset();
+        if (!watch.alive() || !answered) return;
+        answered->answer(
+            kserve::write_infer(inference->call, *inference->model, replies, regions_));
+      });
+  inference->exchange->on_gone([this, watch = alive_.watch(), inference] {
     const std::unique_ptr<http::Exchange> unanswered = std::move(inference->exchange);
     inference->permit.reset();
-    if (!here.expired() && unanswered) host_.cancel(inference->id);
+    if (watch.alive() && unanswered) host_.cancel(inference->id);
   });
 }
 
 void KserveHttp::change_models(const kserve::Route& route, const http::HttpRequest& request,
                                std::unique_ptr<http::Exchange> exchange) {
   const bool loads = route.endpoint == Endpoint::repository_load;
-  const auto finish = [asker = std::shared_ptr(std::move(exchange)), loads,
+  const auto finish = [shared = std::shared_ptr(std::move(exchange)), loads,
                        model = route.model](const Status& status) {
-    asker->answer(done_or_error(loads ? kserve::load_status(model, status) : status));
+    shared->answer(done_or_error(loads ? kserve::load_status(model, status) : status));
   };
-  Result<serve::ModelsChange> change = change_of(route, request);
+  Result<ModelsChange> change = change_of(route, request);
   if (!change.ok()) return finish(change.status());
   host_.change_models(std::move(change).value(),
-                      [finish](const serve::ModelsChanged& changed) { finish(changed.status); });
+                      [finish](const ModelsChanged& changed) { finish(changed.status); });
 }
 
 http::HttpResponse KserveHttp::answer(const kserve::Route& route,
@@ -247,8 +246,8 @@ http::HttpResponse KserveHttp::statistics(const kserve::Route& route) {
 void KserveHttp::statistics_of_all(std::unique_ptr<http::Exchange> exchange) {
   const auto waiting = std::shared_ptr(std::move(exchange));
   host_.statistics(
-      [this, here = std::weak_ptr(here_), waiting](const kserve::ProtocolHost::Statistics& all) {
-        if (here.expired()) return;
+      [this, watch = alive_.watch(), waiting](const kserve::ProtocolHost::Statistics& all) {
+        if (!watch.alive()) return;
         statistics_page_.answer(host_, all, waiting, [all] { return kserve::statistics(*all); });
       });
 }
@@ -257,9 +256,9 @@ void KserveHttp::index(const http::HttpRequest& request, std::unique_ptr<http::E
   const Result<bool> only_ready = kserve::read_repository_index(request.body);
   if (!only_ready.ok()) return exchange->answer(kserve::error(only_ready.status()));
   const auto waiting = std::shared_ptr(std::move(exchange));
-  host_.models([this, here = std::weak_ptr(here_), waiting,
+  host_.models([this, watch = alive_.watch(), waiting,
                 ready = only_ready.value()](const kserve::ProtocolHost::Models& models) {
-    if (here.expired()) return;
+    if (!watch.alive()) return;
     SharedPage& page = ready ? ready_index_page_ : index_page_;
     page.answer(host_, models, waiting,
                 [models, ready] { return kserve::repository_index(*models, ready); });
@@ -269,8 +268,7 @@ void KserveHttp::index(const http::HttpRequest& request, std::unique_ptr<http::E
 http::HttpResponse KserveHttp::about_region(const kserve::Route& route,
                                             const http::HttpRequest& request) {
   if (route.endpoint == Endpoint::shared_memory_register) {
-    const Result<kserve::RegionToRegister> region =
-        kserve::read_register(route.region, request.body);
+    const Result<kserve::RegionInfo> region = kserve::read_register(route.region, request.body);
     return done_or_error(region.ok() ? regions_.add(region.value()) : region.status());
   }
   if (route.endpoint == Endpoint::shared_memory_unregister) {
@@ -287,6 +285,27 @@ http::HttpResponse KserveHttp::about_region(const kserve::Route& route,
     }
   }
   return kserve::shared_memory_status(regions);
+}
+
+// ---- SharedPage
+
+void SharedPage::answer(net::kserve::ProtocolHost& host, std::shared_ptr<const void> list,
+                        std::shared_ptr<net::http::Exchange> exchange, Write write) {
+  if (page_ != nullptr && page_->list == list) {
+    if (page_->complete) return exchange->answer(page_->response);
+    page_->waiting.push_back(std::move(exchange));
+    return;
+  }
+  const auto page = std::make_shared<Page>();
+  page_ = page;
+  page->list = std::move(list);
+  page->waiting.push_back(std::move(exchange));
+  host.in_background([page, write = std::move(write)] { page->response = write(); },
+                     [page] {
+                       page->complete = true;
+                       for (const auto& waiting : std::exchange(page->waiting, {}))
+                         waiting->answer(page->response);
+                     });
 }
 
 }  // namespace gpulet::frontend

@@ -1,25 +1,48 @@
-// KserveHttp: the Open Inference Protocol over HTTP (docs/protocol.md): what comes through an
-// HttpServer is asked of the host behind, and its answers go back. Single-strand type, as the
-// server that it handles for and as the host; both and the regions outlive its last call of them.
-// What the host still holds when this is gone ends without effect.
+// KserveHttp: the Open Inference Protocol over HTTP (docs/protocol.md). Passes requests to a
+// ProtocolHost and writes its answers. Belongs to one strand, as the HttpServer and the host. Host
+// and regions must outlive this object. Calls that the host still holds when it is destroyed end
+// without effect.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "gpulet/base/alive.h"
 #include "gpulet/net/gate.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/kserve/host.h"
 #include "gpulet/net/kserve/http_api.h"
-#include "gpulet/net/kserve/shared_memory.h"
-#include "shared_page.h"
+#include "gpulet/net/kserve/infer_call.h"
 
 namespace gpulet::frontend {
 
+// An HTTP response that is written in the background from a list that many clients may request. It
+// is written once for each list; requests that arrive meanwhile share it.
+class SharedPage {
+ public:
+  using Write = std::function<net::http::HttpResponse()>;
+
+  // Answers with the result of write(), which may run on another thread. `list` identifies the
+  // content.
+  void answer(net::kserve::ProtocolHost& host, std::shared_ptr<const void> list,
+              std::shared_ptr<net::http::Exchange> exchange, Write write);
+
+ private:
+  struct Page {
+    std::shared_ptr<const void> list;
+    bool complete = false;
+    net::http::HttpResponse response;
+    std::vector<std::shared_ptr<net::http::Exchange>> waiting;
+  };
+  std::shared_ptr<Page> page_;
+};
+
 struct KserveHttpOptions {
-  std::string version;  // of this server, as its metadata tells it
-  // Counts and limits inferences; null: none does.
+  std::string version;  // of this server, for its metadata
+  // Counts and limits inferences; null: no limits.
   std::shared_ptr<net::Gate> gate{};
 };
 
@@ -30,9 +53,9 @@ class KserveHttp final : public net::http::RequestHandler {
 
   [[nodiscard]] std::optional<net::http::HttpResponse> refuse(
       const net::http::HttpRequest& head) override;
-  // An inference may have what its model takes, other calls 64 KB or nothing.
+  // The largest inference of the model; 64 KB for other calls; nothing for GET.
   [[nodiscard]] BodyBound body_bound(const net::http::HttpRequest& head) override;
-  // All calls but inferences.
+  // All calls except inferences.
   [[nodiscard]] bool may_use_reserve(const net::http::HttpRequest& head) override;
   void on_request(net::http::HttpRequest request,
                   std::unique_ptr<net::http::Exchange> exchange) override;
@@ -45,7 +68,7 @@ class KserveHttp final : public net::http::RequestHandler {
              std::unique_ptr<net::http::Exchange> exchange);
   void change_models(const net::kserve::Route& route, const net::http::HttpRequest& request,
                      std::unique_ptr<net::http::Exchange> exchange);
-  // What is known at once.
+  // Calls that are answered at once.
   [[nodiscard]] net::http::HttpResponse answer(const net::kserve::Route& route,
                                                const net::http::HttpRequest& request);
   [[nodiscard]] net::http::HttpResponse log_settings(const net::kserve::Route& route,
@@ -54,7 +77,6 @@ class KserveHttp final : public net::http::RequestHandler {
                                                        const net::http::HttpRequest& request);
   [[nodiscard]] net::http::HttpResponse about_model(const net::kserve::Route& route);
   [[nodiscard]] net::http::HttpResponse statistics(const net::kserve::Route& route);
-  // Of all models: pages that are written in the background, once for all who ask.
   void statistics_of_all(std::unique_ptr<net::http::Exchange> exchange);
   void index(const net::http::HttpRequest& request, std::unique_ptr<net::http::Exchange> exchange);
   [[nodiscard]] net::http::HttpResponse about_region(const net::kserve::Route& route,
@@ -66,7 +88,7 @@ class KserveHttp final : public net::http::RequestHandler {
   SharedPage statistics_page_;
   SharedPage index_page_;
   SharedPage ready_index_page_;
-  const std::shared_ptr<const bool> here_ = std::make_shared<const bool>(true);  // ends with this
+  AliveToken alive_;
 };
 
 }  // namespace gpulet::frontend

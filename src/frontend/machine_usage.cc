@@ -1,4 +1,4 @@
-#include "machine_usage.h"
+#include "frontend/machine_usage.h"
 
 #include <algorithm>
 #include <fstream>
@@ -6,12 +6,12 @@
 
 namespace gpulet::frontend {
 
-// The first line is of all CPUs: user nice system idle iowait irq softirq steal. What guests take
-// counts as user's already.
+// The first line sums all CPUs: user nice system idle iowait irq softirq steal. The guest times
+// that follow are part of user.
 std::optional<MachineWatch::CpuTimes> MachineWatch::cpu_times() const {
   constexpr int kTimes = 8;
   constexpr int kIdle = 3;
-  constexpr int kWaitsForDisk = 4;
+  constexpr int kIoWait = 4;
   std::ifstream file(proc_ / "stat");
   std::string name;
   if (!(file >> name) || name != "cpu") return std::nullopt;
@@ -20,7 +20,7 @@ std::optional<MachineWatch::CpuTimes> MachineWatch::cpu_times() const {
     std::uint64_t ticks = 0;
     if (!(file >> ticks)) return std::nullopt;
     times.all += ticks;
-    if (i == kIdle || i == kWaitsForDisk) times.idle += ticks;
+    if (i == kIdle || i == kIoWait) times.idle += ticks;
   }
   return times;
 }
@@ -41,7 +41,7 @@ void MachineWatch::read_memory(MachineUsage& usage) const {
   if (total && available) usage.memory_used_bytes = *total - std::min(*total, *available);
 }
 
-MachineUsage MachineWatch::look() {
+MachineUsage MachineWatch::sample() {
   MachineUsage usage;
   read_memory(usage);
   const std::optional<CpuTimes> now = cpu_times();

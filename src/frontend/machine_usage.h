@@ -1,5 +1,5 @@
-// MachineWatch: how busy this machine's CPUs are and how full its memory is, from /proc. For
-// dashboards made for Triton. One thread at a time; reads files of the kernel.
+// MachineWatch: CPU and memory usage of this machine, read from /proc. Exported under the names
+// that dashboards for Triton expect. One thread at a time; blocks on file I/O.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 namespace gpulet::frontend {
 
 struct MachineUsage {
-  std::optional<double> cpu;  // 0 to 1, of all CPUs since the look before; none at the first
+  std::optional<double> cpu;  // busy fraction of all CPUs since the last sample; empty in the first
   std::optional<std::uint64_t> memory_total_bytes;
-  std::optional<std::uint64_t> memory_used_bytes;  // what is not available to new programs
+  std::optional<std::uint64_t> memory_used_bytes;  // total minus available
 };
 
 class MachineWatch {
  public:
   explicit MachineWatch(std::filesystem::path proc = "/proc") : proc_(std::move(proc)) {}
 
-  // What cannot be read is left out.
-  [[nodiscard]] MachineUsage look();
+  // Figures that cannot be read are empty.
+  [[nodiscard]] MachineUsage sample();
 
  private:
   struct CpuTimes {  // in ticks since the machine's start

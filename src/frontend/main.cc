@@ -1,4 +1,4 @@
-// gpulet-frontend: the daemon that clients talk to.
+// gpulet-frontend: the daemon that clients and backends connect to.
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 
@@ -7,9 +7,9 @@
 #include <random>
 
 #include "gpulet/frontend/daemon.h"
-#include "gpulet/net/codec/codec.h"
-#include "gpulet/net/stop_signals.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/observe/sinks/log.h"
+#include "gpulet/protocol/codec.h"
 
 namespace {
 
@@ -21,7 +21,7 @@ struct Arguments {
   std::string backend_listen;
 };
 
-int complain(const Status& status, int code) {
+int fail(const Status& status, int code) {
   std::cerr << "gpulet-frontend: " << status.message() << "\n";
   return code;
 }
@@ -38,50 +38,49 @@ std::uint64_t draw_run() {
   return 1 + device() % ((1U << 23U) - 1);
 }
 
-void tell_endpoints(const config::FrontendConfig& config, const frontend::FrontendDaemon& daemon) {
-  const auto told = [](const std::optional<config::Endpoint>& endpoint, std::uint16_t port) {
+void log_endpoints(const config::FrontendConfig& config, const frontend::FrontendDaemon& daemon) {
+  const auto address = [](const std::optional<config::Endpoint>& endpoint, std::uint16_t port) {
     return endpoint ? config::to_string({endpoint->host, port}) : std::string("off");
   };
   spdlog::info("listening: clients {}, backends {}, HTTP {}, gRPC {}, metrics {}",
                daemon.client_address(), daemon.backend_address(),
-               told(config.http, daemon.http_port()), told(config.grpc, daemon.grpc_port()),
-               told(config.metrics, daemon.metrics_port()));
+               address(config.http, daemon.http_port()), address(config.grpc, daemon.grpc_port()),
+               address(config.metrics, daemon.metrics_port()));
 }
 
-// A connection is a descriptor; the soft limit is often 1,024.
-void allow_all_descriptors() {
+// Every connection takes a descriptor, and the soft limit is often 1,024.
+void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
-    spdlog::warn("the limit of descriptors stays at {}", limit.rlim_cur);
+    spdlog::warn("cannot raise the limit of file descriptors; it stays at {}", limit.rlim_cur);
 }
 
 int run_daemon(const Arguments& arguments) {
   Result<config::FrontendConfig> config = config::load_frontend(arguments.config);
-  if (!config.ok()) return complain(config.status(), 2);
+  if (!config.ok()) return fail(config.status(), 2);
   for (const auto& [text, endpoint] :
        {std::pair(arguments.listen, &config.value().listen),
         std::pair(arguments.backend_listen, &config.value().backend_listen)}) {
     if (const Status status = override_endpoint(text, *endpoint); !status.ok())
-      return complain(status, 2);
+      return fail(status, 2);
   }
   Result<frontend::Setup> setup = frontend::make_setup(config.value(), draw_run());
-  if (!setup.ok()) return complain(setup.status(), 2);
+  if (!setup.ok()) return fail(setup.status(), 2);
 
-  allow_all_descriptors();
-  net::silence_protobuf();
+  raise_descriptor_limit();
+  protocol::silence_protobuf();
   net::asio::io_context io(1);
   net::StopSignals signals(io);
   Result<std::unique_ptr<frontend::FrontendDaemon>> daemon =
       frontend::FrontendDaemon::start(io, std::move(setup).value());
-  if (!daemon.ok()) return complain(daemon.status(), 1);
-  tell_endpoints(config.value(), *daemon.value());
+  if (!daemon.ok()) return fail(daemon.status(), 1);
+  log_endpoints(config.value(), *daemon.value());
   for (const std::string& exposure : frontend::exposures(config.value()))
     spdlog::warn("{} (docs/security.md)", exposure);
 
-  // The work guard ends with stop(): what is queued then is still sent, bounded by the write
-  // timeouts.
+  // run() returns once everything queued has been sent, or its write timeout has expired.
   signals.wait([&](int signal) {
     spdlog::info("signal {}: stopping", signal);
     daemon.value()->stop([] {});
@@ -95,12 +94,15 @@ int run_daemon(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "gpulet-frontend: admission, batching and scheduling; clients and backends connect to it");
+      "gpulet-frontend: admits, batches and schedules requests. Clients and backends connect to "
+      "it.");
   Arguments arguments;
-  app.add_option("--config", arguments.config, "frontend.json")->required();
-  app.add_option("--listen", arguments.listen, "HOST:PORT for clients, in place of the file's");
+  app.add_option("--config", arguments.config, "configuration file, such as frontend.json")
+      ->required();
+  app.add_option("--listen", arguments.listen,
+                 "HOST:PORT for clients (default: \"listen\" of the file)");
   app.add_option("--backend-listen", arguments.backend_listen,
-                 "HOST:PORT for backends, in place of the file's");
+                 "HOST:PORT for backends (default: \"backend_listen\" of the file)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -110,6 +112,6 @@ int main(int argc, char** argv) {
   try {
     return run_daemon(arguments);
   } catch (const std::exception& error) {
-    return complain({StatusCode::internal, error.what()}, 1);
+    return fail({StatusCode::internal, error.what()}, 1);
   }
 }

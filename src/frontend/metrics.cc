@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "frontend/metric_families.h"
 
@@ -14,194 +17,160 @@ namespace {
 using serve::DeviceStatus;
 using serve::FrontendStatus;
 using serve::GpuletStatus;
+using serve::ModelControlStatus;
 using serve::ModelStatus;
+using serve::NodeControlStatus;
 
-constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
 constexpr std::array<std::uint32_t, 9> kBatchBounds = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 
-// What is told of the frontend as a whole.
-struct Whole {
+// The subject of the frontend's own metrics.
+struct FrontendView {
   const FrontendStatus* status;
-  StatusMoment moment;
+  StatusContext context;
 };
 
 double flag(bool set) { return set ? 1 : 0; }
 
-// ---- the tables
+// ---- tables
 
-constexpr std::array kOfFrontend = {
-    Measure<Whole>{"gpulet_start_time_seconds", "When the frontend started, in seconds since 1970.",
-                   MetricType::Gauge,
-                   [](const Whole& whole) {
-                     return whole.moment.unix_seconds -
-                            to_seconds(whole.moment.now - whole.moment.started);
-                   }},
-    Measure<Whole>{"gpulet_clients", "Connections of clients.", MetricType::Gauge,
-                   [](const Whole& whole) { return number(whole.moment.clients); }},
-    Measure<Whole>{"gpulet_event_loop_longest_pause_seconds",
-                   "The longest time that the event loop was held up, of the last minute.",
-                   MetricType::Gauge,
-                   [](const Whole& whole) { return to_seconds(whole.moment.pauses.longest); }},
-    Measure<Whole>{"gpulet_event_loop_long_pauses_total",
-                   "How often the event loop was held up for 5 ms or longer.", MetricType::Counter,
-                   [](const Whole& whole) { return number(whole.moment.pauses.long_ones); }},
-    Measure<Whole>{"gpulet_nodes", "Backends that are connected.", MetricType::Gauge,
-                   [](const Whole& whole) { return number(whole.status->backends.size()); }},
-    Measure<Whole>{"gpulet_exclusions",
-                   "Nodes and devices that take no new gpulets for a while, because the last ones "
-                   "failed there.",
-                   MetricType::Gauge,
-                   [](const Whole& whole) { return number(whole.status->exclusions.size()); }},
-    Measure<Whole>{"gpulet_devices", "Devices that the backends offer.", MetricType::Gauge,
-                   [](const Whole& whole) { return number(whole.status->devices.size()); }},
-    Measure<Whole>{"gpulet_devices_in_use", "Devices that hold gpulets of the plan in force.",
-                   MetricType::Gauge,
-                   [](const Whole& whole) {
-                     const auto& devices = whole.status->devices;
-                     return number(static_cast<std::uint64_t>(std::count_if(
-                         devices.begin(), devices.end(),
-                         [](const DeviceStatus& one) { return one.used.percent > 0; })));
-                   }},
-    Measure<Whole>{"gpulet_plan_epoch", "Number of the plan in force.", MetricType::Gauge,
-                   [](const Whole& whole) { return number(whole.status->epoch.value); }},
-    Measure<Whole>{"gpulet_schedulable", "1 where the plan in force serves every rate.",
-                   MetricType::Gauge,
-                   [](const Whole& whole) { return flag(whole.status->schedulable); }},
-    Measure<Whole>{"gpulet_reorganising", "1 while a plan is being made or on its way into force.",
-                   MetricType::Gauge,
-                   [](const Whole& whole) { return flag(whole.status->reorganising); }},
-    Measure<Whole>{
-        "gpulet_plans_unschedulable_total", "Plans that left some rate without a place.",
-        MetricType::Counter,
-        [](const Whole& whole) { return number(whole.status->reorganisations.unschedulable); }},
-    Measure<Whole>{
-        "gpulet_devices_taken_total", "Devices that plans took into use.", MetricType::Counter,
-        [](const Whole& whole) { return number(whole.status->reorganisations.devices_taken); }},
-    Measure<Whole>{"gpulet_devices_given_back_total", "Devices that plans gave back.",
-                   MetricType::Counter,
-                   [](const Whole& whole) {
-                     return number(whole.status->reorganisations.devices_given_back);
-                   }},
-};
+constexpr auto kFrontendMetrics = std::to_array<MetricSpec<FrontendView>>({
+    {"gpulet_start_time_seconds", "Start time of the frontend, in seconds since 1970.", kGauge,
+     [](const FrontendView& one) {
+       return one.context.unix_seconds - to_seconds(one.context.now - one.context.started);
+     }},
+    {"gpulet_clients", "Number of client connections.", kGauge,
+     [](const FrontendView& one) { return number(one.context.clients); }},
+    {"gpulet_event_loop_longest_pause_seconds",
+     "Longest time that the event loop was blocked, during the last minute.", kGauge,
+     [](const FrontendView& one) { return to_seconds(one.context.pauses.longest); }},
+    {"gpulet_event_loop_long_pauses_total",
+     "Number of times that the event loop was blocked for 5 ms or longer.", kCounter,
+     [](const FrontendView& one) { return number(one.context.pauses.long_pauses); }},
+    {"gpulet_nodes", "Number of connected backends.", kGauge,
+     [](const FrontendView& one) { return number(one.status->backends.size()); }},
+    {"gpulet_exclusions",
+     "Number of nodes and devices that temporarily get no new gpulets, because the last ones "
+     "failed there.",
+     kGauge, [](const FrontendView& one) { return number(one.status->exclusions.size()); }},
+    {"gpulet_devices", "Number of devices that the backends offer.", kGauge,
+     [](const FrontendView& one) { return number(one.status->devices.size()); }},
+    {"gpulet_devices_in_use", "Number of devices with gpulets of the plan in force.", kGauge,
+     [](const FrontendView& one) {
+       const auto& devices = one.status->devices;
+       return number(static_cast<std::uint64_t>(
+           std::count_if(devices.begin(), devices.end(),
+                         [](const DeviceStatus& device) { return device.used.percent > 0; })));
+     }},
+    {"gpulet_plan_epoch", "Number of the plan in force.", kGauge,
+     [](const FrontendView& one) { return number(one.status->epoch.value); }},
+    {"gpulet_schedulable", "1 if the plan in force serves every rate in full.", kGauge,
+     [](const FrontendView& one) { return flag(one.status->schedulable); }},
+    {"gpulet_reorganising", "1 while a plan is being made or brought into force.", kGauge,
+     [](const FrontendView& one) { return flag(one.status->reorganising); }},
+    {"gpulet_plans_unschedulable_total", "Total plans that could not serve every rate in full.",
+     kCounter,
+     [](const FrontendView& one) { return number(one.status->reorganisations.unschedulable); }},
+    {"gpulet_devices_taken_total", "Total devices that plans took into use.", kCounter,
+     [](const FrontendView& one) { return number(one.status->reorganisations.devices_taken); }},
+    {"gpulet_devices_given_back_total", "Total devices that plans released.", kCounter,
+     [](const FrontendView& one) {
+       return number(one.status->reorganisations.devices_given_back);
+     }},
+});
 
-constexpr std::array kOfModels = {
-    Measure<ModelStatus>{"gpulet_requests_total", "Requests that came.", MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.counters.offered); }},
-    Measure<ModelStatus>{"gpulet_requests_succeeded_total",
-                         "Requests that were answered with a result.", MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.counters.served); }},
-    Measure<ModelStatus>{"gpulet_requests_late_total",
-                         "Requests that were answered with a result after their deadline.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.counters.late); }},
-    Measure<ModelStatus>{
-        "gpulet_requests_overdue_total",
-        "Requests that were answered too_late at their deadline, while their batch was running.",
-        MetricType::Counter, [](const ModelStatus& one) { return number(one.counters.overdue); }},
-    Measure<ModelStatus>{
-        "gpulet_results_discarded_total",
-        "Results that came when their request had been answered, and were thrown away.",
-        MetricType::Counter, [](const ModelStatus& one) { return number(one.counters.discarded); }},
-    Measure<ModelStatus>{"gpulet_model_crashes_total",
-                         "Processes that ended while they ran its batches and nothing else.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.crashes); }},
-    Measure<ModelStatus>{
-        "gpulet_model_quarantined", "1 while it is in quarantine because its processes crash.",
-        MetricType::Gauge,
-        [](const ModelStatus& one) { return flag(one.quarantined_for > Duration::zero()); }},
-    Measure<ModelStatus>{"gpulet_slo_violations_total",
-                         "Requests that had no result in time: late, dropped or failed.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.counters.violations()); }},
-    Measure<ModelStatus>{
-        "gpulet_requests_pending", "Requests that wait; of an application, those under way.",
-        MetricType::Gauge, [](const ModelStatus& one) { return number(one.queued); }},
-    Measure<ModelStatus>{"gpulet_request_rate", "Requests per second, as seen of late.",
-                         MetricType::Gauge, [](const ModelStatus& one) { return one.rate_seen; }},
-    Measure<ModelStatus>{
-        "gpulet_request_rate_planned", "Requests per second that the plan in force was made for.",
-        MetricType::Gauge, [](const ModelStatus& one) { return one.rate_planned; }},
-    Measure<ModelStatus>{
-        "gpulet_request_rate_unserved", "Requests per second without a place in the plan in force.",
-        MetricType::Gauge, [](const ModelStatus& one) { return one.rate_unserved; }},
-    Measure<ModelStatus>{"gpulet_slo_seconds", "The latency objective.", MetricType::Gauge,
-                         [](const ModelStatus& one) { return one.slo_ms / 1000; }},
-    Measure<ModelStatus>{
-        "gpulet_model_ready", "1 where a gpulet serves it.", MetricType::Gauge,
-        [](const ModelStatus& one) { return flag(one.state == serve::ModelState::ready); }},
-    Measure<ModelStatus>{"gpulet_request_transfer_seconds_total",
-                         "Time that requests were on their way to gpulets and back.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) {
-                           return one.statistics.input.seconds() + one.statistics.output.seconds();
-                         }},
-    Measure<ModelStatus>{"gpulet_batch_execution_seconds_total", "Time that its batches executed.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) {
-                           double seconds = 0;
-                           for (const auto& of_size : one.statistics.batches)
-                             seconds += of_size.executed.seconds();
-                           return seconds;
-                         }},
-};
+constexpr auto kModelMetrics = std::to_array<MetricSpec<ModelStatus>>({
+    {"gpulet_requests_total", "Total requests received.", kCounter,
+     [](const ModelStatus& one) { return number(one.counters.offered); }},
+    {"gpulet_requests_succeeded_total", "Total requests answered with a result.", kCounter,
+     [](const ModelStatus& one) { return number(one.counters.served); }},
+    {"gpulet_requests_late_total", "Total requests answered with a result after their deadline.",
+     kCounter, [](const ModelStatus& one) { return number(one.counters.late); }},
+    {"gpulet_requests_overdue_total",
+     "Total requests answered with too_late at their deadline, while their batch was running.",
+     kCounter, [](const ModelStatus& one) { return number(one.counters.overdue); }},
+    {"gpulet_results_discarded_total",
+     "Total results discarded because their request had been answered already.", kCounter,
+     [](const ModelStatus& one) { return number(one.counters.discarded); }},
+    {"gpulet_model_crashes_total",
+     "Total processes that crashed while they ran batches of this model only.", kCounter,
+     [](const ModelStatus& one) { return number(one.crashes); }},
+    {"gpulet_model_quarantined", "1 while the model is in quarantine because its processes crash.",
+     kGauge, [](const ModelStatus& one) { return flag(one.quarantined_for > Duration::zero()); }},
+    {"gpulet_slo_violations_total",
+     "Total requests without a result in time: late, dropped or failed.", kCounter,
+     [](const ModelStatus& one) { return number(one.counters.violations()); }},
+    {"gpulet_requests_pending",
+     "Number of queued requests; for an application, requests in flight.", kGauge,
+     [](const ModelStatus& one) { return number(one.queued); }},
+    {"gpulet_request_rate", "Recent rate of requests, per second.", kGauge,
+     [](const ModelStatus& one) { return one.rate_seen; }},
+    {"gpulet_request_rate_planned",
+     "Rate of requests that the plan in force was made for, per second.", kGauge,
+     [](const ModelStatus& one) { return one.rate_planned; }},
+    {"gpulet_request_rate_unserved",
+     "Rate of requests that the plan in force cannot serve, per second.", kGauge,
+     [](const ModelStatus& one) { return one.rate_unserved; }},
+    {"gpulet_slo_seconds", "Latency objective.", kGauge,
+     [](const ModelStatus& one) { return one.slo_ms / 1000; }},
+    {"gpulet_model_ready", "1 if a gpulet serves the model.", kGauge,
+     [](const ModelStatus& one) { return flag(one.state == ModelState::ready); }},
+    {"gpulet_request_transfer_seconds_total",
+     "Total time of transferring requests to gpulets and results back.", kCounter,
+     [](const ModelStatus& one) {
+       return one.statistics.input.seconds() + one.statistics.output.seconds();
+     }},
+    {"gpulet_batch_execution_seconds_total", "Total execution time of batches.", kCounter,
+     [](const ModelStatus& one) {
+       double seconds = 0;
+       for (const auto& batches : one.statistics.batches) seconds += batches.executed.seconds();
+       return seconds;
+     }},
+});
 
-constexpr std::array kOfGpulets = {
-    Measure<GpuletStatus>{"gpulet_gpulet_share_ratio", "Its share of the device.",
-                          MetricType::Gauge,
-                          [](const GpuletStatus& one) { return one.gpulet.size.fraction(); }},
-    Measure<GpuletStatus>{"gpulet_gpulet_busy_ratio", "Part of the last moment that it executed.",
-                          MetricType::Gauge, [](const GpuletStatus& one) { return one.busy; }},
-    Measure<GpuletStatus>{
-        "gpulet_gpulet_batch_fill_ratio",
-        "Requests in its batches, of those that the plan had room for, since it was made.",
-        MetricType::Gauge, [](const GpuletStatus& one) { return one.statistics.batch_fill(); }},
-    Measure<GpuletStatus>{"gpulet_gpulet_ready", "1 where it takes batches.", MetricType::Gauge,
-                          [](const GpuletStatus& one) {
-                            return flag(one.gpulet.state == serve::GpuletState::ready &&
-                                        !one.gpulet.retiring);
-                          }},
-    Measure<GpuletStatus>{"gpulet_gpulet_batches_in_flight", "Batches that it holds.",
-                          MetricType::Gauge,
-                          [](const GpuletStatus& one) { return number(one.in_flight); }},
-    Measure<GpuletStatus>{"gpulet_gpulet_duty_cycle_seconds",
-                          "One round of all its models, as planned.", MetricType::Gauge,
-                          [](const GpuletStatus& one) {
-                            return one.planned ? one.planned->duty_cycle_ms / 1000 : 0.0;
-                          }},
-    Measure<GpuletStatus>{"gpulet_gpulet_batches_total", "Batches that it executed.",
-                          MetricType::Counter,
-                          [](const GpuletStatus& one) { return number(one.statistics.batches); }},
-    Measure<GpuletStatus>{"gpulet_gpulet_requests_total", "Requests in these batches.",
-                          MetricType::Counter,
-                          [](const GpuletStatus& one) { return number(one.statistics.requests); }},
-    Measure<GpuletStatus>{"gpulet_gpulet_batch_places_total",
-                          "Requests that the plan had room for in these batches.",
-                          MetricType::Counter,
-                          [](const GpuletStatus& one) { return number(one.statistics.planned); }},
-    Measure<GpuletStatus>{
-        "gpulet_gpulet_execution_seconds_total", "Time that these batches executed.",
-        MetricType::Counter,
-        [](const GpuletStatus& one) { return to_seconds(one.statistics.executed); }},
-};
+constexpr auto kGpuletMetrics = std::to_array<MetricSpec<GpuletStatus>>({
+    {"gpulet_gpulet_share_ratio", "Share of the device that the gpulet has.", kGauge,
+     [](const GpuletStatus& one) { return one.gpulet.size.fraction(); }},
+    {"gpulet_gpulet_busy_ratio",
+     "Fraction of the last ten seconds that the gpulet executed batches.", kGauge,
+     [](const GpuletStatus& one) { return one.busy; }},
+    {"gpulet_gpulet_batch_fill_ratio",
+     "Requests in the gpulet's batches, as a fraction of their planned capacity, since it was "
+     "created.",
+     kGauge, [](const GpuletStatus& one) { return one.statistics.batch_fill(); }},
+    {"gpulet_gpulet_ready", "1 if the gpulet accepts batches.", kGauge,
+     [](const GpuletStatus& one) {
+       return flag(one.gpulet.state == GpuletState::ready && !one.gpulet.retiring);
+     }},
+    {"gpulet_gpulet_batches_in_flight", "Number of batches that the gpulet holds.", kGauge,
+     [](const GpuletStatus& one) { return number(one.in_flight); }},
+    {"gpulet_gpulet_duty_cycle_seconds", "Planned duration of one round of all its models.", kGauge,
+     [](const GpuletStatus& one) { return one.planned ? one.planned->duty_cycle_ms / 1000 : 0.0; }},
+    {"gpulet_gpulet_batches_total", "Total batches executed.", kCounter,
+     [](const GpuletStatus& one) { return number(one.statistics.batches); }},
+    {"gpulet_gpulet_requests_total", "Total requests in the executed batches.", kCounter,
+     [](const GpuletStatus& one) { return number(one.statistics.requests); }},
+    {"gpulet_gpulet_batch_places_total",
+     "Total planned capacity of the executed batches, in requests.", kCounter,
+     [](const GpuletStatus& one) { return number(one.statistics.planned); }},
+    {"gpulet_gpulet_execution_seconds_total", "Total execution time of the batches.", kCounter,
+     [](const GpuletStatus& one) { return to_seconds(one.statistics.executed); }},
+});
 
-constexpr std::array kOfDevices = {
-    Measure<DeviceStatus>{
-        "gpulet_device_share_used_ratio", "Shares of its gpulets of the plan in force, together.",
-        MetricType::Gauge, [](const DeviceStatus& one) { return one.used.fraction(); }},
-    Measure<DeviceStatus>{"gpulet_device_busy_ratio",
-                          "Part of the last moment that its gpulets executed, by their shares.",
-                          MetricType::Gauge, [](const DeviceStatus& one) { return one.busy; }},
-    Measure<DeviceStatus>{
-        "gpulet_device_memory_bytes", "Its memory; 0 where there is no limit.", MetricType::Gauge,
-        [](const DeviceStatus& one) { return one.memory_mb * kBytesPerMegabyte; }},
-    Measure<DeviceStatus>{
-        "gpulet_device_memory_planned_bytes", "Memory of the models in its gpulets, as profiled.",
-        MetricType::Gauge,
-        [](const DeviceStatus& one) { return one.planned_memory_mb * kBytesPerMegabyte; }},
-};
+constexpr auto kDeviceMetrics = std::to_array<MetricSpec<DeviceStatus>>({
+    {"gpulet_device_share_used_ratio", "Sum of the shares of its gpulets in the plan in force.",
+     kGauge, [](const DeviceStatus& one) { return one.used.fraction(); }},
+    {"gpulet_device_busy_ratio",
+     "Fraction of the last ten seconds that its gpulets executed batches, weighted by their "
+     "shares.",
+     kGauge, [](const DeviceStatus& one) { return one.busy; }},
+    {"gpulet_device_memory_bytes", "Memory of the device; 0 if unlimited.", kGauge,
+     [](const DeviceStatus& one) { return one.memory_mb * kBytesPerMegabyte; }},
+    {"gpulet_device_memory_planned_bytes",
+     "Memory of the models in its gpulets, according to their profiles.", kGauge,
+     [](const DeviceStatus& one) { return one.planned_memory_mb * kBytesPerMegabyte; }},
+});
 
-// ---- what no table holds
+// ---- labels
 
 Labels labels_of(const schedule::DeviceKey& key) {
   return {{"node", key.node}, {"device", std::to_string(key.device)}};
@@ -218,51 +187,56 @@ Labels with(Labels labels, const char* name, std::string value) {
   return labels;
 }
 
-void add_frontend(Families& families, const FrontendStatus& status, const StatusMoment& moment) {
+Labels model_labels(const ModelStatus& one) {
+  return {{"model", one.name}, {"kind", one.application ? "application" : "model"}};
+}
+
+// ---- families
+
+void add_frontend(Families& families, const FrontendStatus& status, const StatusContext& context) {
   const auto no_labels = [](const auto&) { return Labels(); };
-  add_measures(families, kOfFrontend, std::vector<Whole>{{&status, moment}}, no_labels);
+  add_metrics(families, kFrontendMetrics, std::vector<FrontendView>{{&status, context}}, no_labels);
   prometheus::MetricFamily state{
-      "gpulet_frontend_state", "1 for the state that it is in.", MetricType::Gauge, {}};
+      "gpulet_frontend_state", "1 for the current state of the frontend.", kGauge, {}};
   for (const char* const name : {"starting", "serving", "unavailable", "draining"}) {
-    state.metric.push_back(
-        metric_of(MetricType::Gauge, flag(status.state == name), {{"state", name}}));
+    state.metric.push_back(metric_of(kGauge, flag(status.state == name), {{"state", name}}));
   }
   families.push_back(std::move(state));
   prometheus::MetricFamily excluded{
       "gpulet_excluded",
-      "1 for a node (its device label is empty) or a device that takes no new gpulets for a while.",
-      MetricType::Gauge,
+      "1 for each node (empty device label) or device that temporarily gets no new gpulets.",
+      kGauge,
       {}};
   for (const serve::Exclusion& one : status.exclusions) {
     Labels labels{{"node", one.node},
                   {"device", one.device ? std::to_string(*one.device) : std::string()},
                   {"cause", std::string(to_string(one.cause))}};
-    excluded.metric.push_back(metric_of(MetricType::Gauge, 1, std::move(labels)));
+    excluded.metric.push_back(metric_of(kGauge, 1, std::move(labels)));
   }
   families.push_back(std::move(excluded));
   prometheus::MetricFamily failures{"gpulet_gpulet_failures_total",
-                                    "Gpulets that failed, by what the failure counts against.",
-                                    MetricType::Counter,
+                                    "Total gpulets that failed, by the cause of the failure.",
+                                    kCounter,
                                     {}};
   for (const auto& [cause, count] : status.failures) {
     failures.metric.push_back(
-        metric_of(MetricType::Counter, number(count), {{"cause", std::string(to_string(cause))}}));
+        metric_of(kCounter, number(count), {{"cause", std::string(to_string(cause))}}));
   }
   families.push_back(std::move(failures));
   prometheus::MetricFamily violations{
       "gpulet_backend_violations_total",
-      "Connections of backends that were ended because of what the backend did, by kind.",
-      MetricType::Counter,
+      "Total connections closed because the backend violated the protocol, by kind.",
+      kCounter,
       {}};
   for (std::size_t kind = 0; kind < serve::kPeerViolations; ++kind) {
     const auto name = serve::to_string(static_cast<serve::PeerViolation>(kind));
-    violations.metric.push_back(metric_of(MetricType::Counter, number(status.violations[kind]),
-                                          {{"kind", std::string(name)}}));
+    violations.metric.push_back(
+        metric_of(kCounter, number(status.violations[kind]), {{"kind", std::string(name)}}));
   }
   families.push_back(std::move(violations));
   add_histograms(
       families, "gpulet_reorganisation_duration_seconds",
-      "From the decision for a plan to serving by it; a plan that came into force each.", 1,
+      "Time from the decision for a plan until the plan was in force.", 1,
       std::vector<const FrontendStatus*>{&status},
       [](const FrontendStatus* one) { return one->reorganisations.took; }, no_labels);
 }
@@ -272,129 +246,236 @@ prometheus::ClientMetric batch_sizes(const ModelStatus& one) {
   metric.label = model_labels(one);
   std::uint64_t requests = 0;
   std::uint64_t batches = 0;
-  const auto& of_sizes = one.statistics.batches;
+  const auto& by_size = one.statistics.batches;
   std::size_t size = 0;
   for (const std::uint32_t bound : kBatchBounds) {
-    for (; size < std::min<std::size_t>(bound, of_sizes.size()); ++size) {
-      batches += of_sizes[size].executed.count();
-      requests += of_sizes[size].executed.count() * (size + 1);
+    for (; size < std::min<std::size_t>(bound, by_size.size()); ++size) {
+      batches += by_size[size].executed.count();
+      requests += by_size[size].executed.count() * (size + 1);
     }
     metric.histogram.bucket.push_back({batches, static_cast<double>(bound)});
   }
-  for (; size < of_sizes.size(); ++size) {
-    batches += of_sizes[size].executed.count();
-    requests += of_sizes[size].executed.count() * (size + 1);
+  for (; size < by_size.size(); ++size) {
+    batches += by_size[size].executed.count();
+    requests += by_size[size].executed.count() * (size + 1);
   }
-  metric.histogram.sample_count = batches;  // an application executes without any
+  metric.histogram.sample_count = batches;  // applications run no batches themselves
   metric.histogram.sample_sum = number(requests);
   return metric;
 }
 
-void add_models(Families& families, const FrontendStatus& status, const StatusMoment& moment) {
-  add_measures(families, kOfModels, status.models, model_labels);
+void add_models(Families& families, const FrontendStatus& status, const StatusContext& context) {
+  add_metrics(families, kModelMetrics, status.models, model_labels);
   add_histograms(
-      families, "gpulet_request_latency_seconds", "From arrival to the answer, of successes.", 1,
-      status.models, [](const ModelStatus& one) { return one.statistics.latency; }, model_labels);
+      families, "gpulet_request_latency_seconds",
+      "Time from arrival to the answer, of successful requests.", 1, status.models,
+      [](const ModelStatus& one) { return one.statistics.latency; }, model_labels);
   add_histograms(
-      families, "gpulet_request_queue_seconds", "Before execution, of successes.", 1, status.models,
-      [](const ModelStatus& one) { return one.statistics.queued; }, model_labels);
+      families, "gpulet_request_queue_seconds", "Time before execution, of successful requests.", 1,
+      status.models, [](const ModelStatus& one) { return one.statistics.queued; }, model_labels);
   add_histograms(
       families, "gpulet_request_execution_seconds",
-      "Execution of the batch that it was in, of successes.", 1, status.models,
-      [](const ModelStatus& one) { return one.statistics.executed; }, model_labels);
+      "Execution time of the batch that contained the request, of successful requests.", 1,
+      status.models, [](const ModelStatus& one) { return one.statistics.executed; }, model_labels);
 
   prometheus::MetricFamily failed{"gpulet_requests_failed_total",
-                                  "Requests without a result, by what they were told.",
-                                  MetricType::Counter,
+                                  "Total requests without a result, by the code of the error.",
+                                  kCounter,
                                   {}};
-  prometheus::MetricFamily sizes{"gpulet_batch_size",
-                                 "Requests in the batches that were executed.",
-                                 MetricType::Histogram,
-                                 {}};
-  prometheus::MetricFamily info{
-      "gpulet_model_info", "What is there under the name.", MetricType::Gauge, {}};
+  prometheus::MetricFamily sizes{
+      "gpulet_batch_size", "Number of requests in each executed batch.", MetricType::Histogram, {}};
+  prometheus::MetricFamily info{"gpulet_model_info", "Version and state of the model.", kGauge, {}};
   prometheus::MetricFamily last{"gpulet_last_success_timestamp_seconds",
-                                "When a request had a result last, in seconds since 1970.",
-                                MetricType::Gauge,
+                                "Time of the last successful request, in seconds since 1970.",
+                                kGauge,
                                 {}};
   for (const ModelStatus& one : status.models) {
     for (std::size_t code = 1; code < serve::kStatusCodes; ++code) {
       const auto reason = to_string(static_cast<StatusCode>(code));
-      failed.metric.push_back(metric_of(MetricType::Counter, number(one.statistics.failures[code]),
+      failed.metric.push_back(metric_of(kCounter, number(one.statistics.failures[code]),
                                         with(model_labels(one), "reason", std::string(reason))));
     }
     if (!one.application) sizes.metric.push_back(batch_sizes(one));
     Labels about = with(model_labels(one), "version", serve::short_version(one.version));
-    about = with(std::move(about), "state", std::string(serve::to_string(one.state)));
-    info.metric.push_back(metric_of(MetricType::Gauge, 1, std::move(about)));
+    about = with(std::move(about), "state", std::string(to_string(one.state)));
+    info.metric.push_back(metric_of(kGauge, 1, std::move(about)));
     if (one.statistics.last_success == Time()) continue;
-    const double ago = to_seconds(moment.now - one.statistics.last_success);
-    last.metric.push_back(
-        metric_of(MetricType::Gauge, moment.unix_seconds - ago, model_labels(one)));
+    const double ago = to_seconds(context.now - one.statistics.last_success);
+    last.metric.push_back(metric_of(kGauge, context.unix_seconds - ago, model_labels(one)));
   }
   for (auto* family : {&failed, &sizes, &info, &last}) families.push_back(std::move(*family));
 }
 
 void add_gpulets(Families& families, const FrontendStatus& status) {
-  add_measures(families, kOfGpulets, status.gpulets,
-               [](const GpuletStatus& one) { return labels_of(one); });
-  add_measures(families, kOfDevices, status.devices,
-               [](const DeviceStatus& one) { return with(labels_of(one.key), "type", one.type); });
-  prometheus::MetricFamily rates{"gpulet_gpulet_model_rate_planned",
-                                 "Requests per second of the model that the plan sends to it.",
-                                 MetricType::Gauge,
-                                 {}};
+  add_metrics(families, kGpuletMetrics, status.gpulets,
+              [](const GpuletStatus& one) { return labels_of(one); });
+  add_metrics(families, kDeviceMetrics, status.devices,
+              [](const DeviceStatus& one) { return with(labels_of(one.key), "type", one.type); });
+  prometheus::MetricFamily rates{
+      "gpulet_gpulet_model_rate_planned",
+      "Planned rate of the model on this gpulet, in requests per second.",
+      kGauge,
+      {}};
   prometheus::MetricFamily batches{"gpulet_gpulet_model_batch_planned",
-                                   "The largest batch of the model in a round.",
-                                   MetricType::Gauge,
+                                   "Largest planned batch of the model in a round.",
+                                   kGauge,
                                    {}};
   for (const GpuletStatus& one : status.gpulets) {
     if (!one.planned) continue;
     for (const schedule::Assignment& part : one.planned->assignments) {
       const Labels labels = with(labels_of(one), "model", part.model);
-      rates.metric.push_back(metric_of(MetricType::Gauge, part.rate, labels));
-      batches.metric.push_back(metric_of(MetricType::Gauge, part.batch, labels));
+      rates.metric.push_back(metric_of(kGauge, part.rate, labels));
+      batches.metric.push_back(metric_of(kGauge, part.batch, labels));
     }
   }
   families.push_back(std::move(rates));
   families.push_back(std::move(batches));
 }
 
-}  // namespace
+// ---- controlled models and the nodes whose cores they share (policy roma)
 
-Labels model_labels(const ModelStatus& one) {
-  return {{"model", one.name}, {"kind", one.application ? "application" : "model"}};
+struct ControlledModel {
+  const serve::ModelStatus* model;
+  const ModelControlStatus* control;
+};
+
+constexpr double kMillisecondsPerSecond = 1000;
+
+constexpr auto kControlledModelMetrics = std::to_array<MetricSpec<ControlledModel>>({
+    {"gpulet_control_set_point_seconds", "Set point of the response time.", kGauge,
+     [](const ControlledModel& one) { return one.control->set_point_ms / kMillisecondsPerSecond; }},
+    {"gpulet_control_response_seconds",
+     "Response time during the last control period; 0 if no request was answered.", kGauge,
+     [](const ControlledModel& one) { return one.control->response_ms / kMillisecondsPerSecond; }},
+    {"gpulet_control_cores_asked", "CPU cores that the model's instances request.", kGauge,
+     [](const ControlledModel& one) { return one.control->cores_asked; }},
+    {"gpulet_control_cores_given", "CPU cores that the model's instances are granted.", kGauge,
+     [](const ControlledModel& one) { return one.control->cores_given; }},
+    {"gpulet_control_core_seconds_total", "Total core-seconds granted to the model's instances.",
+     kCounter, [](const ControlledModel& one) { return one.control->core_seconds; }},
+    {"gpulet_control_periods_total", "Total control periods in which requests were answered.",
+     kCounter,
+     [](const ControlledModel& one) { return static_cast<double>(one.control->periods); }},
+    {"gpulet_control_violated_periods_total",
+     "Total control periods with a response time above the objective.", kCounter,
+     [](const ControlledModel& one) { return static_cast<double>(one.control->violated_periods); }},
+});
+
+constexpr auto kControlledNodeMetrics = std::to_array<MetricSpec<NodeControlStatus>>({
+    {"gpulet_control_node_cores", "CPU cores of the node.", kGauge,
+     [](const NodeControlStatus& one) { return one.cores; }},
+    {"gpulet_control_node_cores_asked", "CPU cores that all instances on the node request.", kGauge,
+     [](const NodeControlStatus& one) { return one.asked; }},
+    {"gpulet_control_node_cores_given", "CPU cores that all instances on the node are granted.",
+     kGauge, [](const NodeControlStatus& one) { return one.given; }},
+    {"gpulet_control_contention_ratio",
+     "Available CPU cores divided by requested CPU cores; 0 if no instance requests any.", kGauge,
+     [](const NodeControlStatus& one) { return one.contention; }},
+});
+
+prometheus::MetricFamily requests_by_device(const std::vector<ControlledModel>& models) {
+  prometheus::MetricFamily family{"gpulet_control_requests_total",
+                                  "Total requests answered, by the kind of device.",
+                                  kCounter,
+                                  {}};
+  for (const ControlledModel& one : models) {
+    for (const auto& [kind, count] :
+         {std::pair("gpu", one.control->on_gpu), std::pair("cpu", one.control->on_cpu)}) {
+      Labels labels = model_labels(*one.model);
+      labels.push_back({"device_kind", kind});
+      family.metric.push_back(metric_of(kCounter, static_cast<double>(count), std::move(labels)));
+    }
+  }
+  return family;
 }
+
+void add_control_families(Families& families, const serve::FrontendStatus& status) {
+  std::vector<ControlledModel> models;
+  for (const serve::ModelStatus& model : status.models) {
+    if (model.control) models.push_back({&model, &*model.control});
+  }
+  add_metrics(families, kControlledModelMetrics, models,
+              [](const ControlledModel& one) { return model_labels(*one.model); });
+  families.push_back(requests_by_device(models));
+  add_metrics(families, kControlledNodeMetrics, status.controlled_nodes,
+              [](const NodeControlStatus& one) {
+                return Labels{{"node", one.key.node}, {"device", std::to_string(one.key.device)}};
+              });
+}
+
+// ---- clients, by the name of their token
+
+struct Client {
+  const std::string* token;
+  const net::ClientCounters* counters;
+};
+
+constexpr auto kClientMetrics = std::to_array<MetricSpec<Client>>({
+    {"gpulet_client_requests_total",
+     "Total requests admitted for the token (empty label: no token).", kCounter,
+     [](const Client& one) { return number(one.counters->requests); }},
+    {"gpulet_client_device_seconds_total",
+     "Total planned time of whole devices for the admitted requests.", kCounter,
+     [](const Client& one) { return one.counters->device_s; }},
+    {"gpulet_client_denied_total", "Total inference calls refused for lack of the right.", kCounter,
+     [](const Client& one) { return number(one.counters->denied); }},
+});
+
+void add_client_families(Families& families, const net::CountersByClient& clients) {
+  std::vector<Client> subjects;
+  for (const auto& [token, counters] : clients) subjects.push_back({&token, &counters});
+  add_metrics(families, kClientMetrics, subjects, [](const Client& one) {
+    return Labels{{"token", *one.token}};
+  });
+  prometheus::MetricFamily limited{
+      "gpulet_client_limited_total",
+      "Total calls refused because of a limit of the token or address.",
+      kCounter,
+      {}};
+  for (const Client& one : subjects) {
+    const std::array<std::pair<const char*, std::uint64_t>, 3> by_limit{
+        {{"requests_per_s", one.counters->limited_requests},
+         {"device_ms_per_s", one.counters->limited_device_time},
+         {"max_requests", one.counters->limited_in_flight}}};
+    for (const auto& [limit, count] : by_limit) {
+      limited.metric.push_back(
+          metric_of(kCounter, number(count), {{"token", *one.token}, {"limit", limit}}));
+    }
+  }
+  families.push_back(std::move(limited));
+}
+
+}  // namespace
 
 prometheus::ClientMetric metric_of(MetricType type, double value, Labels labels) {
   prometheus::ClientMetric metric;
   metric.label = std::move(labels);
-  (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  (type == kCounter ? metric.counter.value : metric.gauge.value) = value;
   return metric;
 }
 
 prometheus::ClientMetric metric_of(const observe::BucketHistogram& histogram,
-                                   double parts_of_a_second, Labels labels) {
+                                   double units_per_second, Labels labels) {
   prometheus::ClientMetric metric;
   metric.label = std::move(labels);
   metric.histogram.sample_count = histogram.count();
-  metric.histogram.sample_sum = histogram.sum().seconds() * parts_of_a_second;
+  metric.histogram.sample_sum = histogram.sum().seconds() * units_per_second;
   const auto cumulative = histogram.cumulative();
   for (std::size_t i = 0; i < cumulative.size(); ++i) {
     metric.histogram.bucket.push_back(
-        {cumulative[i], to_seconds(observe::BucketHistogram::bound(i)) * parts_of_a_second});
+        {cumulative[i], to_seconds(observe::BucketHistogram::bound(i)) * units_per_second});
   }
   return metric;
 }
 
-std::string metrics_text(const FrontendStatus& status, const StatusMoment& moment,
+std::string metrics_text(const FrontendStatus& status, const StatusContext& context,
                          const MetricsExtras& extras) {
   Families families;
-  add_frontend(families, status, moment);
-  add_models(families, status, moment);
+  add_frontend(families, status, context);
+  add_models(families, status, context);
   add_gpulets(families, status);
   add_control_families(families, status);
-  if (!moment.by_token.empty()) add_client_families(families, moment.by_token);
+  if (!context.by_token.empty()) add_client_families(families, context.by_token);
   add_triton_families(families, status);
   add_machine_families(families, extras.machine);
   if (extras.summaries) add_summary_families(families, status.models);

@@ -1,24 +1,23 @@
-// What the frontend's metrics endpoint answers (docs/metrics.md): the status in the text format
-// that Prometheus reads, under names of our own and under those that users of Triton know.
+// The text that the metrics endpoint returns (docs/metrics.md): the status in the text format of
+// Prometheus, under gpulet's own names and under the names of Triton. Pure; any thread.
 #pragma once
 
 #include <string>
 
+#include "frontend/machine_usage.h"
+#include "frontend/status_json.h"
 #include "gpulet/serve/frontend_status.h"
-#include "machine_usage.h"
-#include "status_moment.h"
 
 namespace gpulet::frontend {
 
-// What is told besides the status.
 struct MetricsExtras {
   MachineUsage machine{};
-  bool summaries = false;  // latencies as summaries too
+  bool summaries = false;  // adds summaries of latencies
 };
 
-// The body; its type is kMetricsContentType.
+// The Content-Type is kMetricsContentType.
 [[nodiscard]] std::string metrics_text(const serve::FrontendStatus& status,
-                                       const StatusMoment& moment,
+                                       const StatusContext& context,
                                        const MetricsExtras& extras = {});
 
 inline constexpr auto kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";

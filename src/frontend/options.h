@@ -1,5 +1,5 @@
-// What the frontend's file says, as its parts take it; core_options() is in
-// gpulet/frontend/daemon.h.
+// Options of the frontend's parts, from its configuration; core_options() is in
+// gpulet/frontend/setup.h. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,29 @@
 #include "gpulet/net/kserve/settings.h"
 #include "gpulet/net/listener.h"
 #include "gpulet/observe/trace.h"
-#include "gpulet/serve/catalogue.h"
+#include "gpulet/serve/frontend_events.h"
 
 namespace gpulet::frontend {
 
-// `reserved`: of a place that is kept back, which must not be held for long.
+// `reserved`: for a connection on a reserved slot, which it may hold only briefly.
 [[nodiscard]] net::ConnectionOptions client_options(const config::FrontendConfig& config,
                                                     bool reserved);
 [[nodiscard]] net::ConnectionOptions backend_options(const config::FrontendConfig& config);
-// Of frames and bodies, of clients and backends.
+// The minimum speed of frames and bodies that clients and backends send.
 [[nodiscard]] net::PaceLimits pace_limits(const config::FrontendConfig& config);
-// The longest frame or body of a client: what is configured, or what may be buffered at all. What a
-// request's model takes is checked as well.
+// The longest frame or body of a client: max_payload_bytes, or all that may be buffered. The size
+// is also checked against the inputs of the requested model.
 [[nodiscard]] std::size_t largest_payload(const config::FrontendConfig& config);
-// The longest gRPC message: what is configured, or enough for a full batch of each model and
-// application, 64 MB at least.
+// The longest gRPC message: max_payload_bytes, or a full batch of the largest model or application,
+// at least 64 MB.
 [[nodiscard]] std::size_t largest_message(const config::FrontendConfig& config,
                                           const serve::Catalogue& catalogue);
-// Of what clients send, and of what backends do.
 [[nodiscard]] net::BufferPoolOptions buffer_options(const config::FrontendConfig& config);
-// Places that are kept back on each port that clients speak to.
-inline constexpr std::size_t kReservedPlaces = 64;
-[[nodiscard]] net::PlaceLimits client_places(const config::FrontendConfig& config);
-// The last descriptor that connections of clients may have, and those of whoever asks for metrics:
-// the rest is for backends and files.
+// Connections kept in reserve on each port for clients.
+inline constexpr std::size_t kReservedConnections = 64;
+[[nodiscard]] net::ConnectionLimits client_connection_limits(const config::FrontendConfig& config);
+// The highest descriptors that connections of clients and of the metrics port may have. The rest is
+// for backends and files.
 struct DescriptorBounds {
   int clients = 0;
   int metrics = 0;
@@ -43,10 +42,9 @@ struct DescriptorBounds {
                                                            net::TlsContextPointer tls);
 [[nodiscard]] net::ListenerOptions backend_listener_options(net::TlsContextPointer tls);
 
-// What is sampled from the start.
 [[nodiscard]] net::kserve::TraceSampling trace_sampling(const config::FrontendConfig& config);
 
-// The time of the engine and of the machine, now.
+// The current time of the engine's clock and of the machine's clock.
 [[nodiscard]] observe::WallClock wall_clock();
 
 }  // namespace gpulet::frontend

@@ -1,10 +1,21 @@
 #include "gpulet/frontend/setup.h"
 
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <limits>
+#include <optional>
 #include <utility>
 
-#include "audit_log.h"
-#include "catalogue_loader.h"
-#include "gpulet/learn/inss_policy.h"
+#include "frontend/administration.h"
+#include "frontend/catalogue.h"
+#include "frontend/options.h"
+#include "gpulet/base/text.h"
+#include "gpulet/learn/learned_policy.h"
+#include "gpulet/net/event_loop.h"
+#include "gpulet/net/kserve/http_api.h"
 #include "gpulet/serve/planning.h"
 
 namespace gpulet::frontend {
@@ -31,6 +42,196 @@ Result<Setup> make_setup(const config::FrontendConfig& config, std::uint64_t run
   if (!policy.ok()) return policy.status();
   setup.policy = std::move(policy).value();
   return setup;
+}
+
+// ---- options
+
+net::ConnectionOptions client_options(const config::FrontendConfig& config, bool reserved) {
+  constexpr Duration kReservedTimeout = std::chrono::seconds(5);
+  net::ConnectionOptions options;
+  options.limits.max_message_bytes = 64U << 10U;
+  options.limits.max_payload_bytes = static_cast<std::uint32_t>(
+      std::min<std::size_t>(largest_payload(config), std::numeric_limits<std::uint32_t>::max()));
+  options.pace = pace_limits(config);
+  options.first_timeout = config.first_message;
+  if (reserved) options.read_timeout = kReservedTimeout;
+  return options;
+}
+
+net::PaceLimits pace_limits(const config::FrontendConfig& config) {
+  return {.bytes_per_second = config.min_bytes_per_second,
+          .window = config.receive_grace,
+          .longest = config.max_receive};
+}
+
+net::ConnectionOptions backend_options(const config::FrontendConfig& config) {
+  net::ConnectionOptions options;
+  options.pace = pace_limits(config);
+  options.first_timeout = config.first_message;
+  options.max_queued_bytes = 1024U << 20U;
+  return options;
+}
+
+std::size_t largest_payload(const config::FrontendConfig& config) {
+  if (config.max_payload_bytes) return *config.max_payload_bytes;
+  return std::size_t{config.max_buffered_mb} << 20U;
+}
+
+std::size_t largest_message(const config::FrontendConfig& config,
+                            const serve::Catalogue& catalogue) {
+  if (config.max_payload_bytes) return *config.max_payload_bytes;
+  std::size_t bytes = 64U << 20U;
+  const auto take = [&bytes](const serve::ServedModel& model) {
+    bytes = std::max(bytes, net::kserve::largest_infer_message(model.inputs, model.max_batch));
+  };
+  for (const serve::ServedModel& model : catalogue.models) take(model);
+  for (const auto& application : catalogue.applications) take(application->front);
+  return std::min(bytes, largest_payload(config));
+}
+
+net::BufferPoolOptions buffer_options(const config::FrontendConfig& config) {
+  net::BufferPoolOptions options;
+  options.max_used_bytes = std::size_t{config.max_buffered_mb} << 20U;
+  return options;
+}
+
+net::ConnectionLimits client_connection_limits(const config::FrontendConfig& config) {
+  return {.general = config.max_connections,
+          .reserve = kReservedConnections,
+          .per_address = config.max_connections_per_address};
+}
+
+DescriptorBounds descriptor_bounds() {
+  constexpr rlim_t kLeastReserve = 16;
+  constexpr rlim_t kMostReserve = 256;
+  constexpr rlim_t kReservePart = 8;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return {INT_MAX, INT_MAX};
+  const rlim_t all = std::min<rlim_t>(limit.rlim_cur, INT_MAX);
+  const rlim_t reserve = std::clamp(all / kReservePart, kLeastReserve, kMostReserve);
+  if (all <= reserve) return {INT_MAX, INT_MAX};
+  return {static_cast<int>(all - reserve), static_cast<int>(all - reserve / 2)};
+}
+
+net::ListenerOptions client_listener_options(const config::FrontendConfig& config,
+                                             net::TlsContextPointer tls) {
+  net::ListenerOptions options;
+  options.connections = client_connection_limits(config);
+  options.last_descriptor = descriptor_bounds().clients;
+  options.tls = std::move(tls);
+  return options;
+}
+
+net::ListenerOptions backend_listener_options(net::TlsContextPointer tls) {
+  net::ListenerOptions options;
+  options.tls = std::move(tls);
+  return options;
+}
+
+net::kserve::TraceSampling trace_sampling(const config::FrontendConfig& config) {
+  net::kserve::TraceSampling sampling;
+  sampling.on = config.trace_every > 0;
+  if (sampling.on) sampling.every = config.trace_every;
+  return sampling;
+}
+
+observe::WallClock wall_clock() {
+  return {net::now(), std::chrono::system_clock::now().time_since_epoch()};
+}
+
+serve::FrontendOptions core_options(const Setup& setup) {
+  serve::FrontendOptions options;
+  options.run = setup.run;
+  options.policy = setup.policy->name();
+  options.margin = setup.config.margin;
+  options.headroom = setup.headroom;
+  options.period = setup.config.period;
+  options.max_queue_per_model = setup.config.max_queue;
+  options.inflight = {setup.config.max_requests,
+                      std::uint64_t{setup.config.max_buffered_mb} << 20U};
+  options.demands.idle_after = setup.config.idle_after;
+  options.wake_within = setup.config.wake_within;
+  options.late_grace = setup.config.late_grace;
+  options.control = setup.config.control;
+  options.trace_every = setup.config.trace_every;
+  options.exclusions.first = setup.config.exclusions.first;
+  options.exclusions.longest = setup.config.exclusions.longest;
+  return options;
+}
+
+// ---- security
+
+namespace {
+
+struct Port {
+  std::string_view key;
+  std::optional<config::Endpoint> endpoint;
+};
+
+// The ports that other machines can reach; empty: none.
+std::string reachable(const std::vector<Port>& ports) {
+  std::vector<std::string> found;
+  for (const Port& port : ports) {
+    if (!port.endpoint || config::is_loopback(*port.endpoint)) continue;
+    found.push_back(std::string(port.key) + " (" + config::to_string(*port.endpoint) + ")");
+  }
+  return joined(found);
+}
+
+}  // namespace
+
+Result<PortTls> read_port_tls(const config::TlsFiles& files) {
+  Result<net::TlsContextPointer> context = net::TlsContext::server(files);
+  if (!context.ok()) return context.status();
+  Result<net::TlsTexts> texts = net::read_tls_texts(files);
+  if (!texts.ok()) return texts.status();
+  return PortTls{std::move(context).value(), std::move(texts).value()};
+}
+
+Result<Security> read_security(const config::FrontendConfig& config) {
+  Security security;
+  if (config.tls) {
+    Result<PortTls> clients = read_port_tls(*config.tls);
+    if (!clients.ok()) return clients.status().within("tls");
+    security.clients = std::move(clients).value();
+  }
+  if (config.backend_tls) {
+    Result<PortTls> backends = read_port_tls(*config.backend_tls);
+    if (!backends.ok()) return backends.status().within("backend_tls");
+    security.backends = std::move(backends).value();
+  }
+  Result<net::Tokens> tokens = net::Tokens::read(config.tokens);
+  if (!tokens.ok()) return tokens.status().within("tokens");
+  security.gate = std::make_shared<net::Gate>(
+      std::make_shared<const net::Tokens>(std::move(tokens).value()), config.per_address);
+  return security;
+}
+
+std::vector<std::string> exposures(const config::FrontendConfig& config) {
+  std::vector<std::string> found;
+  const std::string served =
+      reachable({{"listen", config.listen}, {"http", config.http}, {"grpc", config.grpc}});
+  const std::string metrics = reachable({{"metrics", config.metrics}});
+  const std::string both = served + (served.empty() || metrics.empty() ? "" : ", ") + metrics;
+  const std::string backends = reachable({{"backend_listen", config.backend_listen}});
+  if (!both.empty() && !config.tls)
+    found.push_back("other machines can reach " + both + R"( without encryption; set "tls")");
+  if (!served.empty() && config.tokens.admin.empty() && config.tokens.inference.empty()) {
+    found.push_back(
+        "any client that can reach " + served +
+        R"( may load and unload models; set "tokens": {"admin": FILE} to prevent this)");
+  }
+  if (!served.empty() && config.tokens.inference.empty()) {
+    found.push_back(
+        "any client that can reach " + served +
+        R"( may request inferences; set "tokens": {"inference": FILE} to prevent this)");
+  }
+  if (!backends.empty() && !config.backend_tls) {
+    found.push_back(
+        "any machine that can reach " + backends +
+        R"( may pose as a backend and receive models and requests; set "backend_tls" to prevent this)");
+  }
+  return found;
 }
 
 }  // namespace gpulet::frontend

@@ -1,4 +1,4 @@
-#include "status_json.h"
+#include "frontend/status_json.h"
 
 #include <algorithm>
 #include <map>
@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Where things are in the status.
-struct Places {
+// Finds the parts of the status by their keys.
+struct StatusIndex {
   std::unordered_map<std::string_view, const serve::ModelStatus*> models;
   std::map<std::pair<BackendId, schedule::DeviceKey>, std::vector<const serve::GpuletStatus*>>
       gpulets;
@@ -24,47 +24,46 @@ struct Places {
   const std::vector<serve::Exclusion>* exclusions = nullptr;
 };
 
-Places places_of(const serve::FrontendStatus& status) {
-  Places places;
-  for (const serve::ModelStatus& one : status.models) places.models.emplace(one.name, &one);
+StatusIndex index_of(const serve::FrontendStatus& status) {
+  StatusIndex index;
+  for (const serve::ModelStatus& one : status.models) index.models.emplace(one.name, &one);
   for (const serve::GpuletStatus& one : status.gpulets)
-    places.gpulets[{one.gpulet.backend, one.gpulet.device}].push_back(&one);
-  for (const serve::DeviceStatus& one : status.devices) places.devices.emplace(one.key, &one);
-  places.exclusions = &status.exclusions;
-  return places;
+    index.gpulets[{one.gpulet.backend, one.gpulet.device}].push_back(&one);
+  for (const serve::DeviceStatus& one : status.devices) index.devices.emplace(one.key, &one);
+  index.exclusions = &status.exclusions;
+  return index;
 }
 
-Json models_of(const Places& places, const serve::GpuletStatus& gpulet) {
+Json models_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
   Json models = Json::array();
-  if (!gpulet.planned) {  // prepared, or on its way out: its models without a part of the plan in
-                          // force
-    for (const schedule::LoadedModel& model : gpulet.gpulet.models) {
+  if (!gpulet.planned) {  // preparing or retiring: not in the plan in force
+    for (const schedule::RunningModel& model : gpulet.gpulet.models) {
       models.push_back(
           {{"name", model.name}, {"rate", 0.0}, {"batch", 0}, {"latency_ms", 0.0}, {"queued", 0}});
     }
     return models;
   }
   for (const schedule::Assignment& assignment : gpulet.planned->assignments) {
-    const auto found = places.models.find(assignment.model);
+    const auto found = index.models.find(assignment.model);
     models.push_back({{"name", assignment.model},
                       {"rate", assignment.rate},
                       {"batch", assignment.batch},
                       {"latency_ms", assignment.latency_ms},
-                      {"queued", found == places.models.end() ? 0 : found->second->queued}});
+                      {"queued", found == index.models.end() ? 0 : found->second->queued}});
   }
   return models;
 }
 
-Json gpulet_of(const Places& places, const serve::GpuletStatus& gpulet) {
+Json gpulet_of(const StatusIndex& index, const serve::GpuletStatus& gpulet) {
   const auto& statistics = gpulet.statistics;
   const double mean_batch = statistics.batches == 0 ? 0
                                                     : static_cast<double>(statistics.requests) /
                                                           static_cast<double>(statistics.batches);
-  Json told{{"id", gpulet.id.value},
+  Json json{{"id", gpulet.id.value},
             {"size", gpulet.gpulet.size.percent},
             {"instance", gpulet.gpulet.instance ? to_string(*gpulet.gpulet.instance) : ""},
             {"sms", gpulet.gpulet.found.sms},
-            {"state", gpulet.gpulet.retiring ? "retiring" : serve::to_string(gpulet.gpulet.state)},
+            {"state", gpulet.gpulet.retiring ? "retiring" : to_string(gpulet.gpulet.state)},
             {"status", gpulet.gpulet.status.message()},
             {"duty_cycle_ms", gpulet.planned ? gpulet.planned->duty_cycle_ms : 0.0},
             {"in_flight", gpulet.in_flight},
@@ -73,12 +72,12 @@ Json gpulet_of(const Places& places, const serve::GpuletStatus& gpulet) {
             {"batch_fill", statistics.batch_fill()},
             {"busy", gpulet.busy},
             {"pace", gpulet.pace},
-            {"models", models_of(places, gpulet)}};
+            {"models", models_of(index, gpulet)}};
   if (gpulet.planned && gpulet.planned->service != schedule::Service::rounds)
-    told["service"] = schedule::to_string(gpulet.planned->service);
+    json["service"] = schedule::to_string(gpulet.planned->service);
   if (gpulet.cores)
-    told["cores"] = {{"asked", gpulet.cores->asked}, {"given", gpulet.cores->given}};
-  return told;
+    json["cores"] = {{"asked", gpulet.cores->requested}, {"given", gpulet.cores->granted}};
+  return json;
 }
 
 Json traits_of(const partition::Traits& traits) {
@@ -88,49 +87,49 @@ Json traits_of(const partition::Traits& traits) {
           {"limits_memory", traits.limits_memory}};
 }
 
-double planned_memory_mb(const Places& places, const schedule::DeviceKey& key) {
-  const auto found = places.devices.find(key);
-  return found == places.devices.end() ? 0 : found->second->planned_memory_mb;
+double planned_memory_mb(const StatusIndex& index, const schedule::DeviceKey& key) {
+  const auto found = index.devices.find(key);
+  return found == index.devices.end() ? 0 : found->second->planned_memory_mb;
 }
 
-// The exclusion of a device or its node; null: it is used.
-const serve::Exclusion* exclusion_of(const Places& places, const schedule::DeviceKey& key) {
+// The exclusion of a device or of its node; null: none.
+const serve::Exclusion* exclusion_of(const StatusIndex& index, const schedule::DeviceKey& key) {
   const auto found = std::find_if(
-      places.exclusions->begin(), places.exclusions->end(), [&key](const serve::Exclusion& one) {
+      index.exclusions->begin(), index.exclusions->end(), [&key](const serve::Exclusion& one) {
         return one.node == key.node && (!one.device || *one.device == key.device);
       });
-  return found == places.exclusions->end() ? nullptr : &*found;
+  return found == index.exclusions->end() ? nullptr : &*found;
 }
 
-// New gpulets may be made on some device of it.
-bool is_ready(const Places& places, const serve::FleetBackend& backend) {
+// Whether new gpulets can be made on at least one of its devices.
+bool is_ready(const StatusIndex& index, const serve::BackendRecord& backend) {
   return !backend.leaving && std::any_of(backend.devices.begin(), backend.devices.end(),
-                                         [&places](const serve::DeviceOffer& offer) {
+                                         [&index](const DeviceOffer& offer) {
                                            return offer.fault.ok() &&
-                                                  exclusion_of(places, offer.device.key) == nullptr;
+                                                  exclusion_of(index, offer.device.key) == nullptr;
                                          });
 }
 
 Json exclusion_of(const serve::Exclusion& exclusion, Time now) {
-  Json told{{"node", exclusion.node},
+  Json json{{"node", exclusion.node},
             {"device", nullptr},
             {"cause", to_string(exclusion.cause)},
             {"error", exclusion.error.message()},
             {"failures", exclusion.failures},
             {"retry_in_s", std::max(0.0, to_seconds(exclusion.until - now))}};
-  if (exclusion.device) told["device"] = *exclusion.device;
-  return told;
+  if (exclusion.device) json["device"] = *exclusion.device;
+  return json;
 }
 
-Json node_of(const Places& places, BackendId id, const serve::FleetBackend& backend) {
+Json node_of(const StatusIndex& index, BackendId id, const serve::BackendRecord& backend) {
   Json devices = Json::array();
-  for (const serve::DeviceOffer& offer : backend.devices) {
-    const serve::Exclusion* const excluded = exclusion_of(places, offer.device.key);
+  for (const DeviceOffer& offer : backend.devices) {
+    const serve::Exclusion* const excluded = exclusion_of(index, offer.device.key);
     Json gpulets = Json::array();
-    if (const auto found = places.gpulets.find({id, offer.device.key});
-        found != places.gpulets.end()) {
+    if (const auto found = index.gpulets.find({id, offer.device.key});
+        found != index.gpulets.end()) {
       for (const serve::GpuletStatus* gpulet : found->second)
-        gpulets.push_back(gpulet_of(places, *gpulet));
+        gpulets.push_back(gpulet_of(index, *gpulet));
     }
     devices.push_back({{"device", offer.device.key.device},
                        {"type", offer.device.type},
@@ -138,14 +137,13 @@ Json node_of(const Places& places, BackendId id, const serve::FleetBackend& back
                        {"mechanism", offer.mechanism},
                        {"traits", traits_of(offer.traits)},
                        {"memory_mb", offer.device.memory_mb},
-                       {"planned_memory_mb", planned_memory_mb(places, offer.device.key)},
+                       {"planned_memory_mb", planned_memory_mb(index, offer.device.key)},
                        {"fault", offer.fault.message()},
                        {"excluded", excluded == nullptr ? "" : excluded->error.message()},
                        {"gpulets", std::move(gpulets)}});
   }
-  return {{"name", backend.node},
-          {"ready", is_ready(places, backend)},
-          {"devices", std::move(devices)}};
+  return {
+      {"name", backend.node}, {"ready", is_ready(index, backend)}, {"devices", std::move(devices)}};
 }
 
 Json control_of(const serve::ModelControlStatus& control) {
@@ -174,7 +172,7 @@ Json outcomes_of(const serve::Outcomes& outcomes) {
 }
 
 Json problem_of(const serve::Problem& problem) {
-  Json told{{"cause", serve::to_string(problem.cause)},
+  Json json{{"cause", serve::to_string(problem.cause)},
             {"grave", problem.grave},
             {"model", problem.model},
             {"node", problem.node},
@@ -182,12 +180,12 @@ Json problem_of(const serve::Problem& problem) {
             {"violated", problem.last_minute.violated()},
             {"text", problem.text},
             {"fix", problem.fix}};
-  if (problem.device) told["device"] = *problem.device;
-  return told;
+  if (problem.device) json["device"] = *problem.device;
+  return json;
 }
 
-Json event_of(const serve::StatusEvent& event, const StatusMoment& moment) {
-  return {{"at_s", to_seconds(event.time - moment.started)},
+Json event_of(const serve::StatusEvent& event, const StatusContext& context) {
+  return {{"at_s", to_seconds(event.time - context.started)},
           {"text", event.text},
           {"warning", event.warning},
           {"count", event.count}};
@@ -195,9 +193,9 @@ Json event_of(const serve::StatusEvent& event, const StatusMoment& moment) {
 
 Json model_of(const serve::ModelStatus& model) {
   const serve::ModelCounters& counters = model.counters;
-  Json told{{"name", model.name},
+  Json json{{"name", model.name},
             {"kind", model.application ? "application" : "model"},
-            {"state", serve::to_string(model.state)},
+            {"state", to_string(model.state)},
             {"version", serve::short_version(model.version)},
             {"slo_ms", model.slo_ms},
             {"rate_seen", model.rate_seen},
@@ -220,28 +218,28 @@ Json model_of(const serve::ModelStatus& model) {
             {"p99_ms", model.p99_ms},
             {"last_minute", outcomes_of(model.last_minute)},
             {"pace", model.pace}};
-  if (model.control) told["control"] = control_of(*model.control);
-  return told;
+  if (model.control) json["control"] = control_of(*model.control);
+  return json;
 }
 
 }  // namespace
 
-std::string status_json(const serve::FrontendStatus& status, const StatusMoment& moment) {
-  const Places places = places_of(status);
+std::string status_json(const serve::FrontendStatus& status, const StatusContext& context) {
+  const StatusIndex index = index_of(status);
   Json document;
   document["frontend"] = {
       {"state", status.state},
       {"ready", status.ready},
-      {"uptime_s", to_seconds(moment.now - moment.started)},
-      {"started_unix_s", moment.unix_seconds - to_seconds(moment.now - moment.started)},
+      {"uptime_s", to_seconds(context.now - context.started)},
+      {"started_unix_s", context.unix_seconds - to_seconds(context.now - context.started)},
       {"policy", status.policy},
       {"epoch", status.epoch.value},
-      {"clients", moment.clients},
+      {"clients", context.clients},
       {"reorganising", status.reorganising},
       {"schedulable", status.schedulable},
-      {"longest_pause_ms", to_ms(moment.pauses.longest)},
-      {"longest_pause_ran", moment.pauses.longest_ran},
-      {"long_pauses", moment.pauses.long_ones}};
+      {"longest_pause_ms", to_ms(context.pauses.longest)},
+      {"longest_pause_ran", context.pauses.longest_task},
+      {"long_pauses", context.pauses.long_pauses}};
   const serve::ReorganisationCounters& reorganisations = status.reorganisations;
   document["reorganisations"] = {{"plans", reorganisations.plans},
                                  {"devices_taken", reorganisations.devices_taken},
@@ -261,13 +259,13 @@ std::string status_json(const serve::FrontendStatus& status, const StatusMoment&
     document["problems"].push_back(problem_of(problem));
   document["nodes"] = Json::array();
   for (const auto& [id, backend] : status.backends) {
-    if (!backend.node.empty()) document["nodes"].push_back(node_of(places, id, backend));
+    if (!backend.node.empty()) document["nodes"].push_back(node_of(index, id, backend));
   }
   std::sort(document["nodes"].begin(), document["nodes"].end(),
             [](const Json& a, const Json& b) { return a["name"] < b["name"]; });
   document["exclusions"] = Json::array();
   for (const serve::Exclusion& exclusion : status.exclusions)
-    document["exclusions"].push_back(exclusion_of(exclusion, moment.now));
+    document["exclusions"].push_back(exclusion_of(exclusion, context.now));
   document["models"] = Json::array();
   for (const serve::ModelStatus& model : status.models)
     document["models"].push_back(model_of(model));
@@ -276,7 +274,7 @@ std::string status_json(const serve::FrontendStatus& status, const StatusMoment&
   document["file_problems"] = status.file_problems;
   document["events"] = Json::array();
   for (const serve::StatusEvent& event : status.events)
-    document["events"].push_back(event_of(event, moment));
+    document["events"].push_back(event_of(event, context));
   return document.dump();
 }
 

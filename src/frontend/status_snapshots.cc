@@ -1,19 +1,20 @@
-#include "status_snapshots.h"
+#include "frontend/status_snapshots.h"
 
 #include <algorithm>
 #include <ctime>
 #include <utility>
 
-#include "gpulet/net/clock.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::frontend {
+
 namespace {
 
-constexpr int kShareOfLoop = 50;  // snapshots cost one part in so many of the loop's time
-constexpr Duration kLongestGood = std::chrono::seconds(1);
+constexpr int kReuseFactor = 50;  // a snapshot is reused for 50 times its cost
+constexpr Duration kMaxReuse = std::chrono::seconds(1);
 
-// What this thread has computed: others' work on the same core does not count.
-Duration computed() {
+// CPU time of this thread: other threads on the same core do not count.
+Duration cpu_time() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
@@ -21,22 +22,22 @@ Duration computed() {
 
 }  // namespace
 
-StatusSnapshots::StatusSnapshots(net::asio::io_context& io, Source source, Background& background,
-                                 LoopWatch& watch)
+StatusSnapshots::StatusSnapshots(net::asio::io_context& io, Source source,
+                                 BackgroundThread& background, LoopWatch& watch)
     : io_(io), source_(std::move(source)), background_(background), watch_(watch), timer_(io) {}
 
 void StatusSnapshots::get(OnSnapshot done, std::uint64_t newer_than) {
-  const bool good = last_ != nullptr && net::now() < good_until_;
-  if (good && last_->number > newer_than) {
+  const bool valid = last_ != nullptr && net::now() < valid_until_;
+  if (valid && last_->number > newer_than) {
     net::asio::post(io_, [done = std::move(done), snapshot = last_] { done(snapshot); });
     return;
   }
   waiting_.push_back(std::move(done));
-  if (taken_ || waits_) return;
-  if (!good) return begin();
-  waits_ = true;
-  timer_.set(good_until_, [this] {
-    waits_ = false;
+  if (taken_ || scheduled_) return;
+  if (!valid) return begin();
+  scheduled_ = true;
+  timer_.set(valid_until_, [this] {
+    scheduled_ = false;
     if (!taken_) begin();
   });
 }
@@ -51,11 +52,11 @@ void StatusSnapshots::step() {
   const Time began = net::now();
   const LoopWatch::Scope scope(watch_, "a status snapshot", began);
   const Time until = began + kLongestStep;
-  const Duration before = computed();
-  bool whole = false;
-  while (!whole && net::now() < until) whole = source_.take(*taken_, kParts);
-  cost_ += computed() - before;
-  if (whole) return finish();
+  const Duration before = cpu_time();
+  bool complete = false;
+  while (!complete && net::now() < until) complete = source_.take(*taken_, kParts);
+  cost_ += cpu_time() - before;
+  if (complete) return finish();
   net::asio::post(io_, [this] { step(); });
 }
 
@@ -64,10 +65,10 @@ void StatusSnapshots::finish() {
   made.status = std::move(*taken_).finish();
   taken_.reset();
   made.wall = source_.wall_clock();
-  made.moment = source_.moment(made.wall);
+  made.context = source_.context(made.wall);
   made.number = ++number_;
   last_ = background_.shared(std::move(made));
-  good_until_ = net::now() + std::min(kShareOfLoop * cost_, kLongestGood);
+  valid_until_ = net::now() + std::min(kReuseFactor * cost_, kMaxReuse);
   hand_out();
 }
 

@@ -1,5 +1,5 @@
-// The metrics that dashboards and load tools made for Triton look for: their names, their labels,
-// and their microseconds.
+// The metrics that dashboards and load tools made for Triton expect, with Triton's names, labels
+// and units.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -10,74 +10,60 @@
 #include "frontend/metric_families.h"
 
 namespace gpulet::frontend {
+
 namespace {
 
 using serve::DeviceStatus;
 using serve::ModelStatus;
 
-constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
+constexpr auto kTritonModelMetrics = std::to_array<MetricSpec<ModelStatus>>({
+    {"nv_inference_request_success", "Number of successful inference requests.", kCounter,
+     [](const ModelStatus& one) { return number(one.counters.served); }},
+    {"nv_inference_count", "Number of inferences performed.", kCounter,
+     [](const ModelStatus& one) { return number(one.counters.served); }},
+    {"nv_inference_exec_count", "Number of batches executed.", kCounter,
+     [](const ModelStatus& one) { return number(one.statistics.executions); }},
+    {"nv_inference_pending_request_count", "Number of queued inference requests.", kGauge,
+     [](const ModelStatus& one) { return number(one.queued); }},
+    {"nv_inference_request_duration_us",
+     "Cumulative time from arrival to the answer, in microseconds.", kCounter,
+     [](const ModelStatus& one) { return one.statistics.latency.sum().microseconds(); }},
+    {"nv_inference_queue_duration_us", "Cumulative time before execution, in microseconds.",
+     kCounter, [](const ModelStatus& one) { return one.statistics.queued.sum().microseconds(); }},
+    {"nv_inference_compute_input_duration_us",
+     "Cumulative time of transferring inputs, in microseconds.", kCounter,
+     [](const ModelStatus& one) { return one.statistics.input.microseconds(); }},
+    {"nv_inference_compute_infer_duration_us", "Cumulative execution time, in microseconds.",
+     kCounter, [](const ModelStatus& one) { return one.statistics.executed.sum().microseconds(); }},
+    {"nv_inference_compute_output_duration_us",
+     "Cumulative time of transferring outputs, in microseconds.", kCounter,
+     [](const ModelStatus& one) { return one.statistics.output.microseconds(); }},
+});
 
-constexpr std::array kOfModels = {
-    Measure<ModelStatus>{"nv_inference_request_success", "Number of successful inference requests.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.counters.served); }},
-    Measure<ModelStatus>{"nv_inference_count", "Number of inferences performed.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.counters.served); }},
-    Measure<ModelStatus>{"nv_inference_exec_count", "Number of batches executed.",
-                         MetricType::Counter,
-                         [](const ModelStatus& one) { return number(one.statistics.executions); }},
-    Measure<ModelStatus>{"nv_inference_pending_request_count", "Number of requests that wait.",
-                         MetricType::Gauge,
-                         [](const ModelStatus& one) { return number(one.queued); }},
-    Measure<ModelStatus>{
-        "nv_inference_request_duration_us", "Cumulative time from arrival to the answer.",
-        MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.latency.sum().microseconds(); }},
-    Measure<ModelStatus>{
-        "nv_inference_queue_duration_us", "Cumulative time before execution.", MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.queued.sum().microseconds(); }},
-    Measure<ModelStatus>{
-        "nv_inference_compute_input_duration_us", "Cumulative time of inputs on their way.",
-        MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.input.microseconds(); }},
-    Measure<ModelStatus>{
-        "nv_inference_compute_infer_duration_us", "Cumulative time of execution.",
-        MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.executed.sum().microseconds(); }},
-    Measure<ModelStatus>{
-        "nv_inference_compute_output_duration_us", "Cumulative time of outputs on their way.",
-        MetricType::Counter,
-        [](const ModelStatus& one) { return one.statistics.output.microseconds(); }},
-};
+constexpr auto kTritonDeviceMetrics = std::to_array<MetricSpec<DeviceStatus>>({
+    {"nv_gpu_utilization", "Busy fraction of the device, from the execution times of its gpulets.",
+     kGauge, [](const DeviceStatus& one) { return one.busy; }},
+    {"nv_gpu_memory_total_bytes", "Memory of the device.", kGauge,
+     [](const DeviceStatus& one) { return one.memory_mb * kBytesPerMegabyte; }},
+    {"nv_gpu_memory_used_bytes",
+     "Memory of the models in its gpulets, according to their profiles.", kGauge,
+     [](const DeviceStatus& one) { return one.planned_memory_mb * kBytesPerMegabyte; }},
+});
 
-constexpr std::array kOfDevices = {
-    Measure<DeviceStatus>{"nv_gpu_utilization", "Utilization, as the gpulets' executions sum up.",
-                          MetricType::Gauge, [](const DeviceStatus& one) { return one.busy; }},
-    Measure<DeviceStatus>{
-        "nv_gpu_memory_total_bytes", "Memory of the device.", MetricType::Gauge,
-        [](const DeviceStatus& one) { return one.memory_mb * kBytesPerMegabyte; }},
-    Measure<DeviceStatus>{
-        "nv_gpu_memory_used_bytes", "Memory of the models in its gpulets, as profiled.",
-        MetricType::Gauge,
-        [](const DeviceStatus& one) { return one.planned_memory_mb * kBytesPerMegabyte; }},
-};
-
-// Only of devices that tell.
-struct PowerMeasure {
+// Exported for devices that report it.
+struct PowerSpec {
   const char* name;
   const char* help;
   MetricType type;
-  std::optional<double> serve::DevicePower::*value;
+  std::optional<double> DevicePower::*value;
 };
-constexpr std::array kOfPower = {
-    PowerMeasure{"nv_gpu_power_usage", "Power that the device draws, in watts.", MetricType::Gauge,
-                 &serve::DevicePower::usage_w},
-    PowerMeasure{"nv_gpu_power_limit", "Power that the device may draw, in watts.",
-                 MetricType::Gauge, &serve::DevicePower::limit_w},
-    PowerMeasure{"nv_energy_consumption",
-                 "Energy that the device has used since its driver was loaded, in joules.",
-                 MetricType::Counter, &serve::DevicePower::energy_j},
+constexpr std::array kPowerMetrics = {
+    PowerSpec{"nv_gpu_power_usage", "Power draw of the device, in watts.", kGauge,
+              &DevicePower::usage_w},
+    PowerSpec{"nv_gpu_power_limit", "Power limit of the device, in watts.", kGauge,
+              &DevicePower::limit_w},
+    PowerSpec{"nv_energy_consumption", "Energy used since the driver was loaded, in joules.",
+              kCounter, &DevicePower::energy_j},
 };
 
 Labels labels_of(const DeviceStatus& one) {
@@ -109,10 +95,8 @@ Reason reason_of(StatusCode code) {
 }
 
 void add_failures(Families& families, const std::vector<ModelStatus>& models) {
-  prometheus::MetricFamily family{"nv_inference_request_failure",
-                                  "Number of failed inference requests.",
-                                  MetricType::Counter,
-                                  {}};
+  prometheus::MetricFamily family{
+      "nv_inference_request_failure", "Number of failed inference requests.", kCounter, {}};
   for (const ModelStatus& one : models) {
     std::array<std::uint64_t, kReasons.size()> counts{};
     for (std::size_t code = 1; code < serve::kStatusCodes; ++code)
@@ -120,14 +104,14 @@ void add_failures(Families& families, const std::vector<ModelStatus>& models) {
     for (std::size_t i = 0; i < kReasons.size(); ++i) {
       Labels labels = labels_of(one);
       labels.push_back({"reason", kReasons[i]});
-      family.metric.push_back(metric_of(MetricType::Counter, number(counts[i]), std::move(labels)));
+      family.metric.push_back(metric_of(kCounter, number(counts[i]), std::move(labels)));
     }
   }
   families.push_back(std::move(family));
 }
 
-// At most so many do not exceed it, taken as even within a bucket; what is beyond all buckets
-// counts as the last bound.
+// The quantile, interpolated linearly within a bucket. Samples beyond all buckets count as the last
+// bound.
 double quantile_us(const observe::BucketHistogram& histogram, double part) {
   const auto cumulative = histogram.cumulative();
   const double rank = part * number(histogram.count());
@@ -171,25 +155,26 @@ void add_summaries(Families& families, const char* name, const char* help,
 }
 
 void add_gauge(Families& families, const char* name, const char* help, double value) {
-  families.push_back({name, help, MetricType::Gauge, {metric_of(MetricType::Gauge, value, {})}});
+  families.push_back({name, help, kGauge, {metric_of(kGauge, value, {})}});
 }
 
 }  // namespace
 
 void add_triton_families(Families& families, const serve::FrontendStatus& status) {
   const auto labels = [](const ModelStatus& one) { return labels_of(one); };
-  add_measures(families, kOfModels, status.models, labels);
+  add_metrics(families, kTritonModelMetrics, status.models, labels);
   add_failures(families, status.models);
   add_histograms(
-      families, "nv_inference_first_response_histogram_ms", "Time from arrival to the answer.",
-      1000, status.models, [](const ModelStatus& one) { return one.statistics.latency; }, labels);
-  add_measures(families, kOfDevices, status.devices,
-               [](const DeviceStatus& one) { return labels_of(one); });
-  for (const PowerMeasure& measure : kOfPower) {
-    prometheus::MetricFamily family{measure.name, measure.help, measure.type, {}};
+      families, "nv_inference_first_response_histogram_ms",
+      "Time from arrival to the answer, in milliseconds.", 1000, status.models,
+      [](const ModelStatus& one) { return one.statistics.latency; }, labels);
+  add_metrics(families, kTritonDeviceMetrics, status.devices,
+              [](const DeviceStatus& one) { return labels_of(one); });
+  for (const PowerSpec& spec : kPowerMetrics) {
+    prometheus::MetricFamily family{spec.name, spec.help, spec.type, {}};
     for (const DeviceStatus& one : status.devices) {
-      const std::optional<double>& value = one.power.*measure.value;
-      if (value) family.metric.push_back(metric_of(measure.type, *value, labels_of(one)));
+      const std::optional<double>& value = one.power.*spec.value;
+      if (value) family.metric.push_back(metric_of(spec.type, *value, labels_of(one)));
     }
     families.push_back(std::move(family));
   }
@@ -197,33 +182,36 @@ void add_triton_families(Families& families, const serve::FrontendStatus& status
 
 void add_machine_families(Families& families, const MachineUsage& usage) {
   if (usage.cpu)
-    add_gauge(families, "nv_cpu_utilization", "Utilization of the machine's CPUs.", *usage.cpu);
+    add_gauge(families, "nv_cpu_utilization", "Busy fraction of the machine's CPUs.", *usage.cpu);
   if (usage.memory_total_bytes) {
     add_gauge(families, "nv_cpu_memory_total_bytes", "Memory of the machine.",
               number(*usage.memory_total_bytes));
   }
   if (usage.memory_used_bytes) {
-    add_gauge(families, "nv_cpu_memory_used_bytes", "Memory of the machine that is in use.",
+    add_gauge(families, "nv_cpu_memory_used_bytes", "Used memory of the machine.",
               number(*usage.memory_used_bytes));
   }
 }
 
-// Inputs and outputs have no histograms: their summaries tell sums and counts alone.
+// Inputs and outputs have no histograms, so their summaries have only sums and counts.
 void add_summary_families(Families& families, const std::vector<ModelStatus>& models) {
   add_summaries(
-      families, "nv_inference_request_summary_us", "Time from arrival to the answer.", models,
+      families, "nv_inference_request_summary_us",
+      "Time from arrival to the answer, in microseconds.", models,
       [](const ModelStatus& one) { return summary_of(one.statistics.latency, labels_of(one)); });
   add_summaries(
-      families, "nv_inference_queue_summary_us", "Time before execution.", models,
+      families, "nv_inference_queue_summary_us", "Time before execution, in microseconds.", models,
       [](const ModelStatus& one) { return summary_of(one.statistics.queued, labels_of(one)); });
   add_summaries(
-      families, "nv_inference_compute_input_summary_us", "Time of inputs on their way.", models,
+      families, "nv_inference_compute_input_summary_us",
+      "Time of transferring inputs, in microseconds.", models,
       [](const ModelStatus& one) { return summary_of(one.statistics.input, labels_of(one)); });
   add_summaries(
-      families, "nv_inference_compute_infer_summary_us", "Time of execution.", models,
+      families, "nv_inference_compute_infer_summary_us", "Execution time, in microseconds.", models,
       [](const ModelStatus& one) { return summary_of(one.statistics.executed, labels_of(one)); });
   add_summaries(
-      families, "nv_inference_compute_output_summary_us", "Time of outputs on their way.", models,
+      families, "nv_inference_compute_output_summary_us",
+      "Time of transferring outputs, in microseconds.", models,
       [](const ModelStatus& one) { return summary_of(one.statistics.output, labels_of(one)); });
 }
 

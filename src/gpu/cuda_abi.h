@@ -1,6 +1,6 @@
-// The C interface of CUDA's driver, as much of it as is used here: what cuda.h declares, so that
-// building needs no toolkit. tests/gpu/cuda_abi_test.cc holds it against cuda.h where there is one.
-// The aliases are named after the library's symbols; a "_v2" belongs to the symbol.
+// The part of the CUDA driver's C interface that is used here, so that building needs no toolkit.
+// tests/gpu/cuda_abi_check.cc compares it with cuda.h where that is installed. The aliases have the
+// names of the library's symbols; "_v2" marks those whose symbol has that suffix.
 #pragma once
 
 #include <cstddef>
@@ -50,13 +50,13 @@ struct SmResource {
   unsigned alignment;  // likewise
 };
 
-// Opaque but for its type and what the type says of it. From 13.1 on it ends with a pointer, inside
-// what was room before.
+// Opaque except for the type and the SM resource. From CUDA 13.1 on, it ends with a pointer in the
+// former padding.
 struct alignas(8) Resource {
   int type;
   unsigned char opaque[92];
   union {
-    unsigned char room[48];
+    unsigned char padding[48];
     SmResource sm;
   };
 };

@@ -11,7 +11,7 @@ namespace {
 
 namespace abi = cuda_abi;
 
-// Nobody can serve now; the driver's words say why.
+// Errors that may pass; the driver's message says why.
 constexpr abi::Return kUnavailable[] = {
     abi::kNotInitialized,      abi::kDeinitialized,     abi::kStubLibrary,
     abi::kDeviceUnavailable,   abi::kNoDevice,          abi::kOperatingSystem,
@@ -37,13 +37,13 @@ Result<std::shared_ptr<const CudaCalls>> CudaCalls::load(const std::filesystem::
   Result<SharedLibrary> opened = SharedLibrary::open(library);
   if (!opened.ok()) {
     return Status(StatusCode::unavailable,
-                  "CUDA's driver library is not here (" + opened.status().message() +
-                      "); install NVIDIA's driver, or give the container its GPUs");
+                  "cannot load CUDA's driver library (" + opened.status().message() +
+                      "); install NVIDIA's driver, or give the container access to its GPUs");
   }
   const std::shared_ptr<CudaCalls> calls(new CudaCalls(std::move(opened).value()));
   if (Status found = calls->find_functions(); !found.ok()) return found;
   if (const abi::Return code = calls->init_(0); code != abi::kSuccess) {
-    const Status failed = calls->failure(code, "CUDA does not start");
+    const Status failed = calls->failure(code, "cannot initialise CUDA");
     return Status(StatusCode::unavailable, failed.message());
   }
   calls->find_green_functions();
@@ -87,10 +87,10 @@ void CudaCalls::find_green_functions() {
 
 Status CudaCalls::failure(abi::Return code, const std::string& what) const {
   const char* name = nullptr;
-  const char* words = nullptr;
+  const char* message = nullptr;
   (void)error_name_(code, &name);
-  (void)error_string_(code, &words);
-  return {kind_of(code), what + " (" + (words != nullptr ? words : "no words for it") + ", " +
+  (void)error_string_(code, &message);
+  return {kind_of(code), what + " (" + (message != nullptr ? message : "no message") + ", " +
                              (name != nullptr ? name : "CUDA's") + ' ' + std::to_string(code) +
                              ')'};
 }
@@ -98,21 +98,22 @@ Status CudaCalls::failure(abi::Return code, const std::string& what) const {
 Result<std::uint32_t> CudaCalls::version() const {
   int version = 0;
   if (const abi::Return code = driver_get_version(&version); code != abi::kSuccess)
-    return failure(code, "the driver does not tell its version");
+    return failure(code, "cannot read the driver's version");
   return static_cast<std::uint32_t>(version);
 }
 
 Status CudaCalls::can_divide() const {
   const Result<std::uint32_t> own = version();
   if (!own.ok()) return own.status();
-  const bool whole = device_get_resource != nullptr && sm_resource_split_by_count != nullptr &&
-                     resource_generate_descriptor != nullptr && green_context_create != nullptr &&
-                     green_context_destroy != nullptr && green_context_get_resource != nullptr &&
-                     context_from_green_context != nullptr;
-  if (own.value() >= kGreenSince && whole) return {};
+  const bool complete = device_get_resource != nullptr && sm_resource_split_by_count != nullptr &&
+                        resource_generate_descriptor != nullptr &&
+                        green_context_create != nullptr && green_context_destroy != nullptr &&
+                        green_context_get_resource != nullptr &&
+                        context_from_green_context != nullptr;
+  if (own.value() >= kGreenSince && complete) return {};
   return {StatusCode::unavailable,
-          "green contexts take a driver for CUDA " + cuda_version_text(kGreenSince) +
-              " or later, and this one is for " + cuda_version_text(own.value()) +
+          "green contexts require a driver for CUDA " + cuda_version_text(kGreenSince) +
+              " or later; this one is for " + cuda_version_text(own.value()) +
               "; install a newer driver, or divide the GPU by mps"};
 }
 
@@ -127,7 +128,7 @@ Result<std::uint32_t> CudaCalls::attribute(int attribute, abi::Device device) co
   int value = 0;
   if (const abi::Return code = device_get_attribute_(&value, attribute, device);
       code != abi::kSuccess)
-    return failure(code, "the GPU does not tell its attribute " + std::to_string(attribute));
+    return failure(code, "cannot read attribute " + std::to_string(attribute) + " of the GPU");
   return static_cast<std::uint32_t>(value);
 }
 
@@ -136,7 +137,7 @@ Result<std::shared_ptr<const PrimaryContext>> PrimaryContext::retain(
   abi::Context context = nullptr;
   if (const abi::Return code = calls->primary_context_retain(&context, device);
       code != abi::kSuccess)
-    return calls->failure(code, "the GPU gives this process no context");
+    return calls->failure(code, "cannot create a context on the GPU");
   return std::shared_ptr<const PrimaryContext>(
       new PrimaryContext(std::move(calls), device, context));
 }

@@ -1,5 +1,4 @@
-// CudaCalls: the functions of the driver's library, found and initialised; PrimaryContext: a
-// device's primary context, held.
+// CudaCalls: the functions of the CUDA driver library. PrimaryContext: a retained primary context.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +8,22 @@
 
 #include "gpu/cuda_abi.h"
 #include "gpu/shared_library.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::gpu {
 
 class CudaCalls {
  public:
-  // The first version that has green contexts: 12.4.
+  // The first version with green contexts: 12.4.
   static constexpr std::uint32_t kGreenSince = 12040;
-  // The first that makes a stream in one without its being current.
+  // The first version that creates a stream in a green context that is not current: 12.5.
   static constexpr std::uint32_t kGreenStreamsSince = 12050;
 
-  // Fails with unavailable, in one line.
+  // Loads and initialises the library. Fails with unavailable and a one-line reason.
   [[nodiscard]] static Result<std::shared_ptr<const CudaCalls>> load(
       const std::filesystem::path& library);
 
-  // The failure of what "<what>" names, in the driver's own words.
+  // "<what> (<the driver's message and code>)", with the matching status code.
   [[nodiscard]] Status failure(cuda_abi::Return code, const std::string& what) const;
   [[nodiscard]] Result<std::uint32_t> version() const;
   // Fails with unavailable where the driver is older than green contexts.
@@ -43,7 +42,7 @@ class CudaCalls {
   cuda_abi::CuStreamDestroy* stream_destroy = nullptr;
   cuda_abi::CuMemHostRegister* memory_register = nullptr;
   cuda_abi::CuMemHostUnregister* memory_unregister = nullptr;
-  // nullptr: the driver is older.
+  // nullptr where the driver is too old.
   cuda_abi::CuDeviceGetDevResource* device_get_resource = nullptr;
   cuda_abi::CuDevSmResourceSplitByCount* sm_resource_split_by_count = nullptr;
   cuda_abi::CuDevResourceGenerateDesc* resource_generate_descriptor = nullptr;
@@ -66,14 +65,14 @@ class CudaCalls {
   cuda_abi::CuDeviceGetAttribute* device_get_attribute_ = nullptr;
 };
 
-// Making one costs a tenth of a second and hundreds of MB, so that nobody wants it to go and come
-// with every green context.
+// Creating a primary context takes a tenth of a second and hundreds of MB, so it is shared by all
+// green contexts of a partition.
 class PrimaryContext {
  public:
   [[nodiscard]] static Result<std::shared_ptr<const PrimaryContext>> retain(
       std::shared_ptr<const CudaCalls> calls, cuda_abi::Device device);
   ~PrimaryContext();
-  // The same for as long as anybody retains it.
+  // The same context as long as any holder retains it.
   [[nodiscard]] cuda_abi::Context context() const { return context_; }
   PrimaryContext(const PrimaryContext&) = delete;
   PrimaryContext& operator=(const PrimaryContext&) = delete;

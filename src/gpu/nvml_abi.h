@@ -1,6 +1,5 @@
-// NVML's C interface, as much of it as is used here: types and numbers of nvml.h, which stay as
-// they are from one driver to the next. Names ending in _v2 are the symbols of the current
-// versions.
+// The part of NVML's C interface that is used here: types and constants of nvml.h, which are stable
+// across drivers. Names ending in _v2 are the symbols of the current versions.
 #pragma once
 
 namespace gpulet::gpu::nvml_abi {
@@ -35,17 +34,17 @@ struct Memory {
   unsigned long long used;
 };
 
-// MIG. An instance's profile is asked for by one number (NVML_GPU_INSTANCE_PROFILE_*), and named by
-// another from then on: the id that the answer tells.
+// MIG. A profile is requested by a number (NVML_GPU_INSTANCE_PROFILE_*); the reply has an id, which
+// all other functions use.
 using GpuInstance = void*;      // nvmlGpuInstance_t
 using ComputeInstance = void*;  // nvmlComputeInstance_t
 
-inline constexpr Count kGpuInstanceProfiles = 32;     // beyond those of any driver so far
-inline constexpr Count kComputeInstanceProfiles = 8;  // of which one number is of a whole instance
-inline constexpr Count kSharedEngines = 0;            // the only engine profile there is
+inline constexpr Count kGpuInstanceProfiles = 32;     // more than any driver has so far
+inline constexpr Count kComputeInstanceProfiles = 8;  // one of them is the whole instance
+inline constexpr Count kSharedEngines = 0;            // the only engine profile
 
 struct Placement {
-  Count start;  // on the memory slices, of a compute instance on the compute slices
+  Count start;  // in memory slices; for a compute instance in compute slices
   Count size;
 };
 
@@ -108,7 +107,7 @@ using DevicePower = Return(Device, unsigned*);
 using DeviceEnergy = Return(Device, unsigned long long*);
 
 using DeviceProfile = Return(Device, Count, GpuInstanceProfile*);  // ..GetGpuInstanceProfileInfo
-// nvmlDeviceGetGpuInstancePossiblePlacements_v2: without a buffer it tells how many there are.
+// nvmlDeviceGetGpuInstancePossiblePlacements_v2: without a buffer it returns their number.
 using DevicePlacements = Return(Device, Count profile_id, Placement*, Count*);
 using DeviceInstances = Return(Device, Count profile_id, GpuInstance*, Count*);  // ..GpuInstances
 using DeviceInstanceById = Return(Device, Count, GpuInstance*);

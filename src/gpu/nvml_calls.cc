@@ -7,25 +7,25 @@ namespace {
 
 namespace abi = nvml_abi;
 
-constexpr std::size_t kLongestText = 96;  // what nvml.h calls the length of a name and of a UUID
+constexpr std::size_t kLongestText = 96;  // the buffer size for names and UUIDs in nvml.h
 
-// What to do about it, of failures that are no bug.
-struct Known {
+// Errors with a known fix.
+struct KnownError {
   abi::Return code;
   StatusCode status;
-  const char* mend;
+  const char* fix;
 };
-constexpr Known kKnown[] = {
+constexpr KnownError kKnownErrors[] = {
     {abi::kDriverNotLoaded, StatusCode::unavailable,
-     "load its kernel module (modprobe nvidia), or give the container its GPUs"},
+     "load its kernel module (modprobe nvidia), or give the container access to its GPUs"},
     {abi::kVersionMismatch, StatusCode::unavailable,
      "load the kernel module of the installed driver, or restart the machine"},
-    {abi::kLibraryNotFound, StatusCode::unavailable, "install NVIDIA's driver as a whole"},
+    {abi::kLibraryNotFound, StatusCode::unavailable, "install NVIDIA's driver as a complete"},
     {abi::kNoPermission, StatusCode::unavailable, "let this user open /dev/nvidia*"},
     {abi::kGpuIsLost, StatusCode::unavailable,
-     "look for Xid in the kernel's log, and restart the machine"},
+     "check the kernel log for Xid errors, and restart the machine"},
     {abi::kResetRequired, StatusCode::unavailable, "reset the GPU, or restart the machine"},
-    {abi::kUninitialized, StatusCode::unavailable, "load the driver again"},
+    {abi::kUninitialized, StatusCode::unavailable, "reload the driver"},
 };
 
 }  // namespace
@@ -34,13 +34,13 @@ Result<std::shared_ptr<const NvmlCalls>> NvmlCalls::load(const std::filesystem::
   Result<SharedLibrary> opened = SharedLibrary::open(library);
   if (!opened.ok()) {
     return Status(StatusCode::unavailable,
-                  "NVIDIA's management library is not here (" + opened.status().message() +
-                      "); install NVIDIA's driver, or give the container its GPUs");
+                  "cannot load NVIDIA's management library (" + opened.status().message() +
+                      "); install NVIDIA's driver, or give the container access to its GPUs");
   }
   const std::shared_ptr<NvmlCalls> calls(new NvmlCalls(std::move(opened).value()));
   if (Status found = calls->find_functions(); !found.ok()) return found;
   if (const abi::Return code = calls->init_(); code != abi::kSuccess)
-    return calls->failure(code, "NVIDIA's driver does not answer");
+    return calls->failure(code, "cannot initialise NVIDIA's driver");
   calls->initialised_ = true;
   calls->find_mig_functions();
   calls->find_power_functions();
@@ -97,31 +97,31 @@ void NvmlCalls::find_power_functions() {
 }
 
 Status NvmlCalls::can_divide() const {
-  const bool whole =
+  const bool complete =
       device_mig_mode != nullptr && instance_profile != nullptr && possible_placements != nullptr &&
       instances_of_profile != nullptr && instance_by_id != nullptr && create_instance != nullptr &&
       destroy_instance != nullptr && instance_info != nullptr && part_profile != nullptr &&
       parts_of_profile != nullptr && create_part != nullptr && destroy_part != nullptr &&
       mig_device_count != nullptr && mig_device_by_index != nullptr &&
       mig_device_instance != nullptr;
-  if (whole) return {};
-  return {StatusCode::unavailable,
-          "this machine's NVIDIA driver is older than MIG with placements (470); install a newer "
-          "one, or divide the GPU by mps"};
+  if (complete) return {};
+  return {
+      StatusCode::unavailable,
+      "MIG placements require NVIDIA's driver 470 or later; install a newer driver, or divide the "
+      "GPU by mps"};
 }
 
-std::string NvmlCalls::words(abi::Return code) const {
-  const char* const words = error_string_(code);
-  return std::string(words != nullptr ? words : "no words for it") + ", NVML's " +
-         std::to_string(code);
+std::string NvmlCalls::message(abi::Return code) const {
+  const char* const text = error_string_(code);
+  return std::string(text != nullptr ? text : "no message") + ", NVML's " + std::to_string(code);
 }
 
 Status NvmlCalls::failure(abi::Return code, const std::string& what) const {
-  const std::string message = what + " (" + words(code) + ')';
-  for (const Known& known : kKnown) {
-    if (known.code == code) return {known.status, message + "; " + known.mend};
+  const std::string full = what + " (" + message(code) + ')';
+  for (const KnownError& known : kKnownErrors) {
+    if (known.code == code) return {known.status, full + "; " + known.fix};
   }
-  return {StatusCode::internal, message};
+  return {StatusCode::internal, full};
 }
 
 Result<abi::Device> NvmlCalls::device(const std::string& uuid) const {
@@ -130,13 +130,13 @@ Result<abi::Device> NvmlCalls::device(const std::string& uuid) const {
   if (code == abi::kSuccess) return device;
   if (code == abi::kNotFound || code == abi::kInvalidArgument)
     return Status(StatusCode::not_found, "this machine has no GPU " + uuid);
-  return failure(code, "GPU " + uuid + " does not answer");
+  return failure(code, "cannot access GPU " + uuid);
 }
 
 Result<std::string> NvmlCalls::text(abi::DeviceText* function, abi::Device device) const {
   std::array<char, kLongestText> buffer{};
   const abi::Return code = function(device, buffer.data(), static_cast<abi::Count>(buffer.size()));
-  if (code != abi::kSuccess) return failure(code, "it does not tell its name");
+  if (code != abi::kSuccess) return failure(code, "cannot read its name or UUID");
   return std::string(buffer.data());
 }
 

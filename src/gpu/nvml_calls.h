@@ -1,4 +1,5 @@
-// NvmlCalls: the functions of NVIDIA's management library between nvmlInit and nvmlShutdown.
+// NvmlCalls: the functions of NVIDIA's management library, initialised for the lifetime of the
+// object.
 #pragma once
 
 #include <filesystem>
@@ -8,28 +9,29 @@
 
 #include "gpu/nvml_abi.h"
 #include "gpu/shared_library.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::gpu {
 
 class NvmlCalls {
  public:
-  // Fails with unavailable, in one line that says why there are no GPUs.
+  // Fails with unavailable and a one-line reason.
   [[nodiscard]] static Result<std::shared_ptr<const NvmlCalls>> load(
       const std::filesystem::path& library);
   ~NvmlCalls();
   NvmlCalls(const NvmlCalls&) = delete;
   NvmlCalls& operator=(const NvmlCalls&) = delete;
 
-  // The failure of what "<what>" names, in NVML's own words and with the mend where there is one.
+  // "<what> (<NVML's message and code>)", with the matching status code and a fix where one is
+  // known.
   [[nodiscard]] Status failure(nvml_abi::Return code, const std::string& what) const;
   // "Unknown Error, NVML's 999"
-  [[nodiscard]] std::string words(nvml_abi::Return code) const;
-  // Fails with not_found where this machine has none such.
+  [[nodiscard]] std::string message(nvml_abi::Return code) const;
+  // Fails with not_found for an unknown GPU.
   [[nodiscard]] Result<nvml_abi::Device> device(const std::string& uuid) const;
   [[nodiscard]] Result<std::string> text(nvml_abi::DeviceText* function,
                                          nvml_abi::Device device) const;
-  // Fails with unavailable where the library is older than MIG.
+  // Fails with unavailable where the library is too old for MIG.
   [[nodiscard]] Status can_divide() const;
 
   nvml_abi::DriverVersion* driver_version = nullptr;
@@ -42,11 +44,11 @@ class NvmlCalls {
   nvml_abi::DeviceCapability* device_capability = nullptr;
   nvml_abi::DeviceComputeMode* device_compute_mode = nullptr;
   nvml_abi::DeviceClock* device_clock = nullptr;
-  // nullptr: the library does not know them.
+  // nullptr where the library lacks them.
   nvml_abi::DevicePower* power_usage = nullptr;
   nvml_abi::DevicePower* power_limit = nullptr;
   nvml_abi::DeviceEnergy* energy = nullptr;
-  // nullptr: the library is older than MIG.
+  // nullptr where the library is too old for MIG.
   nvml_abi::DeviceMigMode* device_mig_mode = nullptr;
   nvml_abi::DeviceProfile* instance_profile = nullptr;
   nvml_abi::DevicePlacements* possible_placements = nullptr;
@@ -62,7 +64,8 @@ class NvmlCalls {
   nvml_abi::MigDeviceCount* mig_device_count = nullptr;
   nvml_abi::MigDeviceByIndex* mig_device_by_index = nullptr;
   nvml_abi::MigDeviceInstance* mig_device_instance = nullptr;
-  nvml_abi::RunningProcesses* running_processes = nullptr;  // also where it is older than v3
+  nvml_abi::RunningProcesses* running_processes =
+      nullptr;  // also where the library lacks version 3
 
  private:
   explicit NvmlCalls(SharedLibrary library) : library_(std::move(library)) {}

@@ -1,31 +1,38 @@
-// SharedLibrary: a library that may or may not be on this machine, opened by name; Symbols: its
-// functions, by their C names.
+// SharedLibrary: an optional library, opened by name. Symbols: its functions, by C name.
 //
-// What was opened once stays mapped until the process ends: a driver's own threads may run in it
-// after we are done. One thread at a time.
+// A library stays mapped until the process exits, because threads of a driver may still run in it.
+// One thread at a time.
 #pragma once
+
+#include <dlfcn.h>
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::gpu {
 
 class SharedLibrary {
  public:
-  // A name without a slash is looked for where the dynamic linker looks. Fails with unavailable and
-  // the linker's own line.
-  [[nodiscard]] static Result<SharedLibrary> open(const std::filesystem::path& file);
+  // Searches a name without a slash like the dynamic linker. Fails with unavailable and the
+  // linker's message.
+  [[nodiscard]] static Result<SharedLibrary> open(const std::filesystem::path& file) {
+    if (void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE))
+      return SharedLibrary(file.string(), handle);
+    const char* const reason = ::dlerror();
+    return Status(StatusCode::unavailable, reason != nullptr ? reason : file.string());
+  }
 
   [[nodiscard]] const std::string& name() const { return name_; }
   // nullptr where the library has no such symbol.
-  [[nodiscard]] void* find(const char* symbol) const;
+  [[nodiscard]] void* find(const char* symbol) const { return ::dlsym(handle_.get(), symbol); }
 
  private:
   struct Close {
-    void operator()(void* handle) const noexcept;
+    void operator()(void* handle) const noexcept { ::dlclose(handle); }
   };
   SharedLibrary(std::string name, void* handle) : name_(std::move(name)), handle_(handle) {}
 
@@ -33,7 +40,7 @@ class SharedLibrary {
   std::unique_ptr<void, Close> handle_;
 };
 
-// Errors are sticky: the first symbol that is missing is kept, and asked for once, at the end.
+// Looks up functions. status() reports the first missing one.
 class Symbols {
  public:
   explicit Symbols(const SharedLibrary& library) : library_(library) {}
@@ -41,20 +48,20 @@ class Symbols {
   template <typename Function>
   void require(const char* symbol, Function*& function) {
     find(symbol, function);
-    if (function == nullptr && status_.ok()) missing(symbol);
+    if (function != nullptr || !status_.ok()) return;
+    status_ = Status(StatusCode::unavailable, library_.name() + " has no " + symbol +
+                                                  "; install a newer driver from NVIDIA");
   }
-  // Leaves nullptr where it is missing.
+  // Sets nullptr where the symbol is missing.
   template <typename Function>
   void find(const char* symbol, Function*& function) {
     function = reinterpret_cast<Function*>(library_.find(symbol));
   }
 
-  // unavailable: the library is too old, or no such library at all.
+  // unavailable: the library is too old, or another library.
   [[nodiscard]] const Status& status() const { return status_; }
 
  private:
-  void missing(const char* symbol);
-
   const SharedLibrary& library_;
   Status status_;
 };

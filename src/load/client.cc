@@ -9,29 +9,92 @@
 #include <unordered_set>
 #include <utility>
 
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/net/connector.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::load {
+
+namespace {
+
+std::string names_of(const std::vector<ModelInfo>& served) {
+  if (served.empty()) return "no models";
+  std::string names;
+  for (const ModelInfo& model : served) {
+    if (!names.empty()) names += ", ";
+    names += model.name;
+  }
+  return names;
+}
+
+Result<InputPool> inputs_of(const config::WorkloadModel& model, const ModelInfo& info,
+                            std::uint64_t seed) {
+  if (!model.input) {
+    // A random stream of its own: inputs must not correlate with arrivals.
+    return random_inputs(info.inputs, stream_seed(seed, info.name + "/inputs"));
+  }
+  if (model.input->labels &&
+      (info.outputs.empty() || info.outputs.front().type == DataType::boolean)) {
+    return Status(
+        StatusCode::invalid,
+        "labels need a first output of numbers, whose arg max they are compared with; the model "
+        "has " +
+            (info.outputs.empty() ? std::string("no output") : to_string(info.outputs.front())));
+  }
+  return read_inputs(*model.input, info.inputs);
+}
+
+}  // namespace
+
+Result<std::vector<PreparedModel>> prepare(const std::vector<config::WorkloadModel>& workload,
+                                           const std::vector<ModelInfo>& served, const Scale& scale,
+                                           std::uint64_t seed) {
+  std::vector<PreparedModel> prepared;
+  for (std::size_t i = 0; i < workload.size(); ++i) {
+    const config::WorkloadModel& model = workload[i];
+    const std::string pointer = "/models/" + std::to_string(i);
+    const auto info = std::find_if(served.begin(), served.end(), [&model](const ModelInfo& one) {
+      return one.name == model.name;
+    });
+    if (info == served.end()) {
+      return Status(StatusCode::not_found, pointer + "/name: the target does not serve \"" +
+                                               model.name + "\"; it serves " + names_of(served));
+    }
+    Result<InputPool> pool = inputs_of(model, *info, seed);
+    if (!pool.ok()) return pool.status().within(pointer + "/input");
+    PreparedModel ready;
+    ready.load = {.name = model.name,
+                  .arrivals = model.arrivals,
+                  .rate = model.rate * scale.rate,
+                  .concurrency = model.concurrency,
+                  .slo = from_ms(model.slo_ms > 0 ? model.slo_ms * scale.slo : info->slo_ms),
+                  .inputs = pool.value().requests.size(),
+                  .labelled = !pool.value().labels.empty()};
+    ready.timeout = from_ms(model.slo_ms * scale.slo);
+    ready.inputs = info->inputs;
+    ready.pool = std::move(pool).value();
+    prepared.push_back(std::move(ready));
+  }
+  return prepared;
+}
+
 namespace {
 
 namespace asio = net::asio;
 using boost::system::error_code;
 using std::chrono::steady_clock;
 
-// Requests sent in one go before the answers that have arrived are looked at again.
-constexpr int kSendsInOneGo = 64;
+// Requests sent before received replies are processed.
+constexpr int kMaxSendBurst = 64;
 
 class LinkOwner {
  public:
   virtual ~LinkOwner() = default;
-  virtual void on_reply(serve::InferReply reply) = 0;
+  virtual void on_reply(InferReply reply) = 0;
   virtual void on_link_lost(const std::unordered_set<std::uint64_t>& lost,
                             const Status& reason) = 0;
 };
 
-// One connection, opened again when it is lost, and the requests that wait for answers on it.
+// One connection, reopened when it is lost, and its requests in flight.
 class Link : public net::ConnectionHandler {
  public:
   Link(LinkOwner& owner, asio::io_context& context, const LoadOptions& options)
@@ -44,7 +107,7 @@ class Link : public net::ConnectionHandler {
                     .longest_pause = kReconnectPause,
                     .tls = options.target.tls}) {}
 
-  // One attempt.
+  // Tries once.
   void open(std::function<void(const Status&)> done) {
     connector_.connect([this, done = std::move(done)](Result<net::Stream> stream) {
       const Status status = stream.status();
@@ -55,28 +118,28 @@ class Link : public net::ConnectionHandler {
 
   [[nodiscard]] bool is_open() const { return connection_ != nullptr; }
 
-  void send(std::uint64_t tag, net::OutgoingFrame frame) {
+  void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
     waiting_.insert(tag);
     connection_->send(std::move(frame));
   }
 
-  // Answers are judged and forgotten inside on_frame: one buffer serves them all.
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  // Replies are not used after on_frame: one buffer is enough.
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> /*message*/) override {
     if (!buffer_ || buffer_.use_count() > 1) buffer_ = std::make_shared<std::vector<std::byte>>();
     buffer_->resize(std::max<std::size_t>(buffer_->size(), header.payload_bytes));
     return MutableBytes(buffer_, std::span(*buffer_).first(header.payload_bytes));
   }
 
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    Result<serve::FrontendReply> reply =
-        net::decode_frontend_reply(header, message, payload.freeze());
+    Result<FrontendReply> reply =
+        protocol::decode_frontend_reply(header, message, payload.freeze());
     if (!reply.ok()) return connection_->close(reply.status());
-    auto* const infer = std::get_if<serve::InferReply>(&reply.value());
+    auto* const infer = std::get_if<InferReply>(&reply.value());
     if (infer == nullptr) {
       return connection_->close(
-          Status(StatusCode::malformed, "the target answered something that was not asked"));
+          Status(StatusCode::malformed, "the target sent a reply that is not an inference reply"));
     }
     waiting_.erase(infer->tag);
     owner_.on_reply(std::move(*infer));
@@ -92,12 +155,11 @@ class Link : public net::ConnectionHandler {
  private:
   void start(net::Stream stream) {
     net::ConnectionOptions options;
-    // Inputs are shared with the pool, so a queue costs little memory; the generator bounds it by
-    // requests.
+    // Queued frames share the inputs with the pool; the generator limits their number.
     options.max_queued_bytes = std::numeric_limits<std::size_t>::max() / 2;
     connection_ = net::Connection::start(std::move(stream), options, *this);
-    // Also without a token: a connection that says nothing is closed after a while.
-    connection_->send(net::encode(serve::ClientMessage(serve::Authenticate{token_})));
+    // Also without a token: the frontend closes connections that send nothing.
+    connection_->send(protocol::encode(ClientMessage(Authenticate{token_})));
   }
 
   LinkOwner& owner_;
@@ -138,19 +200,19 @@ class LoadRun : public LinkOwner {
                       .unexpected_replies = unexpected_replies_};
   }
 
-  void on_reply(serve::InferReply reply) override {
+  void on_reply(InferReply reply) override {
     const Time now = time();
-    const std::optional<DueRequest> request = generator_.under_way(reply.tag);
+    const std::optional<DueRequest> request = generator_.in_flight(reply.tag);
     if (!request) {
       ++unexpected_replies_;
       return;
     }
-    Generator::Answer answer{.status = reply.status,
-                             .batch_size = reply.batch_size,
-                             .queued = reply.queued,
-                             .executed = reply.executed,
-                             .correct = judge(*request, reply)};
-    generator_.answered(reply.tag, answer, now);
+    Generator::Reply answer{.status = reply.status,
+                            .batch_size = reply.batch_size,
+                            .queued = reply.queued,
+                            .executed = reply.executed,
+                            .correct = judge(*request, reply)};
+    generator_.complete(reply.tag, answer, now);
     send_due();
   }
 
@@ -159,9 +221,8 @@ class LoadRun : public LinkOwner {
     if (phase_ != Phase::running) return;
     const Time now = time();
     for (const std::uint64_t tag : lost) {
-      generator_.failed(
-          tag, Status(StatusCode::unavailable, "the connection was lost: " + reason.message()),
-          true, now);
+      generator_.fail(tag, Status(StatusCode::unavailable, "connection lost: " + reason.message()),
+                      true, now);
     }
     send_due();
   }
@@ -193,23 +254,23 @@ class LoadRun : public LinkOwner {
     return failure;
   }
 
-  // Not context_.run(), which ends only when every connection and every attempt to open one has.
+  // context_.run() would wait for all connections and connection attempts to end.
   template <typename Condition>
   void run_until(Condition condition) {
     while (!condition()) context_.run_one();
   }
 
-  std::optional<bool> judge(const DueRequest& request, const serve::InferReply& reply) const {
+  std::optional<bool> judge(const DueRequest& request, const InferReply& reply) const {
     const std::vector<std::int64_t>& labels = models_[request.model].pool.labels;
     if (labels.empty() || !reply.status.ok()) return std::nullopt;
     if (reply.outputs.empty() || reply.payload.empty()) return false;
     return arg_max(reply.outputs.front().type, reply.payload.front()) == labels[request.input];
   }
 
-  // Sends everything that is due, and sets the timer for what is due next.
+  // Sends all due requests and sets the timer for the next one.
   void send_due() {
     if (phase_ != Phase::running) return;
-    for (int sent = 0; sent < kSendsInOneGo; ++sent) {
+    for (int sent = 0; sent < kMaxSendBurst; ++sent) {
       const std::optional<DueRequest> request = generator_.next(time());
       if (!request) return wait_for_due();
       send(*request);
@@ -241,17 +302,17 @@ class LoadRun : public LinkOwner {
   void send(const DueRequest& request) {
     Link* const link = next_open_link();
     if (link == nullptr) {
-      Status status(StatusCode::unavailable, "not sent: no connection to the target was open");
-      generator_.failed(request.tag, std::move(status), false, time());
+      Status status(StatusCode::unavailable, "not sent: no connection to the target is open");
+      generator_.fail(request.tag, std::move(status), false, time());
       return;
     }
     const PreparedModel& model = models_[request.model];
-    serve::InferRequest message{.tag = request.tag,
-                                .model = model.load.name,
-                                .timeout = model.timeout,
-                                .inputs = model.inputs,
-                                .payload = model.pool.requests[request.input]};
-    link->send(request.tag, net::encode(serve::ClientMessage(std::move(message))));
+    InferRequest message{.tag = request.tag,
+                         .model = model.load.name,
+                         .timeout = model.timeout,
+                         .inputs = model.inputs,
+                         .payload = model.pool.requests[request.input]};
+    link->send(request.tag, protocol::encode(ClientMessage(std::move(message))));
   }
 
   Link* next_open_link() {
@@ -276,14 +337,14 @@ class LoadRun : public LinkOwner {
     });
   }
 
-  // A server that answers nothing must not hold the run for ever.
+  // Limits the run if the server stops replying.
   void wait_for_the_end() {
     Duration slo_max{};
     for (const PreparedModel& model : models_) slo_max = std::max(slo_max, model.load.slo);
     deadline_timer_.expires_at(on_clock(generator_.end()) + slo_max + options_.last_answer_grace);
     deadline_timer_.async_wait([this](error_code error) {
       if (error) return;
-      generator_.give_up(time());
+      generator_.fail_all(time());
       stop();
     });
   }

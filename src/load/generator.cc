@@ -1,10 +1,74 @@
 #include "gpulet/load/generator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
+#include "gpulet/base/percentile.h"
+
 namespace gpulet::load {
+
+ArrivalProcess::ArrivalProcess(config::Arrivals kind, double rate, std::uint64_t seed)
+    : kind_(kind), rate_(rate), random_(seed) {
+  if (kind == config::Arrivals::closed)
+    throw std::invalid_argument("a closed loop has no arrival schedule");
+  if (!(rate > 0) || !std::isfinite(rate)) {
+    throw std::invalid_argument("the rate of an arrival process must be above 0; was " +
+                                std::to_string(rate));
+  }
+  phase_s_ = random_.uniform() / rate_;
+}
+
+Time ArrivalProcess::next() {
+  if (kind_ == config::Arrivals::uniform) {
+    const double at_s = phase_s_ + static_cast<double>(arrivals_++) / rate_;
+    return Time(from_seconds(at_s));
+  }
+  last_s_ += random_.exponential(1 / rate_);
+  return Time(from_seconds(last_s_));
+}
+
+double violation_of(std::uint64_t late, std::uint64_t dropped, std::uint64_t errors,
+                    std::uint64_t offered) {
+  if (offered == 0) return 0;
+  return static_cast<double>(late + dropped + errors) / static_cast<double>(offered);
+}
+
+Tally::Tally(std::string name, Duration slo, bool labelled) : slo_(slo), labelled_(labelled) {
+  counts_.name = std::move(name);
+  counts_.slo_ms = to_ms(slo);
+}
+
+void Tally::add(const RequestRecord& record) {
+  ++counts_.offered;
+  if (record.status.ok()) {
+    ++counts_.served;
+    latencies_ms_.push_back(to_ms(record.latency()));
+    if (record.latency() > slo_) ++counts_.late;
+    if (record.correct.value_or(false)) ++correct_;
+    return;
+  }
+  const StatusCode code = record.status.code();
+  ModelRow::Reason& reason = counts_.reasons[code];
+  if (reason.count++ == 0) reason.first_message = record.status.message();
+  const bool dropped =
+      record.refused_by_server && (code == StatusCode::too_late || code == StatusCode::overloaded);
+  ++(dropped ? counts_.dropped : counts_.errors);
+  if (!record.sent) ++counts_.unsent;
+}
+
+ModelRow Tally::row() const {
+  ModelRow row = counts_;
+  row.p50_ms = percentile(latencies_ms_, 50);
+  row.p99_ms = percentile(latencies_ms_, 99);
+  row.violation = violation_of(row.late, row.dropped, row.errors, row.offered);
+  if (labelled_ && row.served > 0)
+    row.accuracy = static_cast<double>(correct_) / static_cast<double>(row.served);
+  return row;
+}
 
 Generator::Generator(const std::vector<ModelLoad>& models, const GeneratorOptions& options,
                      OnSettled on_settled)
@@ -53,31 +117,31 @@ std::optional<DueRequest> Generator::next(Time now) {
       return std::nullopt;
     DueRequest request{.tag = ++last_tag_,
                        .model = static_cast<std::size_t>(stream - streams_.begin()),
-                       .input = stream->given % stream->model.inputs,
+                       .input = stream->offered % stream->model.inputs,
                        .intended = stream->arrivals ? stream->due : now};
-    ++stream->given;
+    ++stream->offered;
     advance(*stream);
     if (stream->outstanding >= options_.max_outstanding) {
       limit_hit_ = true;
       RequestRecord record{.model = request.model, .intended = request.intended, .settled = now};
       record.status =
           Status(StatusCode::overloaded, "not sent: " + std::to_string(options_.max_outstanding) +
-                                             " requests of the model were waiting for answers");
+                                             " requests of the model were in flight");
       settle(record);
       continue;
     }
-    if (stream->arrivals) lag_ms_.add(to_ms(now - request.intended));
+    if (stream->arrivals) lags_ms_.push_back(to_ms(now - request.intended));
     ++stream->outstanding;
-    under_way_.emplace(request.tag, UnderWay{request, now});
+    in_flight_.emplace(request.tag, InFlight{request, now});
     return request;
   }
 }
 
-std::optional<Generator::UnderWay> Generator::take(std::uint64_t tag, bool served, Time now) {
-  const auto found = under_way_.find(tag);
-  if (found == under_way_.end()) return std::nullopt;
-  UnderWay taken = found->second;
-  under_way_.erase(found);
+std::optional<Generator::InFlight> Generator::take(std::uint64_t tag, bool served, Time now) {
+  const auto found = in_flight_.find(tag);
+  if (found == in_flight_.end()) return std::nullopt;
+  InFlight taken = found->second;
+  in_flight_.erase(found);
   Stream& stream = streams_[taken.request.model];
   --stream.outstanding;
   if (stream.model.arrivals == config::Arrivals::closed) {
@@ -87,24 +151,24 @@ std::optional<Generator::UnderWay> Generator::take(std::uint64_t tag, bool serve
   return taken;
 }
 
-bool Generator::answered(std::uint64_t tag, const Answer& answer, Time now) {
-  const std::optional<UnderWay> taken = take(tag, answer.status.ok(), now);
+bool Generator::complete(std::uint64_t tag, const Reply& reply, Time now) {
+  const std::optional<InFlight> taken = take(tag, reply.status.ok(), now);
   if (!taken) return false;
   settle({.model = taken->request.model,
           .intended = taken->request.intended,
           .sent = taken->sent,
           .settled = now,
-          .status = answer.status,
-          .refused_by_server = !answer.status.ok(),
-          .batch_size = answer.batch_size,
-          .queued = answer.queued,
-          .executed = answer.executed,
-          .correct = answer.correct});
+          .status = reply.status,
+          .refused_by_server = !reply.status.ok(),
+          .batch_size = reply.batch_size,
+          .queued = reply.queued,
+          .executed = reply.executed,
+          .correct = reply.correct});
   return true;
 }
 
-bool Generator::failed(std::uint64_t tag, Status status, bool was_sent, Time now) {
-  const std::optional<UnderWay> taken = take(tag, false, now);
+bool Generator::fail(std::uint64_t tag, Status status, bool was_sent, Time now) {
+  const std::optional<InFlight> taken = take(tag, false, now);
   if (!taken) return false;
   RequestRecord record{
       .model = taken->request.model, .intended = taken->request.intended, .settled = now};
@@ -114,20 +178,19 @@ bool Generator::failed(std::uint64_t tag, Status status, bool was_sent, Time now
   return true;
 }
 
-void Generator::give_up(Time now) {
+void Generator::fail_all(Time now) {
   std::vector<std::uint64_t> tags;
-  tags.reserve(under_way_.size());
-  for (const auto& [tag, request] : under_way_) tags.push_back(tag);
+  tags.reserve(in_flight_.size());
+  for (const auto& [tag, request] : in_flight_) tags.push_back(tag);
   std::sort(tags.begin(), tags.end());
   for (const std::uint64_t tag : tags) {
-    (void)failed(tag, Status(StatusCode::timeout, "no answer came before the run's last deadline"),
-                 true, now);
+    (void)fail(tag, Status(StatusCode::timeout, "no reply before the end of the run"), true, now);
   }
 }
 
-std::optional<DueRequest> Generator::under_way(std::uint64_t tag) const {
-  const auto found = under_way_.find(tag);
-  if (found == under_way_.end()) return std::nullopt;
+std::optional<DueRequest> Generator::in_flight(std::uint64_t tag) const {
+  const auto found = in_flight_.find(tag);
+  if (found == in_flight_.end()) return std::nullopt;
   return found->second.request;
 }
 
@@ -140,13 +203,13 @@ void Generator::settle(const RequestRecord& record) {
 Progress Generator::progress() const {
   Progress progress;
   for (const Stream& stream : streams_) {
-    progress.offered += stream.given;
+    progress.offered += stream.offered;
     progress.served += stream.tally.counts().served;
     progress.dropped += stream.tally.counts().dropped;
     progress.late += stream.tally.counts().late;
     progress.errors += stream.tally.counts().errors;
   }
-  progress.outstanding = under_way_.size();
+  progress.outstanding = in_flight_.size();
   return progress;
 }
 
@@ -156,6 +219,8 @@ std::vector<ModelRow> Generator::rows() const {
   return rows;
 }
 
-SenderLag Generator::sender_lag() const { return {lag_ms_.percentile(99), lag_ms_.max()}; }
+SenderLag Generator::sender_lag() const {
+  return {percentile(lags_ms_, 99), percentile(lags_ms_, 100)};
+}
 
 }  // namespace gpulet::load

@@ -11,13 +11,12 @@
 #include <system_error>
 #include <utility>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
 namespace gpulet::load {
 namespace {
 
-// Random inputs of one model together: enough variety, without a pool that leaves the processor's
-// caches cold.
+// Random inputs of one model: varied, but small enough not to evict the processor's caches.
 constexpr std::size_t kPoolBytes = 8U << 20U;
 constexpr std::size_t kMaxPoolRequests = 64;
 
@@ -42,18 +41,18 @@ void append_random(std::vector<std::byte>& bytes, DataType type, Random& random)
       return append(bytes, static_cast<std::int32_t>(random.below(1000)));
     case DataType::int64:
       return append(bytes, static_cast<std::int64_t>(random.below(1000)));
-    case DataType::fp16:  // exponent of 0.5, random mantissa of 10 bits
+    case DataType::fp16:  // in [0.5, 1): 10 random bits of mantissa
       return append(bytes, static_cast<std::uint16_t>(0x3800U | random.below(1U << 10U)));
-    case DataType::bf16:  // exponent of 0.5, random mantissa of 7 bits
+    case DataType::bf16:  // in [0.5, 1): 7 random bits of mantissa
       return append(bytes, static_cast<std::uint16_t>(0x3F00U | random.below(1U << 7U)));
-    case DataType::fp32:  // 24 bits, so that rounding to float cannot give 1
+    case DataType::fp32:  // 24 bits: rounding never gives 1
       return append(bytes, static_cast<float>(random.next() >> 40U) * 0x1.0p-24F);
     case DataType::fp64:
       return append(bytes, random.uniform());
   }
 }
 
-// A server says what its models take: a size that no frame could carry is not believed.
+// The server declares the inputs; larger requests fit in no frame.
 constexpr std::size_t kMaxRequestBytes = 1U << 30U;
 
 Result<std::size_t> request_size(const std::vector<TensorSpec>& inputs) {
@@ -102,7 +101,7 @@ Result<std::vector<std::int64_t>> read_labels(const std::filesystem::path& file)
   return labels;
 }
 
-// Half precision as an integer that orders as the numbers do: the sign bit turns the order around.
+// Maps half precision to an integer of the same order; the sign bit reverses the order.
 std::int32_t ordered_half(std::uint16_t bits) {
   const auto magnitude = static_cast<std::int32_t>(bits & 0x7FFFU);
   return (bits & 0x8000U) != 0 ? -magnitude : magnitude;

@@ -12,16 +12,16 @@
 namespace gpulet::net {
 namespace {
 
-// Below this the heap is as fast.
+// The heap is as fast for smaller buffers.
 constexpr std::size_t kSmallestPooled = 32U << 10U;
 
-// Four sizes to each power of two: no buffer is more than a quarter larger than asked for.
+// Four sizes per power of two: no buffer is more than a quarter larger than requested.
 std::size_t size_class(std::size_t bytes) {
   const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes - 1) / 4, 1);
   return (bytes + step - 1) / step * step;
 }
 
-// From the heap: it does not count.
+// Heap memory is not counted.
 IncomingBytes small(std::size_t bytes) {
   std::shared_ptr<std::byte[]> memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
   const std::span<std::byte> view(memory.get(), bytes);
@@ -32,18 +32,18 @@ IncomingBytes small(std::size_t bytes) {
 
 Status IncomingBytes::filled(std::size_t bytes) {
   if (!account_ || bytes <= charged_) return {};
-  const std::size_t wanted = std::min(2 * bytes, size_);
-  if (Status status = account_->charge(wanted); !status.ok()) return status;
-  charged_ = wanted;
+  const std::size_t charge = std::min(2 * bytes, size_);
+  if (Status status = account_->charge(charge); !status.ok()) return status;
+  charged_ = charge;
   if (charged_ == size_) account_.reset();
   return {};
 }
 
-class BufferPool::Shelf : public std::enable_shared_from_this<BufferPool::Shelf> {
+class BufferPool::Shared : public std::enable_shared_from_this<BufferPool::Shared> {
  public:
-  explicit Shelf(const BufferPoolOptions& options) : options_(options) {}
+  explicit Shared(const BufferPoolOptions& options) : options_(options) {}
 
-  // `charged` of it counts from the beginning.
+  // Charges `charged` bytes at once.
   [[nodiscard]] Result<IncomingBytes> take(std::size_t bytes, std::size_t charged);
   [[nodiscard]] std::size_t idle_bytes() const;
   [[nodiscard]] std::size_t used_bytes() const;
@@ -51,8 +51,8 @@ class BufferPool::Shelf : public std::enable_shared_from_this<BufferPool::Shelf>
  private:
   using Memory = std::unique_ptr<std::byte[]>;
 
-  // A buffer as it is lent. What is not charged of one that was on the shelf still counts as idle:
-  // its pages are there.
+  // A buffer that is handed out. The uncharged part of a reused one still counts as idle, because
+  // its pages are mapped.
   struct Loan {
     Memory memory;
     std::size_t capacity = 0;
@@ -60,52 +60,52 @@ class BufferPool::Shelf : public std::enable_shared_from_this<BufferPool::Shelf>
     bool was_idle = false;
   };
 
-  // Returns its memory to the shelf when the last Bytes lets go of it.
+  // Returns its memory to the pool when the last Bytes releases it.
   class Lent final : public IncomingBytes::Account {
    public:
-    Lent(std::shared_ptr<Shelf> shelf, std::size_t bytes, Loan loan)
-        : shelf_(std::move(shelf)), bytes_(bytes), loan_(std::move(loan)) {}
-    ~Lent() { shelf_->give_back(std::move(loan_)); }
+    Lent(std::shared_ptr<Shared> shelf, std::size_t bytes, Loan loan)
+        : shared_(std::move(shelf)), bytes_(bytes), loan_(std::move(loan)) {}
+    ~Lent() { shared_->give_back(std::move(loan_)); }
     Lent(const Lent&) = delete;
     Lent& operator=(const Lent&) = delete;
 
     [[nodiscard]] std::byte* data() const { return loan_.memory.get(); }
     [[nodiscard]] Status charge(std::size_t bytes) override {
-      return shelf_->charge(loan_, bytes == bytes_ ? loan_.capacity : bytes);
+      return shared_->charge(loan_, bytes == bytes_ ? loan_.capacity : bytes);
     }
 
    private:
-    std::shared_ptr<Shelf> shelf_;
+    std::shared_ptr<Shared> shared_;
     const std::size_t bytes_;
     Loan loan_;
   };
 
   [[nodiscard]] Status charge(Loan& loan, std::size_t bytes);
   void give_back(Loan loan);
-  // The lock is held.
+  // REQUIRES: mutex_ is held.
   [[nodiscard]] Status charge_locked(Loan& loan, std::size_t bytes);
   [[nodiscard]] std::vector<Memory> make_room_for(std::size_t capacity);
 
   const BufferPoolOptions options_;
-  mutable std::mutex mutex_;  // buffers are released wherever their last Bytes is
+  mutable std::mutex mutex_;  // buffers are released on any thread
   std::map<std::size_t, std::vector<Memory>> idle_;
   std::size_t idle_bytes_ = 0;
   std::size_t used_bytes_ = 0;
 };
 
-Result<IncomingBytes> BufferPool::Shelf::take(std::size_t bytes, std::size_t charged) {
+Result<IncomingBytes> BufferPool::Shared::take(std::size_t bytes, std::size_t charged) {
   Loan loan;
   loan.capacity = size_class(bytes);
   const bool in_full = charged >= bytes;
   {
     const std::lock_guard lock(mutex_);
-    const auto shelved = idle_.find(loan.capacity);
-    loan.was_idle = shelved != idle_.end() && !shelved->second.empty();
+    const auto found = idle_.find(loan.capacity);
+    loan.was_idle = found != idle_.end() && !found->second.empty();
     if (const Status status = charge_locked(loan, in_full ? loan.capacity : charged); !status.ok())
       return status;
     if (loan.was_idle) {
-      loan.memory = std::move(shelved->second.back());
-      shelved->second.pop_back();
+      loan.memory = std::move(found->second.back());
+      found->second.pop_back();
     }
   }
   if (!loan.memory) loan.memory.reset(new (std::nothrow) std::byte[loan.capacity]);
@@ -113,19 +113,20 @@ Result<IncomingBytes> BufferPool::Shelf::take(std::size_t bytes, std::size_t cha
   auto lent = std::make_shared<Lent>(shared_from_this(), bytes, std::move(loan));
   if (failed) {
     return Status(StatusCode::overloaded,
-                  "the system has no memory to receive " + std::to_string(bytes) + " bytes");
+                  "out of system memory: cannot receive " + std::to_string(bytes) + " bytes");
   }
   MutableBytes memory(lent, std::span(lent->data(), bytes));
   if (in_full) return IncomingBytes(std::move(memory));
   return IncomingBytes(std::move(memory), std::move(lent), charged);
 }
 
-Status BufferPool::Shelf::charge_locked(Loan& loan, std::size_t bytes) {
+Status BufferPool::Shared::charge_locked(Loan& loan, std::size_t bytes) {
   const std::size_t more = bytes - loan.charged;
   if (more > options_.max_used_bytes - std::min(used_bytes_, options_.max_used_bytes)) {
-    return {StatusCode::overloaded, "no memory to receive " + std::to_string(more) +
-                                        " bytes: " + std::to_string(used_bytes_) + " of at most " +
-                                        std::to_string(options_.max_used_bytes) + " are in use"};
+    return {StatusCode::overloaded, "cannot receive " + std::to_string(more) +
+                                        " bytes: " + std::to_string(used_bytes_) + " of " +
+                                        std::to_string(options_.max_used_bytes) +
+                                        " bytes of receive memory are in use"};
   }
   used_bytes_ += more;
   if (loan.was_idle) idle_bytes_ -= more;
@@ -133,13 +134,13 @@ Status BufferPool::Shelf::charge_locked(Loan& loan, std::size_t bytes) {
   return {};
 }
 
-Status BufferPool::Shelf::charge(Loan& loan, std::size_t bytes) {
+Status BufferPool::Shared::charge(Loan& loan, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   return charge_locked(loan, bytes);
 }
 
-void BufferPool::Shelf::give_back(Loan loan) {
-  std::vector<Memory> unneeded;  // goes back to the system after the lock
+void BufferPool::Shared::give_back(Loan loan) {
+  std::vector<Memory> unneeded;  // freed after the lock
   const std::lock_guard lock(mutex_);
   used_bytes_ -= loan.charged;
   if (loan.was_idle) idle_bytes_ -= loan.capacity - loan.charged;
@@ -150,8 +151,8 @@ void BufferPool::Shelf::give_back(Loan loan) {
   idle_bytes_ += loan.capacity;
 }
 
-// Sizes that are no longer asked for would otherwise keep the shelf full for ever.
-std::vector<BufferPool::Shelf::Memory> BufferPool::Shelf::make_room_for(std::size_t capacity) {
+// Sizes that are no longer requested would otherwise fill the pool for good.
+std::vector<BufferPool::Shared::Memory> BufferPool::Shared::make_room_for(std::size_t capacity) {
   std::vector<Memory> unneeded;
   for (auto other = idle_.rbegin(); other != idle_.rend(); ++other) {
     if (other->first == capacity) continue;
@@ -164,32 +165,32 @@ std::vector<BufferPool::Shelf::Memory> BufferPool::Shelf::make_room_for(std::siz
   return unneeded;
 }
 
-std::size_t BufferPool::Shelf::idle_bytes() const {
+std::size_t BufferPool::Shared::idle_bytes() const {
   const std::lock_guard lock(mutex_);
   return idle_bytes_;
 }
 
-std::size_t BufferPool::Shelf::used_bytes() const {
+std::size_t BufferPool::Shared::used_bytes() const {
   const std::lock_guard lock(mutex_);
   return used_bytes_;
 }
 
 BufferPool::BufferPool(const BufferPoolOptions& options)
-    : shelf_(std::make_shared<Shelf>(options)) {}
+    : shared_(std::make_shared<Shared>(options)) {}
 BufferPool::~BufferPool() = default;
 
 Result<MutableBytes> BufferPool::take(std::size_t bytes) {
   Result<IncomingBytes> taken =
-      bytes >= kSmallestPooled ? shelf_->take(bytes, bytes) : small(bytes);
+      bytes >= kSmallestPooled ? shared_->take(bytes, bytes) : small(bytes);
   if (!taken.ok()) return taken.status();
   return taken.value().take_memory();
 }
 
 Result<IncomingBytes> BufferPool::take_incoming(std::size_t bytes) {
-  return bytes >= kSmallestPooled ? shelf_->take(bytes, kFirstCharge) : small(bytes);
+  return bytes >= kSmallestPooled ? shared_->take(bytes, kFirstCharge) : small(bytes);
 }
 
-std::size_t BufferPool::idle_bytes() const { return shelf_->idle_bytes(); }
-std::size_t BufferPool::used_bytes() const { return shelf_->used_bytes(); }
+std::size_t BufferPool::idle_bytes() const { return shared_->idle_bytes(); }
+std::size_t BufferPool::used_bytes() const { return shared_->used_bytes(); }
 
 }  // namespace gpulet::net

@@ -7,17 +7,17 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/net/codec/frame_reader.h"
 #include "net/write_queue.h"
 
 namespace gpulet::net {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kMaxFramesPerTurn = 64;
-constexpr Duration kLongestTurn = std::chrono::milliseconds(1);  // until others get theirs
+constexpr Duration kLongestTurn = std::chrono::milliseconds(1);
 constexpr int kMaxWritesPerFlush = 16;
 constexpr Duration kLinger = std::chrono::seconds(1);
 
@@ -28,13 +28,14 @@ std::string milliseconds(Duration duration) {
 
 }  // namespace
 
-std::optional<OutgoingFrame> ConnectionHandler::goodbye(const Status&, Dialect) {
+std::optional<protocol::OutgoingFrame> ConnectionHandler::goodbye(const Status&,
+                                                                  protocol::Dialect) {
   return std::nullopt;
 }
 Status ConnectionHandler::payload_received(std::size_t) { return {}; }
 
-// Operations in flight share the Impl, so the memory that they use outlives them; after closing
-// they find state_ == closed and do nothing.
+// Operations in flight share the Impl, which keeps their memory alive. After closing they find
+// state_ == closed and do nothing.
 class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
  public:
   Impl(Stream stream, const ConnectionOptions& options, ConnectionHandler& handler)
@@ -51,7 +52,7 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
                             : Clock::time_point::max()) {}
 
   void start();
-  void send(OutgoingFrame frame);
+  void send(protocol::OutgoingFrame frame);
   void close_after_sending(const Status& reason);
   void close(const Status& reason);
   void abandon();
@@ -61,9 +62,9 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   [[nodiscard]] Clock::time_point last_frame() const { return last_frame_; }
 
  private:
-  // sending_last: what is queued goes out, what comes in is discarded. lingering: all is out; waits
-  // for the peer to close, because closing with unread bytes would make the kernel reset the
-  // connection and the last bytes be lost.
+  // sending_last: queued frames are sent, received ones discarded. lingering: everything is sent;
+  // waits for the peer to close, because the kernel resets a connection that is closed with unread
+  // bytes, and the last bytes sent would be lost.
   enum class State { open, sending_last, lingering, closed };
 
   void receive();
@@ -71,7 +72,8 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   void on_peer_closed();
   void take_frames();
   [[nodiscard]] bool take_frame();
-  [[nodiscard]] Result<FrameReader::Event> receive_payload(const FrameReader::Event& wanted);
+  [[nodiscard]] Result<protocol::FrameReader::Event> receive_payload(
+      const protocol::FrameReader::Event& wanted);
   void keep_pace(bool new_frame);
   void break_off(const Status& failure);
   void fail(const std::string& doing, const error_code& error);
@@ -92,28 +94,27 @@ class Connection::Impl : public std::enable_shared_from_this<Connection::Impl> {
   Stream stream_;
   asio::steady_timer watchdog_;
   const ConnectionOptions options_;
-  ConnectionHandler* handler_;  // null once the Connection was dropped
-  FrameReader reader_;
+  ConnectionHandler* handler_;  // null once the Connection is destroyed
+  protocol::FrameReader reader_;
   Pace pace_;
-  bool inside_payload_ = false;  // its memory was given
-  // The last frame had no payload: it may have asked for long work. Others are too many to look at
-  // the clock after each.
-  bool asks_only_ = false;
+  bool inside_payload_ = false;  // and has its memory
+  // The last frame had no payload, so that its handling may have taken long: check the clock.
+  bool no_payload_ = false;
   WriteQueue queue_;
   std::vector<std::byte> discarded_;
   State state_ = State::open;
   Status reason_;         // why it closes after sending
-  bool in_turn_ = false;  // frames are being handled: flush comes at the end of it
+  bool in_turn_ = false;  // handling frames; the end of the turn flushes
   bool flush_posted_ = false;
-  bool waits_to_write_ = false;  // the kernel takes no more for now
+  bool waits_to_write_ = false;  // the socket is full
   bool peer_sends_no_more_ = false;
-  bool silent_ = true;  // no whole frame has come
+  bool silent_ = true;  // no whole frame has arrived
   Clock::time_point last_read_;
   Clock::time_point last_frame_;
-  Clock::time_point first_deadline_;  // of the first byte; max once it is here
-  Clock::time_point last_write_;      // progress, while waits_to_write_
+  Clock::time_point first_deadline_;  // for the first byte; max once it has arrived
+  Clock::time_point last_write_;      // latest progress, while waits_to_write_
   Clock::time_point linger_until_;
-  Clock::time_point watched_ = Clock::time_point::max();  // when the watchdog wakes; max: it sleeps
+  Clock::time_point wakes_at_ = Clock::time_point::max();  // the watchdog's expiry; max: not set
 };
 
 void Connection::Impl::start() {
@@ -129,7 +130,7 @@ void Connection::Impl::receive() {
     self->on_received(error, bytes);
   };
   if (state_ != State::open) {
-    discarded_.resize(FrameReader::kBufferBytes);
+    discarded_.resize(protocol::FrameReader::kBufferBytes);
     stream_.async_read_some(asio::buffer(discarded_), std::move(done));
     return;
   }
@@ -149,9 +150,9 @@ void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
   if (error) {
     if (state_ != State::open || !stream_.peer_is_plain()) {
       fail("receiving", error);
-    } else {  // nothing is read without TLS, but the peer is told that it is needed
+    } else {  // tell the peer that this port needs TLS
       const Status failure(StatusCode::unavailable, "receiving failed: " + stream_.describe(error));
-      stream_.speak_plain();
+      stream_.drop_tls();
       break_off(failure);
     }
     if (state_ != State::closed) receive();
@@ -176,15 +177,16 @@ void Connection::Impl::on_received(const error_code& error, std::size_t bytes) {
 
 void Connection::Impl::on_peer_closed() {
   peer_sends_no_more_ = true;
-  if (state_ == State::sending_last) return;  // it may still read
+  if (state_ == State::sending_last) return;  // the peer may still read
   if (state_ == State::lingering) return close(reason_);
-  if (stream_.shaking_hands()) {
-    return end({StatusCode::unavailable,
-                "the peer closed the connection in the middle of the TLS handshake"});
+  if (stream_.handshaking()) {
+    return end(
+        {StatusCode::unavailable, "the peer closed the connection during the TLS handshake"});
   }
-  if (dialect_of(reader_.unread()) == Dialect::tls) return end(not_frames(reader_.unread()));
+  if (protocol::dialect_of(reader_.unread()) == protocol::Dialect::tls)
+    return end(protocol::not_frames(reader_.unread()));
   end({StatusCode::cancelled, reader_.inside_frame()
-                                  ? "the peer closed the connection in the middle of a frame"
+                                  ? "the peer closed the connection within a frame"
                                   : "the peer closed the connection"});
 }
 
@@ -196,7 +198,7 @@ void Connection::Impl::take_frames() {
   const Clock::time_point until = Clock::now() + kLongestTurn;
   while (more && state_ == State::open && frames < kMaxFramesPerTurn) {
     more = take_frame() && ++frames > 0;
-    if (more && asks_only_ && Clock::now() >= until) break;
+    if (more && no_payload_ && Clock::now() >= until) break;
   }
   in_turn_ = false;
   keep_pace(frames > 0);
@@ -210,10 +212,10 @@ void Connection::Impl::take_frames() {
   watch();
 }
 
-// False where there is no further frame, or no further use for one.
+// False if no frame is complete or the connection is closing.
 bool Connection::Impl::take_frame() {
-  Result<FrameReader::Event> next = reader_.next();
-  if (next.ok() && next.value().kind == FrameReader::Event::Kind::payload_wanted) {
+  Result<protocol::FrameReader::Event> next = reader_.next();
+  if (next.ok() && next.value().kind == protocol::FrameReader::Event::Kind::payload_wanted) {
     next = receive_payload(next.value());
     if (state_ != State::open) return false;
   }
@@ -221,24 +223,25 @@ bool Connection::Impl::take_frame() {
     break_off(next.status());
     return false;
   }
-  FrameReader::Event& event = next.value();
-  if (event.kind != FrameReader::Event::Kind::frame) return false;
+  protocol::FrameReader::Event& event = next.value();
+  if (event.kind != protocol::FrameReader::Event::Kind::frame) return false;
   inside_payload_ = false;
-  asks_only_ = event.header.payload_bytes == 0;
+  no_payload_ = event.header.payload_bytes == 0;
   handler_->on_frame(event.header, event.message, std::move(event.payload));
   return true;
 }
 
-Result<FrameReader::Event> Connection::Impl::receive_payload(const FrameReader::Event& wanted) {
+Result<protocol::FrameReader::Event> Connection::Impl::receive_payload(
+    const protocol::FrameReader::Event& wanted) {
   Result<MutableBytes> memory = handler_->payload_memory(wanted.header, wanted.message);
-  if (state_ != State::open) return FrameReader::Event{};
+  if (state_ != State::open) return protocol::FrameReader::Event{};
   if (!memory.ok()) return memory.status();
   inside_payload_ = memory.value().size() > 0;
   if (Status given = reader_.give_payload(std::move(memory).value()); !given.ok()) return given;
   if (inside_payload_) {
     if (Status room = handler_->payload_received(reader_.payload_received()); !room.ok())
       return room;
-    if (state_ != State::open) return FrameReader::Event{};
+    if (state_ != State::open) return protocol::FrameReader::Event{};
   }
   return reader_.next();
 }
@@ -253,9 +256,10 @@ void Connection::Impl::keep_pace(bool new_frame) {
 }
 
 void Connection::Impl::break_off(const Status& failure) {
-  // After a whole frame it is known what the peer speaks, however strange the next one begins.
-  const Dialect spoken = silent_ ? dialect_of(reader_.unread()) : Dialect::frames;
-  std::optional<OutgoingFrame> goodbye = handler_->goodbye(failure, spoken);
+  // A peer that has sent a whole frame speaks frames, whatever the next bytes are.
+  const protocol::Dialect spoken =
+      silent_ ? protocol::dialect_of(reader_.unread()) : protocol::Dialect::frames;
+  std::optional<protocol::OutgoingFrame> goodbye = handler_->goodbye(failure, spoken);
   if (state_ != State::open) return;
   if (!goodbye) return close(failure);
   send(std::move(*goodbye));
@@ -264,19 +268,19 @@ void Connection::Impl::break_off(const Status& failure) {
 
 // ---- writing
 
-void Connection::Impl::send(OutgoingFrame frame) {
+void Connection::Impl::send(protocol::OutgoingFrame frame) {
   if (state_ != State::open) return;
   queue_.push(std::move(frame));
   if (queue_.cost() > options_.max_queued_bytes) {
     return close(
         {StatusCode::overloaded, "the peer does not read: " + std::to_string(queue_.cost()) +
-                                     " bytes wait for it; at most " +
-                                     std::to_string(options_.max_queued_bytes) + " may"});
+                                     " bytes are queued, more than the limit of " +
+                                     std::to_string(options_.max_queued_bytes)});
   }
   if (!in_turn_) flush_later();
 }
 
-// Whoever sends in a turn of another connection may send more in it.
+// Posted, because a sender in another connection's turn may send more frames.
 void Connection::Impl::flush_later() {
   if (flush_posted_ || waits_to_write_) return;
   flush_posted_ = true;
@@ -292,7 +296,7 @@ void Connection::Impl::flush() {
   if (queue_.empty() && state_ == State::sending_last) all_sent();
 }
 
-// Tries at once, without a trip through the reactor: the kernel nearly always has room.
+// Writes without waiting for readiness: the socket nearly always has room.
 void Connection::Impl::write() {
   for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
     const WriteQueue::Pieces pieces = queue_.front();
@@ -340,7 +344,7 @@ void Connection::Impl::all_sent() {
 Clock::time_point Connection::Impl::read_deadline() const {
   Clock::time_point deadline = Clock::time_point::max();
   if (state_ != State::open) return deadline;
-  const bool begun = reader_.inside_frame() || stream_.shaking_hands();
+  const bool begun = reader_.inside_frame() || stream_.handshaking();
   if (begun && options_.frame_timeout > Duration::zero())
     deadline = last_read_ + options_.frame_timeout;
   if (options_.read_timeout > Duration::zero())
@@ -355,12 +359,12 @@ Clock::time_point Connection::Impl::next_deadline() const {
   return deadline;
 }
 
-// Deadlines move with every read and write; the timer does not. It wakes at the one that was next
-// when it was set, and sleeps on where there was progress.
+// Every read and write moves the deadlines but not the timer. When it expires after progress, it is
+// set again.
 void Connection::Impl::watch() {
   const Clock::time_point deadline = next_deadline();
-  if (state_ == State::closed || deadline >= watched_) return;
-  watched_ = deadline;
+  if (state_ == State::closed || deadline >= wakes_at_) return;
+  wakes_at_ = deadline;
   watchdog_.expires_at(deadline);
   watchdog_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error) self->on_watchdog();
@@ -368,24 +372,22 @@ void Connection::Impl::watch() {
 }
 
 void Connection::Impl::on_watchdog() {
-  watched_ = Clock::time_point::max();
+  wakes_at_ = Clock::time_point::max();
   if (state_ == State::closed) return;
   const Clock::time_point now = Clock::now();
   if (next_deadline() > now) return watch();
   if (state_ == State::lingering) return close(reason_);
   if (state_ == State::open && pace_.deadline() <= now) {
     return break_off(
-        {StatusCode::timeout,
-         "a frame comes too slowly; once it has begun, send at least " + pace_.demand()});
+        {StatusCode::timeout, "a frame arrives too slowly; send at least " + pace_.demand()});
   }
   if (read_deadline() <= now) {
-    return end(
-        {StatusCode::timeout, "nothing came from the peer for " + milliseconds(now - last_read_)});
+    return end({StatusCode::timeout, "nothing received for " + milliseconds(now - last_read_)});
   }
-  end({StatusCode::timeout, "the peer did not read for " + milliseconds(now - last_write_)});
+  end({StatusCode::timeout, "the peer has not read for " + milliseconds(now - last_write_)});
 }
 
-// ---- the end
+// ---- closing
 
 void Connection::Impl::close(const Status& reason) {
   if (state_ == State::closed) return;
@@ -396,12 +398,12 @@ void Connection::Impl::close(const Status& reason) {
   });
 }
 
-// What goes wrong while the last bytes are sent does not change why it closes.
+// Errors while the last bytes are sent do not change the reason.
 void Connection::Impl::end(const Status& failure) {
   close(state_ == State::open ? failure : reason_);
 }
 
-// Where TLS failed, the peer is to read why: its alert must not be lost with bytes that are unread.
+// After a TLS failure the peer must receive the alert, which closing with unread bytes would drop.
 void Connection::Impl::fail(const std::string& doing, const error_code& error) {
   const Status failure(StatusCode::unavailable, doing + " failed: " + stream_.describe(error));
   if (state_ != State::open || !stream_.broken()) return end(failure);
@@ -432,9 +434,10 @@ std::shared_ptr<Connection> Connection::start(Stream stream, const ConnectionOpt
 Connection::Connection(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Connection::~Connection() { impl_->abandon(); }
 
-void Connection::send(OutgoingFrame frame) { impl_->send(std::move(frame)); }
+void Connection::send(protocol::OutgoingFrame frame) { impl_->send(std::move(frame)); }
 void Connection::close_after_sending() {
-  impl_->close_after_sending({StatusCode::cancelled, "closed here, after sending what was queued"});
+  impl_->close_after_sending(
+      {StatusCode::cancelled, "closed by this side after sending the queued frames"});
 }
 void Connection::close(const Status& reason) { impl_->close(reason); }
 bool Connection::silent() const { return impl_->silent(); }
@@ -445,5 +448,175 @@ bool Connection::peer_certifies(const std::string& name) const {
 }
 std::string Connection::peer_address() const { return impl_->stream().peer_address(); }
 std::vector<std::string> Connection::peer_names() const { return impl_->stream().peer_names(); }
+
+// ---- Connector
+
+// Every attempt has a number. Completions of earlier attempts, or after close(), do not have the
+// current number and are ignored.
+class Connector::Impl : public std::enable_shared_from_this<Connector::Impl> {
+ public:
+  Impl(const asio::any_io_executor& executor, std::string host, std::uint16_t port,
+       const ConnectorOptions& options)
+      : executor_(executor),
+        resolver_(executor),
+        socket_(executor),
+        timer_(executor),
+        host_(std::move(host)),
+        port_(port),
+        options_(options) {}
+
+  void connect(OnDone on_done);
+  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed, Duration at_least);
+  void close();
+
+ private:
+  using Attempt = std::uint64_t;
+
+  void resolve();
+  void connect_to(const std::vector<tcp::endpoint>& endpoints);
+  void finish(Attempt attempt, const error_code& error, const std::string& doing);
+  void on_timeout();
+  void complete(Result<Stream> result);
+  void end_attempt();
+  void retry_after(Duration pause);
+  void retry();
+  void on_attempt(Result<Stream> result);
+  [[nodiscard]] std::string address() const { return host_ + ":" + std::to_string(port_); }
+
+  asio::any_io_executor executor_;
+  tcp::resolver resolver_;
+  tcp::socket socket_;
+  asio::steady_timer timer_;  // the attempt's deadline, or the backoff before the next
+  const std::string host_;
+  const std::uint16_t port_;
+  const ConnectorOptions options_;
+  Attempt attempt_ = 0;
+  OnDone on_done_;
+  OnConnected on_connected_;
+  OnAttemptFailed on_failed_;
+  Duration pause_{};  // before the next attempt
+  std::chrono::steady_clock::time_point connected_at_{};
+};
+
+void Connector::Impl::connect(OnDone on_done) {
+  on_done_ = std::move(on_done);
+  ++attempt_;
+  timer_.expires_after(options_.timeout);
+  timer_.async_wait([self = shared_from_this(), attempt = attempt_](const error_code& error) {
+    if (!error && attempt == self->attempt_) self->on_timeout();
+  });
+  resolve();
+}
+
+void Connector::Impl::resolve() {
+  error_code not_numeric;
+  const asio::ip::address address = asio::ip::make_address(host_, not_numeric);
+  if (!not_numeric) return connect_to({tcp::endpoint(address, port_)});
+  resolver_.async_resolve(host_, std::to_string(port_),
+                          [self = shared_from_this(), attempt = attempt_](
+                              const error_code& error, const tcp::resolver::results_type& found) {
+                            if (attempt != self->attempt_) return;
+                            if (error) return self->finish(attempt, error, "resolving ");
+                            self->connect_to({found.begin(), found.end()});
+                          });
+}
+
+void Connector::Impl::connect_to(const std::vector<tcp::endpoint>& endpoints) {
+  asio::async_connect(socket_, endpoints,
+                      [self = shared_from_this(), attempt = attempt_](const error_code& error,
+                                                                      const tcp::endpoint&) {
+                        self->finish(attempt, error, "connecting to ");
+                      });
+}
+
+void Connector::Impl::finish(Attempt attempt, const error_code& error, const std::string& doing) {
+  if (attempt != attempt_) return;
+  if (error) {
+    complete(
+        Status(StatusCode::unavailable, doing + address() + " failed: " + error.message() +
+                                            "; check that the peer is running and the address"));
+  } else {
+    StreamSocket socket(std::exchange(socket_, tcp::socket(executor_)));
+    complete(Stream(std::move(socket), options_.tls, host_));
+  }
+}
+
+void Connector::Impl::on_timeout() {
+  complete(Status(StatusCode::timeout, "connecting to " + address() + " took longer than " +
+                                           milliseconds(options_.timeout)));
+}
+
+void Connector::Impl::complete(Result<Stream> result) {
+  const OnDone on_done = std::exchange(on_done_, nullptr);
+  end_attempt();
+  on_done(std::move(result));
+}
+
+void Connector::Impl::close() {
+  end_attempt();
+  on_done_ = nullptr;  // may own this object
+  on_connected_ = nullptr;
+  on_failed_ = nullptr;
+}
+
+void Connector::Impl::end_attempt() {
+  ++attempt_;
+  error_code ignored;
+  socket_.close(ignored);
+  resolver_.cancel();
+  timer_.cancel();
+}
+
+void Connector::Impl::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
+                                         Duration at_least) {
+  on_connected_ = std::move(on_connected);
+  on_failed_ = std::move(on_failed);
+  const Duration pause = std::max(pause_, at_least);
+  if (pause == Duration::zero()) return retry();
+  retry_after(pause);
+}
+
+void Connector::Impl::retry_after(Duration pause) {
+  ++attempt_;
+  timer_.expires_after(pause);
+  timer_.async_wait([self = shared_from_this(), attempt = attempt_](const error_code& error) {
+    if (!error && attempt == self->attempt_) self->retry();
+  });
+}
+
+void Connector::Impl::retry() {
+  connect(
+      [self = shared_from_this()](Result<Stream> result) { self->on_attempt(std::move(result)); });
+}
+
+void Connector::Impl::on_attempt(Result<Stream> result) {
+  if (result.ok()) {
+    const auto now = std::chrono::steady_clock::now();
+    const bool lasted = now - connected_at_ >= options_.longest_pause;
+    pause_ = lasted ? options_.first_pause
+                    : std::min(std::max(2 * pause_, options_.first_pause), options_.longest_pause);
+    connected_at_ = now;
+    const OnConnected on_connected = std::exchange(on_connected_, nullptr);
+    on_failed_ = nullptr;
+    return on_connected(std::move(result).value());
+  }
+  const Duration pause = std::max(pause_, options_.first_pause);
+  pause_ = std::min(2 * pause, options_.longest_pause);
+  retry_after(pause);
+  const OnAttemptFailed on_failed = on_failed_;  // a copy: the callback may destroy the connector
+  on_failed(result.status(), pause);
+}
+
+Connector::Connector(const asio::any_io_executor& executor, std::string host, std::uint16_t port,
+                     const ConnectorOptions& options)
+    : impl_(std::make_shared<Impl>(executor, std::move(host), port, options)) {}
+Connector::~Connector() { impl_->close(); }
+
+void Connector::connect(OnDone on_done) { impl_->connect(std::move(on_done)); }
+void Connector::connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
+                                   Duration at_least) {
+  impl_->connect_with_retry(std::move(on_connected), std::move(on_failed), at_least);
+}
+void Connector::close() { impl_->close(); }
 
 }  // namespace gpulet::net

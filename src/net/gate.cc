@@ -4,28 +4,157 @@
 #include <limits>
 #include <utility>
 
-#include "gpulet/net/asio.h"
-#include "gpulet/net/clock.h"
+#include "gpulet/net/event_loop.h"
 
 namespace gpulet::net {
 namespace {
 
-constexpr unsigned kNetworkBytes = 8;  // of an IPv6 address
+constexpr double kUnlimited = 1e12;
+constexpr double kSlack = 1e-6;  // relative to the burst, for rounding errors
+// The wait for requests in flight to end is unknown.
+constexpr Duration kInFlightRetry = std::chrono::milliseconds(100);
+constexpr double kLongestWaitSeconds = 3600;
+// Accounts with requests in flight are skipped, at most this many at a time.
+constexpr int kMostTries = 16;
 
-// What is under way of up to two quotas.
-class Stay {
+double or_unlimited(double rate) { return rate > 0 ? rate : kUnlimited; }
+
+TokenBucket requests_bucket(const config::ClientLimits& limits, Time now) {
+  const double rate = or_unlimited(limits.requests_per_s);
+  return {rate, std::max(1.0, rate), now};
+}
+
+TokenBucket device_bucket(const config::ClientLimits& limits, Time now) {
+  const double rate = or_unlimited(limits.device_ms_per_s);
+  return {rate, rate, now};
+}
+
+}  // namespace
+
+std::string_view to_string(QuotaLimit limit) {
+  switch (limit) {
+    case QuotaLimit::none:
+      return "none";
+    case QuotaLimit::requests:
+      return "requests_per_s";
+    case QuotaLimit::device_time:
+      return "device_ms_per_s";
+    case QuotaLimit::in_flight:
+      return "max_requests";
+  }
+  return "unknown";
+}
+
+TokenBucket::TokenBucket(double rate_per_s, double burst, Time now)
+    : rate_per_s_(rate_per_s), burst_(burst), level_(burst), filled_(now) {}
+
+void TokenBucket::fill(Time now) {
+  if (now <= filled_) return;
+  level_ = std::min(burst_, level_ + rate_per_s_ * to_seconds(now - filled_));
+  filled_ = now;
+}
+
+Duration TokenBucket::wait_for(double amount, Time now) {
+  fill(now);
+  const double missing = std::min(amount, burst_) - level_;
+  if (missing <= kSlack * burst_) return Duration::zero();
+  return from_seconds(std::min(kLongestWaitSeconds, missing / rate_per_s_)) + Duration(1);
+}
+
+void TokenBucket::take(double amount, Time now) {
+  fill(now);
+  level_ -= amount;
+}
+
+bool TokenBucket::full(Time now) {
+  fill(now);
+  return level_ >= burst_ * (1 - kSlack);
+}
+
+Quota::Quota(const config::ClientLimits& limits, Time now)
+    : limits_(limits),
+      requests_(requests_bucket(limits, now)),
+      device_ms_(device_bucket(limits, now)) {}
+
+QuotaVerdict Quota::check_in_flight(std::uint32_t requests) const {
+  const bool crowded = limits_.max_requests > 0 && in_flight_ + requests > limits_.max_requests;
+  return crowded ? QuotaVerdict{QuotaLimit::in_flight, kInFlightRetry} : QuotaVerdict{};
+}
+
+QuotaVerdict Quota::check_rates(const QuotaUse& use, Time now) {
+  if (limits_.requests_per_s > 0) {
+    const Duration wait = requests_.wait_for(use.requests, now);
+    if (wait > Duration::zero()) return {QuotaLimit::requests, wait};
+  }
+  if (limits_.device_ms_per_s > 0) {
+    const Duration wait = device_ms_.wait_for(to_ms(use.device_time), now);
+    if (wait > Duration::zero()) return {QuotaLimit::device_time, wait};
+  }
+  return {};
+}
+
+void Quota::pay(const QuotaUse& use, Time now) {
+  if (limits_.requests_per_s > 0) requests_.take(use.requests, now);
+  if (limits_.device_ms_per_s > 0) device_ms_.take(to_ms(use.device_time), now);
+}
+
+void Quota::change(const config::ClientLimits& limits, Time now) {
+  if (limits == limits_) return;
+  limits_ = limits;
+  requests_ = requests_bucket(limits, now);
+  device_ms_ = device_bucket(limits, now);
+}
+
+bool Quota::idle(Time now) {
+  return in_flight_ == 0 && requests_.full(now) && device_ms_.full(now);
+}
+
+std::shared_ptr<Quota> QuotaBook::of(std::string_view client, const config::ClientLimits& limits,
+                                     Time now) {
+  std::string key(client);
+  const auto found = accounts_.find(key);
+  if (found != accounts_.end()) {
+    by_use_.splice(by_use_.begin(), by_use_, found->second.used);
+    found->second.quota->change(limits, now);
+    return found->second.quota;
+  }
+  if (accounts_.size() >= most_) evict_one();
+  by_use_.push_front(key);
+  const auto made = std::make_shared<Quota>(limits, now);
+  accounts_.emplace(std::move(key), Account{made, by_use_.begin()});
+  return made;
+}
+
+void QuotaBook::evict_one() {
+  for (int tries = 0; tries < kMostTries && !by_use_.empty(); ++tries) {
+    const auto oldest = accounts_.find(by_use_.back());
+    if (oldest->second.quota->in_flight() == 0) {
+      accounts_.erase(oldest);
+      by_use_.pop_back();
+      return;
+    }
+    by_use_.splice(by_use_.begin(), by_use_, std::prev(by_use_.end()));
+  }
+}
+
+namespace {
+
+constexpr std::size_t kNetworkBytes = 8;  // of an IPv6 address
+
+// Counts requests as in flight in up to two quotas.
+class InFlight {
  public:
-  Stay(std::shared_ptr<Quota> one, std::shared_ptr<Quota> other, std::uint32_t requests)
+  InFlight(std::shared_ptr<Quota> one, std::shared_ptr<Quota> other, std::uint32_t requests)
       : one_(std::move(one)), other_(std::move(other)), requests_(requests) {
     if (one_) one_->enter(requests_);
     if (other_) other_->enter(requests_);
   }
-  ~Stay() {
+  ~InFlight() {
     if (one_) one_->leave(requests_);
     if (other_) other_->leave(requests_);
   }
-  Stay(const Stay&) = delete;
-  Stay& operator=(const Stay&) = delete;
+  InFlight(const InFlight&) = delete;
+  InFlight& operator=(const InFlight&) = delete;
 
  private:
   std::shared_ptr<Quota> one_;
@@ -120,7 +249,7 @@ void Gate::count(const PeerIdentity& peer, QuotaLimit reached) {
   ClientCounters& counters = counters_of(peer);
   if (reached == QuotaLimit::requests) ++counters.limited_requests;
   if (reached == QuotaLimit::device_time) ++counters.limited_device_time;
-  if (reached == QuotaLimit::under_way) ++counters.limited_under_way;
+  if (reached == QuotaLimit::in_flight) ++counters.limited_in_flight;
 }
 
 bool Gate::limits(const PeerIdentity& peer) const {
@@ -140,8 +269,8 @@ Admission Gate::admit(const PeerIdentity& peer, const Quotas& quotas, const Quot
                       std::uint32_t enters, Time now) {
   for (const auto& quota : {quotas.token, quotas.address}) {
     if (!quota) continue;
-    QuotaVerdict verdict = quota->judge_place(enters);
-    if (verdict.admitted() && pays.requests > 0) verdict = quota->judge_rates(pays, now);
+    QuotaVerdict verdict = quota->check_in_flight(enters);
+    if (verdict.admitted() && pays.requests > 0) verdict = quota->check_rates(pays, now);
     if (verdict.admitted()) continue;
     count(peer, verdict.reached);
     return refusal(quota == quotas.token ? "token " + peer.token->name : "address " + peer.address,
@@ -180,7 +309,7 @@ Admission Gate::enter(PeerIdentity& peer, std::string_view model, std::size_t ro
     const Quotas quotas = quotas_of(peer, now);
     admission = admit(peer, quotas, {unpaid, each * unpaid}, entering, now);
     if (!admission.status.ok()) return admission;
-    admission.permit = std::make_shared<const Stay>(quotas.token, quotas.address, entering);
+    admission.permit = std::make_shared<const InFlight>(quotas.token, quotas.address, entering);
   }
   ClientCounters& counters = counters_of(peer);
   counters.requests += entering;

@@ -2,9 +2,195 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <list>
+#include <map>
 #include <utility>
+#include <vector>
 
 namespace gpulet::net {
+namespace {
+
+constexpr std::size_t kAddressKeyBytes = 8;  // of an IPv6 address
+// After an eviction that found no candidate, so that a flood of connections does not repeat it.
+constexpr Duration kEvictionBackoff = std::chrono::milliseconds(100);
+
+}  // namespace
+
+std::string address_key(const asio::ip::address& address) {
+  if (address.is_v6() && !address.to_v6().is_v4_mapped()) {
+    const asio::ip::address_v6::bytes_type bytes = address.to_v6().to_bytes();
+    return {reinterpret_cast<const char*>(bytes.data()), kAddressKeyBytes};
+  }
+  const asio::ip::address_v4 four =
+      address.is_v6() ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6())
+                      : address.to_v4();
+  const asio::ip::address_v4::bytes_type bytes = four.to_bytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+class ConnectionSlots::Table : public std::enable_shared_from_this<ConnectionSlots::Table> {
+ public:
+  explicit Table(const ConnectionLimits& limits) : limits_(limits) {}
+
+  [[nodiscard]] ConnectionSlotPointer take(const std::string& address,
+                                           ConnectionSlot::TimePoint now);
+  std::size_t evict_some(ConnectionSlot::TimePoint now);
+  [[nodiscard]] std::size_t taken() const { return general_.size() + reserve_.size(); }
+  [[nodiscard]] std::uint64_t evicted() const { return evicted_; }
+  [[nodiscard]] std::uint64_t rejected() const { return rejected_; }
+
+ private:
+  // Counted until it is returned or evicted.
+  struct Entry {
+    ConnectionSlot::Holder* holder = nullptr;
+    std::string address;
+    bool reserved = false;
+    bool counted = true;
+  };
+  using Entries = std::list<Entry*>;
+  class Taken;
+
+  [[nodiscard]] ConnectionSlotPointer make_slot(const std::string& address, bool reserved);
+  [[nodiscard]] bool has_general(const std::string& address) const;
+  std::size_t evict_from(Entries& from, const std::string* address, std::size_t most,
+                         ConnectionSlot::TimePoint now);
+  void release(Entries::iterator slot);
+  [[nodiscard]] std::size_t share_of(std::size_t slots) const {
+    return std::max<std::size_t>(slots / limits_.eviction_divisor, 1);
+  }
+
+  const ConnectionLimits limits_;
+  Entries general_;  // oldest first
+  Entries reserve_;
+  std::map<std::string, std::size_t> by_address_;  // general slots only
+  std::uint64_t evicted_ = 0;
+  std::uint64_t rejected_ = 0;
+  ConnectionSlot::TimePoint next_attempt_;             // to evict among all
+  ConnectionSlot::TimePoint next_attempt_by_address_;  // to evict among those of one address
+};
+
+class ConnectionSlots::Table::Taken final : public ConnectionSlot {
+ public:
+  Taken(std::shared_ptr<Table> table, const std::string& address, bool reserved)
+      : table_(std::move(table)) {
+    entry_.address = address;
+    entry_.reserved = reserved;
+    Entries& entries = reserved ? table_->reserve_ : table_->general_;
+    at_ = entries.insert(entries.end(), &entry_);
+    if (!reserved) ++table_->by_address_[address];
+  }
+  ~Taken() override {
+    if (entry_.counted) table_->release(at_);
+  }
+
+  [[nodiscard]] bool reserved() const override { return entry_.reserved; }
+  void set_holder(Holder* holder) override { entry_.holder = holder; }
+
+ private:
+  std::shared_ptr<Table> table_;
+  Entry entry_;
+  Entries::iterator at_;
+};
+
+bool ConnectionSlots::Table::has_general(const std::string& address) const {
+  if (general_.size() >= limits_.general) return false;
+  if (limits_.per_address == 0) return true;
+  const auto found = by_address_.find(address);
+  return found == by_address_.end() || found->second < limits_.per_address;
+}
+
+ConnectionSlotPointer ConnectionSlots::Table::make_slot(const std::string& address, bool reserved) {
+  return std::make_unique<Taken>(shared_from_this(), address, reserved);
+}
+
+ConnectionSlotPointer ConnectionSlots::Table::take(const std::string& address,
+                                                   ConnectionSlot::TimePoint now) {
+  if (!has_general(address)) {
+    const bool full = general_.size() >= limits_.general;
+    ConnectionSlot::TimePoint& next_attempt = full ? next_attempt_ : next_attempt_by_address_;
+    const std::size_t of = full ? limits_.general : limits_.per_address;
+    if (next_attempt <= now &&
+        evict_from(general_, full ? nullptr : &address, share_of(of), now) == 0)
+      next_attempt = now + kEvictionBackoff;
+  }
+  if (has_general(address)) return make_slot(address, false);
+  if (reserve_.size() >= limits_.reserve) evict_from(reserve_, nullptr, 1, now);
+  if (reserve_.size() < limits_.reserve) return make_slot(address, true);
+  ++rejected_;
+  return nullptr;
+}
+
+std::size_t ConnectionSlots::Table::evict_some(ConnectionSlot::TimePoint now) {
+  if (next_attempt_ > now) return 0;
+  const std::size_t freed = evict_from(general_, nullptr, share_of(general_.size()), now);
+  if (freed == 0) next_attempt_ = now + kEvictionBackoff;
+  return freed;
+}
+
+// The slots count as free at once, however long their connections take to close.
+std::size_t ConnectionSlots::Table::evict_from(Entries& from, const std::string* address,
+                                               std::size_t most, ConnectionSlot::TimePoint now) {
+  struct Candidate {
+    bool spoke;
+    ConnectionSlot::TimePoint since;
+    Entries::iterator at;
+  };
+  std::vector<Candidate> candidates;
+  for (auto at = from.begin(); at != from.end(); ++at) {
+    const Entry& entry = **at;
+    if (entry.holder == nullptr || (address != nullptr && entry.address != *address)) continue;
+    const ConnectionSlot::Holder::Activity activity = entry.holder->activity();
+    const bool spoke = activity.state != ConnectionSlot::Holder::State::silent;
+    if (activity.state == ConnectionSlot::Holder::State::busy) continue;
+    if (spoke && activity.since + limits_.least_idle > now) continue;
+    candidates.push_back({spoke, activity.since, at});
+  }
+  const std::size_t count = std::min(most, candidates.size());
+  const auto first_to_go = [](const Candidate& a, const Candidate& b) {
+    return std::pair(a.spoke, a.since) < std::pair(b.spoke, b.since);
+  };
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count),
+                    candidates.end(), first_to_go);
+  candidates.resize(count);
+  std::vector<ConnectionSlot::Holder*> evicted;
+  for (const Candidate& candidate : candidates) {
+    Entry& entry = **candidate.at;
+    evicted.push_back(std::exchange(entry.holder, nullptr));
+    entry.counted = false;
+    release(candidate.at);
+  }
+  evicted_ += count;
+  for (ConnectionSlot::Holder* const holder : evicted) holder->evict();
+  return count;
+}
+
+void ConnectionSlots::Table::release(Entries::iterator slot) {
+  const Entry& entry = **slot;
+  if (entry.reserved) {
+    reserve_.erase(slot);
+    return;
+  }
+  const auto address = by_address_.find(entry.address);
+  if (--address->second == 0) by_address_.erase(address);
+  general_.erase(slot);
+}
+
+ConnectionSlots::ConnectionSlots(const ConnectionLimits& limits)
+    : table_(std::make_shared<Table>(limits)) {}
+ConnectionSlots::~ConnectionSlots() = default;
+
+ConnectionSlotPointer ConnectionSlots::take(const std::string& address,
+                                            ConnectionSlot::TimePoint now) {
+  return table_->take(address, now);
+}
+std::size_t ConnectionSlots::evict_some(ConnectionSlot::TimePoint now) {
+  return table_->evict_some(now);
+}
+std::size_t ConnectionSlots::taken() const { return table_->taken(); }
+std::uint64_t ConnectionSlots::evicted() const { return table_->evicted(); }
+std::uint64_t ConnectionSlots::rejected() const { return table_->rejected(); }
+
 namespace {
 
 using asio::ip::tcp;
@@ -26,7 +212,7 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
         options_(options),
         tls_(options.tls),
         on_socket_(std::move(on_socket)),
-        places_(options.places),
+        slots_(options.connections),
         pause_(options.first_pause) {}
 
   [[nodiscard]] Status open(const tcp::endpoint& endpoint);
@@ -35,13 +221,13 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   void use_tls(TlsContextPointer tls) { tls_ = std::move(tls); }
 
   [[nodiscard]] tcp::endpoint local_endpoint() const { return local_; }
-  [[nodiscard]] const Places& places() const { return places_; }
+  [[nodiscard]] const ConnectionSlots& slots() const { return slots_; }
   [[nodiscard]] std::uint64_t failed_accepts() const { return failed_accepts_; }
 
  private:
   void on_accepted(const error_code& error, tcp::socket socket);
   void pause();
-  [[nodiscard]] ConnectionSlot place_for(int descriptor);
+  [[nodiscard]] ConnectionSlotPointer slot_for(int descriptor);
 
   tcp::acceptor acceptor_;
   asio::steady_timer pause_timer_;
@@ -49,8 +235,8 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
   TlsContextPointer tls_;
   OnSocket on_socket_;
   tcp::endpoint local_;
-  Places places_;
-  tcp::endpoint peer_;  // of the accept under way
+  ConnectionSlots slots_;
+  tcp::endpoint peer_;  // of the accept in progress
   std::uint64_t failed_accepts_ = 0;
   Duration pause_;
   bool closed_ = false;
@@ -59,16 +245,15 @@ class Listener::Impl : public std::enable_shared_from_this<Listener::Impl> {
 Status Listener::Impl::open(const tcp::endpoint& endpoint) {
   error_code error;
   acceptor_.open(endpoint.protocol(), error);
-  // A daemon that restarts takes its port again although old connections still linger in the
-  // kernel.
+  // Lets a restarted daemon take its port although old connections linger in the kernel.
   if (!error) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (!error) local_ = acceptor_.local_endpoint(error);
   if (!error) return {};
-  return {StatusCode::unavailable, "cannot listen on " + to_text(endpoint) + ": " +
-                                       error.message() +
-                                       "; choose another address or port, or stop what uses it"};
+  return {StatusCode::unavailable,
+          "cannot listen on " + to_text(endpoint) + ": " + error.message() +
+              "; choose another address or port, or stop the process that uses it"};
 }
 
 void Listener::Impl::accept() {
@@ -85,17 +270,17 @@ void Listener::Impl::on_accepted(const error_code& error, tcp::socket socket) {
     return pause();
   }
   pause_ = options_.first_pause;
-  if (ConnectionSlot place = place_for(socket.native_handle())) {
-    on_socket_(Stream(std::move(socket), tls_), std::move(place));
+  if (ConnectionSlotPointer slot = slot_for(socket.native_handle())) {
+    on_socket_(Stream(std::move(socket), tls_), std::move(slot));
     if (closed_) return;
   } else {
-    error_code ignored;  // closing is all that can be done for it
+    error_code ignored;
     socket.close(ignored);
   }
   accept();
 }
 
-// Without descriptors every further accept fails at once: wait until some connection has ended.
+// Without free descriptors every accept fails at once: wait for a connection to end.
 void Listener::Impl::pause() {
   pause_timer_.expires_after(pause_);
   pause_ = std::min(2 * pause_, options_.longest_pause);
@@ -104,11 +289,11 @@ void Listener::Impl::pause() {
   });
 }
 
-// Descriptors are the lowest that are free: a high one says that nearly all are in use.
-ConnectionSlot Listener::Impl::place_for(int descriptor) {
-  const Place::TimePoint now = std::chrono::steady_clock::now();
-  if (descriptor > options_.last_descriptor && places_.make_room(now) == 0) return nullptr;
-  return places_.take(address_key(peer_.address()), now);
+// The kernel assigns the lowest free descriptor: a high one means that nearly all are in use.
+ConnectionSlotPointer Listener::Impl::slot_for(int descriptor) {
+  const ConnectionSlot::TimePoint now = std::chrono::steady_clock::now();
+  if (descriptor > options_.last_descriptor && slots_.evict_some(now) == 0) return nullptr;
+  return slots_.take(address_key(peer_.address()), now);
 }
 
 void Listener::Impl::close() {
@@ -127,7 +312,7 @@ Result<std::unique_ptr<Listener>> Listener::listen(const asio::any_io_executor& 
   if (error) {
     return Status(StatusCode::invalid,
                   "cannot listen on \"" + host +
-                      "\": it must be a numeric address, such as 127.0.0.1, 0.0.0.0 or ::");
+                      "\": use a numeric address, such as 127.0.0.1, 0.0.0.0 or ::");
   }
   auto impl = std::make_shared<Impl>(executor, options, std::move(on_socket));
   if (const Status status = impl->open({address, port}); !status.ok()) return status;
@@ -140,8 +325,8 @@ Listener::~Listener() { impl_->close(); }
 
 std::uint16_t Listener::port() const { return impl_->local_endpoint().port(); }
 std::string Listener::local_address() const { return to_text(impl_->local_endpoint()); }
-std::size_t Listener::connections() const { return impl_->places().taken(); }
-const Places& Listener::places() const { return impl_->places(); }
+std::size_t Listener::connections() const { return impl_->slots().taken(); }
+const ConnectionSlots& Listener::slots() const { return impl_->slots(); }
 std::uint64_t Listener::failed_accepts() const { return impl_->failed_accepts(); }
 void Listener::use_tls(TlsContextPointer tls) { impl_->use_tls(std::move(tls)); }
 void Listener::close() { impl_->close(); }

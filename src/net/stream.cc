@@ -1,12 +1,12 @@
 #include "gpulet/net/stream.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "net/tls_channel.h"
 
 namespace gpulet::net {
-
 Stream::Stream(StreamSocket socket) : socket_(std::move(socket)) {}
 
 Stream::Stream(StreamSocket socket, const TlsContextPointer& tls, const std::string& host)
@@ -19,7 +19,7 @@ Stream& Stream::operator=(Stream&&) noexcept = default;
 Stream::~Stream() = default;
 
 void Stream::prepare() {
-  Error ignored;  // a socket that is broken already says so at its first read
+  Error ignored;  // a broken socket fails its first read
   socket_.non_blocking(true, ignored);
   const int family = socket_.local_endpoint(ignored).protocol().family();
   if (family == AF_INET || family == AF_INET6)
@@ -58,8 +58,8 @@ std::size_t Stream::write_securely(std::span<const asio::const_buffer> pieces, E
   return tls_->write(pieces, error);
 }
 
-// A write that comes before the end of the handshake waits for bytes of the peer. Where a read
-// takes them all, the socket will not report them: the read has to wake the write.
+// A write during the handshake waits for bytes from the peer. If a read consumes them, the socket
+// does not signal them, so that the read must wake the write.
 void Stream::wait_writable_securely(OnReady handler) {
   const auto waiting = std::make_shared<OnReady>(std::move(handler));
   waiting_to_write_ = waiting;
@@ -69,9 +69,9 @@ void Stream::wait_writable_securely(OnReady handler) {
 }
 
 std::size_t Stream::read_now(const TwoBuffers& buffers, Error& error) {
-  const bool was_shaking_hands = tls_->shaking_hands();
+  const bool was_handshaking = tls_->handshaking();
   const std::size_t bytes = tls_->read(buffers, error);
-  if (!was_shaking_hands || tls_->shaking_hands()) return bytes;
+  if (!was_handshaking || tls_->handshaking()) return bytes;
   if (const auto waiting = std::exchange(waiting_to_write_, {}).lock()) {
     asio::post(socket_.get_executor(), [waiting] {
       if (const OnReady waited = std::exchange(*waiting, nullptr)) waited({});
@@ -81,29 +81,29 @@ std::size_t Stream::read_now(const TwoBuffers& buffers, Error& error) {
 }
 
 void Stream::cancel() {
-  Error ignored;  // a socket that cannot be cancelled fails its read
+  Error ignored;
   socket_.cancel(ignored);
 }
 
 void Stream::shutdown_send() {
-  if (tls_) tls_->say_end();
-  Error ignored;  // a peer that is gone makes the read fail
+  if (tls_) tls_->send_close();
+  Error ignored;  // after a disconnect the read fails
   socket_.shutdown(StreamSocket::shutdown_send, ignored);
 }
 
 void Stream::close() {
-  if (tls_ && socket_.is_open()) tls_->say_end();
+  if (tls_ && socket_.is_open()) tls_->send_close();
   Error ignored;
   socket_.close(ignored);
 }
 
 int Stream::release() { return socket_.release(); }
 
-bool Stream::shaking_hands() const { return tls_ && tls_->shaking_hands(); }
+bool Stream::handshaking() const { return tls_ && tls_->handshaking(); }
 bool Stream::broken() const { return tls_ && tls_->broken(); }
 
 bool Stream::peer_is_plain() const { return tls_ && tls_->peer_is_plain(); }
-void Stream::speak_plain() { tls_.reset(); }
+void Stream::drop_tls() { tls_.reset(); }
 
 std::string Stream::describe(const Error& error) const {
   const bool of_tls = tls_ && !tls_->failure().empty();
@@ -111,11 +111,11 @@ std::string Stream::describe(const Error& error) const {
 }
 
 bool Stream::peer_certifies(const std::string& name) const {
-  return tls_ && !tls_->shaking_hands() && certificate_is_for(tls_->peer_certificate(), name);
+  return tls_ && !tls_->handshaking() && certificate_is_for(tls_->peer_certificate(), name);
 }
 
 std::vector<std::string> Stream::peer_names() const {
-  if (!tls_ || tls_->shaking_hands()) return {};
+  if (!tls_ || tls_->handshaking()) return {};
   return names_of(tls_->peer_certificate());
 }
 
@@ -131,6 +131,46 @@ std::string Stream::peer_address() const {
   if (address.is_v6() && address.to_v6().is_v4_mapped())
     return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
   return address.to_string();
+}
+
+// ---- Pace
+
+Pace::Pace(const PaceLimits& limits)
+    : limits_(limits),
+      bytes_of_window_(static_cast<std::size_t>(static_cast<double>(limits.bytes_per_second) *
+                                                to_seconds(limits.window))) {}
+
+void Pace::begin(TimePoint now) {
+  active_ = true;
+  end_ = limits_.longest > Duration::zero() ? now + limits_.longest : TimePoint::max();
+  begin_window(now);
+}
+
+void Pace::received(std::size_t bytes, TimePoint now) {
+  if (bytes < missing_) {
+    missing_ -= bytes;
+  } else {
+    begin_window(now);
+  }
+}
+
+// A window ends as soon as its bytes have arrived, so that a burst does not allow a later pause.
+void Pace::begin_window(TimePoint now) {
+  missing_ = bytes_of_window_;
+  deadline_ = bytes_of_window_ > 0 ? std::min(now + limits_.window, end_) : end_;
+}
+
+std::string Pace::demand() const {
+  std::string text;
+  if (limits_.bytes_per_second > 0)
+    text = std::to_string(limits_.bytes_per_second) + " bytes a second";
+  if (limits_.longest > Duration::zero()) {
+    text +=
+        (text.empty() ? "" : ", and ") + std::string("all of it within ") +
+        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(limits_.longest).count()) +
+        " s";
+  }
+  return text;
 }
 
 }  // namespace gpulet::net

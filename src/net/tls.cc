@@ -31,13 +31,14 @@ using Certificate = std::unique_ptr<X509, Freed<X509, X509_free>>;
 using PrivateKey = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY, EVP_PKEY_free>>;
 using Memory = std::unique_ptr<BIO, Freed<BIO, BIO_free_all>>;
 
-// ---- how OpenSSL reaches a socket
+// ---- socket I/O for OpenSSL
 
 int socket_of(BIO* transport) {
   return static_cast<int>(reinterpret_cast<std::intptr_t>(BIO_get_data(transport)));
 }
 
-// What the kernel returned, with the marks by which OpenSSL tells an end, a wait and an error.
+// Translates a system call's result to the flags by which OpenSSL distinguishes eof, wait and
+// error.
 int take_result(BIO* transport, ssize_t result, std::size_t* bytes, int wait_flag) {
   BIO_clear_retry_flags(transport);
   if (result > 0) {
@@ -76,7 +77,7 @@ int choose_protocol(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* c
   return agreed == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_NOACK;
 }
 
-// A key under a password would be asked for at the terminal.
+// Keeps OpenSSL from asking for a key's password at the terminal.
 int no_password(char* /*to*/, int /*size*/, int /*writes*/, void* /*user*/) { return 0; }
 
 // ---- files
@@ -94,7 +95,7 @@ std::vector<Certificate> certificates_in(const std::string& text) {
   const Memory memory = memory_of(text);
   while (Certificate one{PEM_read_bio_X509(memory.get(), nullptr, no_password, nullptr)})
     found.push_back(std::move(one));
-  ERR_clear_error();  // the end of the file is one
+  ERR_clear_error();  // the end of the file counts as an error
   return found;
 }
 
@@ -112,11 +113,11 @@ Status check_dates(const path& file, const X509* certificate) {
     return invalid(file, "expired on " + text_of(last) + "; renew it");
   const ASN1_TIME* const first = X509_get0_notBefore(certificate);
   if (X509_cmp_current_time(first) > 0)
-    return invalid(file, "is not valid before " + text_of(first) + "; is the clock right?");
+    return invalid(file, "is not valid before " + text_of(first) + "; check the clock");
   return {};
 }
 
-// A certificate with its chain, and its key.
+// A certificate with its chain and key.
 struct Identity {
   std::vector<Certificate> chain;
   PrivateKey key;
@@ -143,7 +144,7 @@ Result<Identity> read_identity(const config::TlsFiles& files) {
   if (X509_check_private_key(identity.chain.front().get(), identity.key.get()) != 1) {
     ERR_clear_error();
     return invalid(files.key, "is not the key of the certificate in " + files.certificate.string() +
-                                  "; give the pair that belongs together");
+                                  "; configure a matching pair");
   }
   return identity;
 }
@@ -159,11 +160,11 @@ Status use_identity(SSL_CTX* context, const config::TlsFiles& files) {
   if (taken) return {};
   const char* const why = ERR_reason_error_string(ERR_get_error());
   ERR_clear_error();
-  return invalid(files.certificate, std::string("is refused by OpenSSL: ") +
+  return invalid(files.certificate, std::string("is rejected by OpenSSL: ") +
                                         (why == nullptr ? "no reason given" : why));
 }
 
-Status trust(SSL_CTX* context, const path& authority, bool ask_for_it) {
+Status trust(SSL_CTX* context, const path& authority, bool request_from_clients) {
   Result<std::string> text = read_text(authority);
   if (!text.ok()) return text.status();
   const std::vector<Certificate> trusted = certificates_in(text.value());
@@ -172,15 +173,15 @@ Status trust(SSL_CTX* context, const path& authority, bool ask_for_it) {
   for (const Certificate& one : trusted) {
     if (Status dates = check_dates(authority, one.get()); !dates.ok()) return dates;
     X509_STORE_add_cert(SSL_CTX_get_cert_store(context), one.get());
-    if (ask_for_it) SSL_CTX_add_client_CA(context, one.get());
+    if (request_from_clients) SSL_CTX_add_client_CA(context, one.get());
   }
   return {};
 }
 
 }  // namespace
 
-TlsContext::Impl::Impl(bool connects_to_others)
-    : connects(connects_to_others),
+TlsContext::Impl::Impl(bool client)
+    : connects(client),
       transport(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "gpulet socket"),
                 &BIO_meth_free),
       context(SSL_CTX_new(connects ? TLS_client_method() : TLS_server_method()), &SSL_CTX_free) {
@@ -208,7 +209,7 @@ Result<TlsContextPointer> TlsContext::server(const config::TlsFiles& files) {
   if (!files.authority.empty()) {
     if (Status status = trust(made, files.authority, true); !status.ok()) return status;
     SSL_CTX_set_verify(made, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    // A resumed session would not show its certificate again.
+    // A resumed session would not present its certificate again.
     SSL_CTX_set_options(made, SSL_OP_NO_TICKET);
     SSL_CTX_set_num_tickets(made, 0);
   }

@@ -14,7 +14,7 @@
 namespace gpulet::net {
 namespace {
 
-constexpr std::size_t kRecordBytes = 16U << 10U;  // the largest record that TLS knows
+constexpr std::size_t kRecordBytes = 16U << 10U;  // TLS's largest record
 constexpr std::size_t kMaxReadAtOnce = 256U << 10U;
 
 bool is_address(const std::string& host) {
@@ -23,8 +23,8 @@ bool is_address(const std::string& host) {
   return !not_numeric;
 }
 
-// The first bytes of the pieces from `offset` of the first on, in as few records as possible: small
-// pieces are copied together, a large one is taken from where it is.
+// The next bytes to write, starting at `offset` in the first piece. Small pieces are gathered in
+// `scratch` to save records; large ones are not copied.
 std::span<const std::byte> next_record(std::span<const asio::const_buffer> pieces,
                                        std::size_t offset, std::span<std::byte> scratch) {
   const auto* const first = static_cast<const std::byte*>(pieces.front().data()) + offset;
@@ -56,8 +56,8 @@ TlsChannel::TlsChannel(TlsContextPointer context, int socket, const std::string&
     SSL_set_accept_state(ssl_.get());
     return;
   }
-  // OpenSSL takes an empty name for leave to accept any.
-  if (host.empty()) throw std::logic_error("TLS: a client must name the host that it connects to");
+  // OpenSSL accepts any host for an empty name.
+  if (host.empty()) throw std::logic_error("TLS: a client must name the host");
   SSL_set_connect_state(ssl_.get());
   if (is_address(host)) {
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl_.get()), host.c_str());
@@ -141,7 +141,7 @@ TlsChannel::Error TlsChannel::error_of(int result, StreamSocket::wait_type& wait
       return {system_error, boost::system::system_category()};
     default:
       if (!broken_) {
-        failure_ = why_broken();
+        failure_ = failure_text();
         peer_is_plain_ =
             !context_->impl().connects && SSL_is_init_finished(ssl_.get()) == 0 && not_tls();
       }
@@ -150,7 +150,7 @@ TlsChannel::Error TlsChannel::error_of(int result, StreamSocket::wait_type& wait
   }
 }
 
-// Of the failure that OpenSSL reported last.
+// True if OpenSSL's last failure means that the peer does not use TLS.
 bool TlsChannel::not_tls() {
   const unsigned long code = ERR_peek_error();
   if (ERR_GET_LIB(code) != ERR_LIB_SSL) return false;
@@ -159,15 +159,15 @@ bool TlsChannel::not_tls() {
          reason == SSL_R_PACKET_LENGTH_TOO_LONG;
 }
 
-// In words of what the two sides can do about it, and where there are none in OpenSSL's.
-std::string TlsChannel::why_broken() const {
+// Names the fix for common failures; otherwise OpenSSL's description.
+std::string TlsChannel::failure_text() const {
   const long verified = SSL_get_verify_result(ssl_.get());
   if (verified == X509_V_ERR_HOSTNAME_MISMATCH || verified == X509_V_ERR_IP_ADDRESS_MISMATCH) {
-    return "the peer's certificate is not for " + host_ +
-           "; connect by a name that it is for, or make it one for this name";
+    return "the peer's certificate is not issued for " + host_ +
+           "; connect to a name in the certificate, or issue one for this name";
   }
   if (verified != X509_V_OK) {
-    return std::string("the peer's certificate is refused here: ") +
+    return std::string("the peer's certificate is rejected: ") +
            X509_verify_cert_error_string(verified);
   }
   const unsigned long code = ERR_peek_error();
@@ -176,30 +176,31 @@ std::string TlsChannel::why_broken() const {
   if (ERR_GET_LIB(code) != ERR_LIB_SSL) return reason;
   switch (ERR_GET_REASON(code)) {
     case SSL_R_HTTP_REQUEST:
-      return "plain HTTP came where TLS is spoken; use https://";
+      return "received plain HTTP on a TLS port; use https://";
     case SSL_R_WRONG_VERSION_NUMBER:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
-      return "the peer does not speak TLS, and this side does; set it up on both sides, or on "
+      return "the peer does not use TLS and this side does; configure TLS on both sides or on "
              "neither (docs/security.md)";
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-      return "the peer showed no certificate, which is needed here";
+      return "the peer presented no certificate, and this side requires one";
     default:
       break;
   }
-  // Alerts have the numbers from SSL_AD_REASON_OFFSET on: the other side refused.
-  if (ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET) return "the peer refuses this side: " + reason;
+  // Reasons from SSL_AD_REASON_OFFSET on are alerts from the peer.
+  if (ERR_GET_REASON(code) >= SSL_AD_REASON_OFFSET)
+    return "the peer rejected the connection: " + reason;
   return reason;
 }
 
-void TlsChannel::say_end() {
+void TlsChannel::send_close() {
   ERR_clear_error();
   const bool said = (SSL_get_shutdown(ssl_.get()) & SSL_SENT_SHUTDOWN) != 0;
-  if (!said && !broken_ && !shaking_hands()) SSL_shutdown(ssl_.get());
+  if (!said && !broken_ && !handshaking()) SSL_shutdown(ssl_.get());
 }
 
 bool TlsChannel::holds_bytes() const { return ended_.failed() || SSL_has_pending(ssl_.get()) == 1; }
 
-bool TlsChannel::shaking_hands() const { return !broken_ && SSL_is_init_finished(ssl_.get()) == 0; }
+bool TlsChannel::handshaking() const { return !broken_ && SSL_is_init_finished(ssl_.get()) == 0; }
 
 X509* TlsChannel::peer_certificate() const { return SSL_get0_peer_certificate(ssl_.get()); }
 

@@ -1,5 +1,5 @@
-// TlsChannel: one connection's TLS over a socket that does not block. Private to net. Single-strand
-// type; it waits for nothing itself: a call that cannot go on says would_block, and for what.
+// TlsChannel: TLS over one non-blocking socket. Never waits: a call that cannot proceed returns
+// would_block and tells what to wait for. Private to net. Single-strand type.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -16,15 +16,15 @@ namespace gpulet::net {
 
 class TlsContext::Impl {
  public:
-  explicit Impl(bool connects);
+  explicit Impl(bool client);
 
-  const bool connects;
-  // How channels reach their sockets: OpenSSL's own way raises SIGPIPE where a peer is gone.
+  const bool connects;  // a client
+  // Socket I/O of the channels; OpenSSL's own raises SIGPIPE after a disconnect.
   std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)> transport;
   std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context;
 };
 
-// Of a certificate; null: none.
+// False and empty for a null certificate.
 [[nodiscard]] bool certificate_is_for(X509* certificate, const std::string& name);
 [[nodiscard]] std::vector<std::string> names_of(const X509* certificate);
 
@@ -34,28 +34,29 @@ class TlsChannel {
 
   TlsChannel(TlsContextPointer context, int socket, const std::string& host);
 
-  // At least one byte, or an error: would_block, eof, or what ended the connection. REQUIRES: room
-  // for a byte.
+  // Reads at least one byte or sets an error: would_block, eof, or the failure of the connection.
+  // REQUIRES: the buffers are not empty.
   [[nodiscard]] std::size_t read(std::span<const asio::mutable_buffer> buffers, Error& error);
-  // As many as can be written now; would_block where that is none.
+  // Writes what the socket takes now; would_block if that is nothing.
   [[nodiscard]] std::size_t write(std::span<const asio::const_buffer> pieces, Error& error);
-  void say_end();
+  // Sends close_notify.
+  void send_close();
 
-  // What to wait for before trying again, after would_block or less than all.
+  // What to wait for after would_block or a partial write.
   [[nodiscard]] StreamSocket::wait_type read_waits_for() const { return read_waits_for_; }
   [[nodiscard]] StreamSocket::wait_type write_waits_for() const { return write_waits_for_; }
-  // Bytes are here that no event of the socket will tell of.
+  // True if decrypted bytes are buffered, which the socket will not signal.
   [[nodiscard]] bool holds_bytes() const;
-  [[nodiscard]] bool shaking_hands() const;
+  [[nodiscard]] bool handshaking() const;
   [[nodiscard]] bool broken() const { return broken_; }
   [[nodiscard]] const std::string& failure() const { return failure_; }
-  // A server's: what came first from the peer is not TLS.
+  // On a server: the peer's first bytes are not TLS.
   [[nodiscard]] bool peer_is_plain() const { return peer_is_plain_; }
   [[nodiscard]] X509* peer_certificate() const;
 
  private:
   [[nodiscard]] Error error_of(int result, StreamSocket::wait_type& waits_for);
-  [[nodiscard]] std::string why_broken() const;
+  [[nodiscard]] std::string failure_text() const;
   [[nodiscard]] static bool not_tls();
 
   TlsContextPointer context_;
@@ -63,7 +64,7 @@ class TlsChannel {
   const std::string host_;
   StreamSocket::wait_type read_waits_for_ = StreamSocket::wait_read;
   StreamSocket::wait_type write_waits_for_ = StreamSocket::wait_write;
-  Error ended_;  // found while there were bytes to hand over first
+  Error ended_;  // reported by the next read(), after the bytes before it
   bool broken_ = false;
   bool peer_is_plain_ = false;
   std::string failure_;

@@ -38,19 +38,19 @@ void Histogram::add(const Histogram& other) {
 
 Duration Histogram::percentile(double fraction) const {
   if (count_ == 0) return Duration::zero();
-  const auto wanted = std::max<std::uint64_t>(
+  const auto rank = std::max<std::uint64_t>(
       1, static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(count_))));
   std::uint64_t seen = 0;
   for (std::size_t i = 0; i < kBuckets; ++i) {
     seen += buckets_[i];
-    if (seen >= wanted) return std::chrono::microseconds(upper_bound_us(i));
+    if (seen >= rank) return std::chrono::microseconds(upper_bound_us(i));
   }
   return std::chrono::microseconds(upper_bound_us(kBuckets - 1));
 }
 
 void RecentHistogram::rotate(Time now) {
   if (now - started_ < window_) return;
-  // After a long silence both windows are stale.
+  // After two windows without samples both are stale.
   if (now - started_ < 2 * window_) {
     previous_ = current_;
   } else {

@@ -1,7 +1,8 @@
 #include "gpulet/partition/mig_geometry.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "gpulet/base/text.h"
 
 namespace gpulet::partition {
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr double mb(double gib) { return gib * 1024; }
 
-// What 1g, 2g, 3g and 4g, and 7g leave for programs, in GiB.
+// Seven slices, with the usable memory of a 1g, a 2g, a 3g or 4g, and a 7g, in GiB.
 constexpr std::array<MigProfile, 5> of_seven(double one, double two, double half, double whole) {
   return {MigProfile{1, 1, mb(one), {0, 1, 2, 3, 4, 5, 6}, 7},
           MigProfile{2, 2, mb(two), {0, 2, 4}, 3}, MigProfile{3, 4, mb(half), {0, 4}, 2},
@@ -31,8 +32,8 @@ constexpr std::array<MigProfile, 5> of_four(double one, double two, double whole
 
 }  // namespace
 
-// Memory as devices report it; where no report was at hand, as the profile is called (A30, and the
-// halves of H200 and all of B200).
+// The memory that devices report. For the A30, the B200 and the halves of the H200 no report was
+// available; their memory follows from the names of the profiles.
 std::span<const MigGeometry::Data> MigGeometry::all() {
   static constexpr std::array kAll{Data{"a100-40", 7, 8, of_seven(4.75, 9.75, 19.62, 39.5), 5},
                                    Data{"a100-80", 7, 8, of_seven(9.75, 19.62, 39.5, 79.25), 5},
@@ -50,21 +51,17 @@ std::string to_string(const MigInstance& instance) {
 }
 
 std::optional<std::uint32_t> parse_mig_profile(std::string_view name) {
-  std::uint32_t slices = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), slices);
-  const bool read = error == std::errc() && slices > 0 && end + 1 == name.data() + name.size();
-  if (!read || name.back() != 'g') return std::nullopt;
-  return slices;
+  if (!name.ends_with('g')) return std::nullopt;
+  const auto slices = parse_number<std::uint32_t>(name.substr(0, name.size() - 1));
+  return slices && *slices > 0 ? slices : std::nullopt;
 }
 
 Result<MigGeometry> MigGeometry::of(std::string_view name) {
-  std::string known;
   for (const Data& data : all()) {
     if (data.name == name) return MigGeometry(data);
-    known += (known.empty() ? "" : ", ") + std::string(data.name);
   }
-  return Status(StatusCode::not_found,
-                "there is no MIG geometry '" + std::string(name) + "': choose one of " + known);
+  return Status(StatusCode::not_found, "unknown MIG geometry '" + std::string(name) +
+                                           "'; choose one of " + joined(names()));
 }
 
 std::vector<std::string_view> MigGeometry::names() {
@@ -147,7 +144,7 @@ std::vector<MigLayout> MigGeometry::maximal_layouts() const {
                        [&](const MigInstance& there) { return compatible(there, instance); });
   };
   std::vector<MigLayout> maximal;
-  // Each layout is grown in the order of starts, so that it is reached once.
+  // Grows each layout in the order of starts, so that it is found once.
   std::vector<std::pair<MigLayout, std::size_t>> growing{{{}, 0}};
   while (!growing.empty()) {
     const MigLayout layout = std::move(growing.back().first);

@@ -2,8 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "gpulet/base/random.h"
+#include "profile/fitting.h"
 
 namespace gpulet::profile {
 namespace {
@@ -18,7 +24,7 @@ Status validate(std::size_t features, std::size_t depth, std::size_t questions,
     return invalid_trees("a depth of " + std::to_string(depth) + " is not 1 to " +
                          std::to_string(BoostedTrees::kMostDepth));
   }
-  if (features == 0) return invalid_trees("there is no feature to ask for");
+  if (features == 0) return invalid_trees("there are no features");
   const std::size_t trees = questions / depth;
   if (trees > BoostedTrees::kMostTrees) {
     return invalid_trees(std::to_string(trees) + " trees are more than " +
@@ -33,8 +39,8 @@ Status validate(std::size_t features, std::size_t depth, std::size_t questions,
 
 }  // namespace
 
-// kDepth: known to the compiler, or 0 where only the member tells. Two sums, so that one tree's
-// addition does not wait for the tree before.
+// kDepth: the depth as a constant, or 0 to use the member. Two sums, so that one tree's addition
+// does not wait for the previous one.
 template <std::size_t kDepth>
 double BoostedTrees::add_leaves(std::span<const float> row) const {
   const std::size_t depth = kDepth == 0 ? depth_ : kDepth;
@@ -88,6 +94,230 @@ Result<BoostedTrees> BoostedTrees::create(std::size_t features, std::size_t dept
 double BoostedTrees::predict(std::span<const float> row) const {
   constexpr std::size_t kUsual = 4;
   return depth_ == kUsual ? add_leaves<kUsual>(row) : add_leaves<0>(row);
+}
+
+namespace {
+
+// The rows' numbers as places among the candidate thresholds: looking for the best question counts
+// rows per place once, whatever the number of candidates.
+class BinnedRows {
+ public:
+  BinnedRows(std::span<const float> rows, std::size_t features, std::size_t most_thresholds) {
+    const std::size_t count = rows.size() / features;
+    std::vector<float> values(count);
+    for (std::size_t feature = 0; feature < features; ++feature) {
+      for (std::size_t row = 0; row < count; ++row) values[row] = rows[row * features + feature];
+      const std::vector<float>& cuts =
+          thresholds_.emplace_back(candidates(values, most_thresholds));
+      std::vector<std::uint32_t>& bins = bins_.emplace_back(count);
+      for (std::size_t row = 0; row < count; ++row) {
+        const auto cut = std::lower_bound(cuts.begin(), cuts.end(), values[row]);
+        bins[row] = static_cast<std::uint32_t>(cut - cuts.begin());
+      }
+    }
+  }
+
+  [[nodiscard]] std::size_t features() const { return thresholds_.size(); }
+  [[nodiscard]] const std::vector<float>& thresholds(std::size_t feature) const {
+    return thresholds_[feature];
+  }
+  // By row. A row is above threshold `cut` where its bin is greater than `cut`.
+  [[nodiscard]] const std::vector<std::uint32_t>& bins(std::size_t feature) const {
+    return bins_[feature];
+  }
+
+ private:
+  // Midpoints of adjacent values, at most `most` of them, spread evenly over the values.
+  static std::vector<float> candidates(std::vector<float> values, std::size_t most) {
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    std::vector<float> cuts;
+    const std::size_t gaps = values.size() - 1;
+    const std::size_t count = std::min(gaps, most);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t gap = count == gaps ? i : (2 * i + 1) * gaps / (2 * count);
+      cuts.push_back(std::midpoint(values[gap], values[gap + 1]));
+    }
+    return cuts;
+  }
+
+  std::vector<std::vector<float>> thresholds_;    // by feature
+  std::vector<std::vector<std::uint32_t>> bins_;  // by feature, then row
+};
+
+double median(std::span<const double> numbers) {
+  std::vector<double> ordered(numbers.begin(), numbers.end());
+  const auto middle = ordered.begin() + static_cast<std::ptrdiff_t>(ordered.size() / 2);
+  std::nth_element(ordered.begin(), middle, ordered.end());
+  return *middle;
+}
+
+struct Sum {
+  double pull = 0;
+  double rows = 0;
+
+  void add(const Sum& other) {
+    pull += other.pull;
+    rows += other.rows;
+  }
+  // The reduction of the squared error when these rows get their regularised mean.
+  [[nodiscard]] double gain(double leaf_weight) const {
+    return rows == 0 ? 0 : pull * pull / (rows + leaf_weight);
+  }
+};
+
+class Boosting {
+ public:
+  Boosting(std::span<const float> rows, std::size_t features, std::span<const double> targets,
+           const BoostingOptions& options)
+      : rows_(rows, features, options.thresholds),
+        options_(options),
+        random_(options.seed),
+        base_(median(targets)),
+        residual_(targets.begin(), targets.end()),
+        clipped_(targets.size()),
+        leaf_of_(targets.size()) {
+    for (double& missing : residual_) missing -= base_;
+  }
+
+  Result<BoostedTrees> run() {
+    for (std::size_t tree = 0; tree < options_.trees; ++tree) {
+      draw_rows();
+      ask_questions();
+      add_leaves();
+    }
+    return BoostedTrees::create(rows_.features(), options_.depth, base_, std::move(questions_),
+                                std::move(leaves_));
+  }
+
+ private:
+  struct Choice {
+    std::size_t feature = 0;
+    std::size_t cut = 0;
+    double gain = -1;
+  };
+
+  void draw_rows() {
+    const double limit = options_.strongest_pull;
+    drawn_.clear();
+    for (std::uint32_t row = 0; row < residual_.size(); ++row) {
+      clipped_[row] = std::clamp(residual_[row], -limit, limit);
+      if (random_.uniform() < options_.row_fraction) drawn_.push_back(row);
+    }
+  }
+
+  void ask_questions() {
+    std::fill(leaf_of_.begin(), leaf_of_.end(), 0);
+    for (std::size_t level = 0; level < options_.depth; ++level) {
+      const Choice choice = best_question(std::size_t{1} << level);
+      const std::vector<float>& cuts = rows_.thresholds(choice.feature);
+      // Without a useful question all rows go to one side.
+      const bool none = choice.cut >= cuts.size();
+      questions_.push_back({.feature = static_cast<std::uint32_t>(choice.feature),
+                            .threshold = none ? 0 : cuts[choice.cut]});
+      const std::vector<std::uint32_t>& bins = rows_.bins(choice.feature);
+      for (std::size_t row = 0; row < leaf_of_.size(); ++row) {
+        const bool above = !none && bins[row] > choice.cut;
+        leaf_of_[row] = 2 * leaf_of_[row] + static_cast<std::uint32_t>(above);
+      }
+    }
+  }
+
+  Choice best_question(std::size_t leaves) {
+    Choice best;
+    for (std::size_t feature = 0; feature < rows_.features(); ++feature) {
+      const bool drawn = random_.uniform() < options_.feature_fraction;
+      const bool last = feature + 1 == rows_.features();
+      if (rows_.thresholds(feature).empty() || (!drawn && !(last && best.gain < 0))) continue;
+      try_feature(feature, leaves, best);
+    }
+    return best;
+  }
+
+  // All leaves get the same question, so its gain is the sum over the leaves.
+  void try_feature(std::size_t feature, std::size_t leaves, Choice& best) {
+    const std::size_t cuts = rows_.thresholds(feature).size();
+    const std::vector<std::uint32_t>& bins = rows_.bins(feature);
+    sums_.assign(leaves * (cuts + 1), Sum{});
+    for (const std::uint32_t row : drawn_) {
+      sums_[leaf_of_[row] * (cuts + 1) + bins[row]].add({clipped_[row], 1});
+    }
+    gains_.assign(cuts, 0);
+    for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
+      const std::span<const Sum> by_bin(&sums_[leaf * (cuts + 1)], cuts + 1);
+      Sum all;
+      for (const Sum& sum : by_bin) all.add(sum);
+      if (all.rows == 0) continue;
+      Sum below;
+      for (std::size_t cut = 0; cut < cuts; ++cut) {
+        below.add(by_bin[cut]);
+        const Sum above{all.pull - below.pull, all.rows - below.rows};
+        gains_[cut] += below.gain(options_.leaf_weight) + above.gain(options_.leaf_weight);
+      }
+    }
+    for (std::size_t cut = 0; cut < cuts; ++cut) {
+      if (gains_[cut] > best.gain) best = {.feature = feature, .cut = cut, .gain = gains_[cut]};
+    }
+  }
+
+  void add_leaves() {
+    std::vector<Sum> sums(std::size_t{1} << options_.depth);
+    for (const std::uint32_t row : drawn_) sums[leaf_of_[row]].add({clipped_[row], 1});
+    const std::size_t first = leaves_.size();
+    for (const Sum& sum : sums) {
+      const double weight = std::max(sum.rows + options_.leaf_weight, 1.0);
+      leaves_.push_back(static_cast<float>(options_.learning_rate * sum.pull / weight));
+    }
+    for (std::size_t row = 0; row < residual_.size(); ++row) {
+      residual_[row] -= static_cast<double>(leaves_[first + leaf_of_[row]]);
+    }
+  }
+
+  const BinnedRows rows_;
+  const BoostingOptions options_;
+  Random random_;
+  const double base_;
+  std::vector<double> residual_;        // by row: target minus prediction
+  std::vector<double> clipped_;         // by row: the residual, clipped
+  std::vector<std::uint32_t> drawn_;    // rows
+  std::vector<std::uint32_t> leaf_of_;  // by row, in the current tree
+  std::vector<BoostedTrees::Question> questions_;
+  std::vector<float> leaves_;
+  std::vector<Sum> sums_;
+  std::vector<double> gains_;
+};
+
+Status validate(std::span<const float> rows, std::size_t features, std::span<const double> targets,
+                const BoostingOptions& options) {
+  const auto invalid = [](const std::string& what) {
+    return Status(StatusCode::invalid, "fit of boosted trees: " + what);
+  };
+  const auto finite = [](auto number) { return std::isfinite(number); };
+  if (features == 0 || targets.empty() || rows.size() != targets.size() * features) {
+    return invalid(std::to_string(rows.size()) + " numbers are not " +
+                   std::to_string(targets.size()) + " rows of " + std::to_string(features) +
+                   " features; give at least one whole row");
+  }
+  if (!std::all_of(rows.begin(), rows.end(), finite) ||
+      !std::all_of(targets.begin(), targets.end(), finite)) {
+    return invalid("a number is not finite; take its row out");
+  }
+  if (options.depth < 1 || options.depth > BoostedTrees::kMostDepth ||
+      options.trees > BoostedTrees::kMostTrees || !(options.leaf_weight >= 0) ||
+      !(options.strongest_pull > 0) || !std::isfinite(options.learning_rate)) {
+    return invalid("options are out of bounds; depth is " + std::to_string(options.depth) +
+                   ", trees are " + std::to_string(options.trees));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<BoostedTrees> fit_boosted_trees(std::span<const float> rows, std::size_t features,
+                                       std::span<const double> targets,
+                                       const BoostingOptions& options) {
+  if (Status status = validate(rows, features, targets, options); !status.ok()) return status;
+  return Boosting(rows, features, targets, options).run();
 }
 
 }  // namespace gpulet::profile

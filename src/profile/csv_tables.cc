@@ -1,11 +1,10 @@
-#include "profile/csv_tables.h"
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <tuple>
 
-#include "gpulet/config/csv.h"
+#include "gpulet/config/readers.h"
+#include "profile/store_files.h"
 
 namespace gpulet::profile {
 namespace {
@@ -14,17 +13,16 @@ using config::CsvReader;
 
 constexpr std::uint32_t kLargestBatch = 1U << 20U;
 
-// Where each cell was given first. A cell may be repeated, with the same value.
+// The first line of each cell. A cell may be repeated with the same value.
 template <typename Cell, typename Value>
 class SeenCells {
  public:
-  // True where the cell is new. Records an error at the reader's row where it was given another
-  // value.
+  // True where the cell is new. Records an error where it had another value.
   bool add(CsvReader& reader, const Cell& cell, const Value& value) {
     const auto [entry, fresh] = lines_.try_emplace(cell, std::pair(reader.line(), value));
     if (!fresh && entry->second.second != value) {
       reader.fail(
-          "line " + std::to_string(entry->second.first) + " gives other values for the same cell",
+          "line " + std::to_string(entry->second.first) + " has different values for the same cell",
           "keep one of the two lines");
     }
     return fresh;
@@ -59,8 +57,8 @@ Doubt read_doubt(CsvReader& reader, std::size_t column) {
   const auto* const found = std::find_if(kDoubts.begin(), kDoubts.end(),
                                          [&text](Doubt doubt) { return to_string(doubt) == text; });
   if (found != kDoubts.end()) return *found;
-  reader.fail("\"" + std::string(text) + "\" is no reason to doubt a cell",
-              "write busy, unsteady or neighbours, or nothing");
+  reader.fail("\"" + std::string(text) + "\" is not a known doubt",
+              "write busy, unsteady or neighbours, or leave it empty");
   return Doubt::none;
 }
 

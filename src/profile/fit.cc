@@ -1,5 +1,3 @@
-#include "gpulet/profile/fit.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -10,31 +8,108 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/core/random.h"
-#include "profile/boosting.h"
-#include "profile/fitted.h"
-#include "profile/interference_features.h"
-#include "profile/least_squares.h"
-#include "profile/pair_draw.h"
-#include "profile/percentile.h"
-#include "profile/solo_traits.h"
+#include "gpulet/base/percentile.h"
+#include "gpulet/base/random.h"
+#include "gpulet/profile/interference.h"
+#include "profile/fitting.h"
+#include "profile/interference_models.h"
 
 namespace gpulet::profile {
+std::optional<std::vector<double>> least_squares(std::vector<double> rows, std::size_t columns,
+                                                 std::vector<double> targets) {
+  const std::size_t count = targets.size();
+  if (count < columns || columns == 0 || rows.size() != count * columns) return std::nullopt;
+  const auto at = [&](std::size_t row, std::size_t column) -> double& {
+    return rows[row * columns + column];
+  };
+  std::vector<double> diagonal(columns);
+  std::vector<double> lengths(columns);
+  for (std::size_t column = 0; column < columns; ++column) {
+    for (std::size_t row = 0; row < count; ++row) {
+      lengths[column] = std::hypot(lengths[column], at(row, column));
+    }
+  }
+  for (std::size_t k = 0; k < columns; ++k) {
+    // The Householder reflection that maps column k, from row k on, to its first element.
+    double length = 0;
+    for (std::size_t row = k; row < count; ++row) length = std::hypot(length, at(row, k));
+    constexpr double kDependent = 1e-10;
+    if (!(length > kDependent * lengths[k])) return std::nullopt;
+    diagonal[k] = at(k, k) > 0 ? -length : length;
+    at(k, k) -= diagonal[k];
+    double norm = 0;
+    for (std::size_t row = k; row < count; ++row) norm += at(row, k) * at(row, k);
+    const auto reflect = [&](auto&& value) {
+      double dot = 0;
+      for (std::size_t row = k; row < count; ++row) dot += at(row, k) * value(row);
+      for (std::size_t row = k; row < count; ++row) value(row) -= 2 * dot / norm * at(row, k);
+    };
+    for (std::size_t column = k + 1; column < columns; ++column) {
+      reflect([&](std::size_t row) -> double& { return at(row, column); });
+    }
+    reflect([&](std::size_t row) -> double& { return targets[row]; });
+  }
+  std::vector<double> weights(columns);
+  for (std::size_t k = columns; k-- > 0;) {
+    double rest = targets[k];
+    for (std::size_t column = k + 1; column < columns; ++column) {
+      rest -= at(k, column) * weights[column];
+    }
+    weights[k] = rest / diagonal[k];
+    if (!std::isfinite(weights[k])) return std::nullopt;
+  }
+  return weights;
+}
+
+std::optional<double> pair_slowdown(const Profile& profile, const PairSample& pair) {
+  const ModelProfile* const self = profile.find(pair.model);
+  const ModelProfile* const other = profile.find(pair.other_model);
+  if (self == nullptr || other == nullptr) return std::nullopt;
+  const std::optional<double> alone_ms = self->latency.latency_ms(pair.batch, pair.share);
+  if (!alone_ms || !other->latency.latency_ms(pair.other_batch, pair.other_share)) {
+    return std::nullopt;
+  }
+  const double slowdown = pair.latency_ms / *alone_ms;
+  if (!std::isnormal(slowdown)) return std::nullopt;
+  return slowdown;
+}
+
+std::vector<std::size_t> drawn_order(std::size_t count, std::uint64_t seed) {
+  std::vector<std::size_t> order(count);
+  for (std::size_t i = 0; i < count; ++i) order[i] = i;
+  Random random(stream_seed(seed, "pairs"));
+  for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
+  return order;
+}
+
+InssModel fit_inss(const Profile& profile, std::uint64_t seed) {
+  std::vector<const PairSample*> usable;
+  for (const PairSample& pair : profile.pairs) {
+    if (pair_slowdown(profile, pair)) usable.push_back(&pair);
+  }
+  std::vector<const PairSample*> drawn;
+  drawn.reserve(usable.size());
+  for (const std::size_t number : drawn_order(usable.size(), seed)) {
+    drawn.push_back(usable[number]);
+  }
+  return fit_inss_to(profile, drawn);
+}
+
 namespace {
 
-// A measured pair with all that the models are told of it.
+// A measured pair with its features.
 struct Example {
   const PairSample* pair = nullptr;
-  SoloTraits self;  // of exactly its batches
+  SoloTraits self;  // features at exactly its batches
   SoloTraits other;
-  BatchTraits self_traits;  // what a prediction is asked with
+  BatchTraits self_traits;  // inputs of a prediction
   BatchTraits other_traits;
   double slowdown = 1;
 };
 
 using Examples = std::vector<Example>;
 using Chosen = std::vector<bool>;        // by example
-using Order = std::vector<std::size_t>;  // of the examples, as they are drawn
+using Order = std::vector<std::size_t>;  // of the examples, in random order
 
 Examples examples_of(const Profile& profile, const SoloTraitsTable& table) {
   Examples examples;
@@ -55,12 +130,12 @@ Examples examples_of(const Profile& profile, const SoloTraitsTable& table) {
   return examples;
 }
 
-// Exactly the fraction, to the nearest example; at least one is fitted and one held out.
+// Draws the fraction, rounded to examples; at least one is fitted and one is held out.
 Chosen draw(const Order& order, double train_fraction) {
-  const auto wanted =
+  const auto count =
       static_cast<std::size_t>(std::lround(train_fraction * static_cast<double>(order.size())));
   Chosen fitted(order.size(), false);
-  for (std::size_t i = 0; i < std::clamp<std::size_t>(wanted, 1, order.size() - 1); ++i) {
+  for (std::size_t i = 0; i < std::clamp<std::size_t>(count, 1, order.size() - 1); ++i) {
     fitted[order[i]] = true;
   }
   return fitted;
@@ -100,7 +175,7 @@ Result<Fitted> fit_learned(const Examples& examples, const Chosen& chosen, bool 
     if (!chosen[i]) continue;
     const Features features = features_of(examples[i].self, examples[i].other, utilization);
     rows.insert(rows.end(), features.begin(), features.end());
-    // Logarithms: a factor too large counts as much as the same factor too small.
+    // In logarithms, a factor too large counts as much as the same factor too small.
     targets.push_back(std::log(examples[i].slowdown));
   }
   Result<BoostedTrees> trees = fit_boosted_trees(rows, kFeatureNames.size(), targets,
@@ -125,7 +200,7 @@ Fitted keep_measured(const Profile& profile, const SoloTraitsTable& table, const
   return fitted;
 }
 
-// To the few of each model that were drawn first.
+// Fits the InSS model to the first drawn pairs of each model.
 Fitted fit_drawn(const Profile& profile, const Examples& examples, const Order& order,
                  const Chosen& chosen) {
   std::vector<const PairSample*> drawn;
@@ -138,8 +213,7 @@ Fitted fit_drawn(const Profile& profile, const Examples& examples, const Order& 
   return fitted;
 }
 
-// |predicted - measured latency| over the measured one, of the examples that were not chosen, in
-// ascending order.
+// Relative latency errors of the examples that were not chosen.
 std::vector<double> errors_of(const Fitted& fitted, const Examples& examples,
                               const Chosen& chosen) {
   std::vector<double> errors;
@@ -152,7 +226,6 @@ std::vector<double> errors_of(const Fitted& fitted, const Examples& examples,
                          });
     errors.push_back(std::abs(predicted / examples[i].slowdown - 1));
   }
-  std::sort(errors.begin(), errors.end());
   return errors;
 }
 
@@ -185,9 +258,9 @@ class Fitting {
     for (const Fitted& model : models.value()) {
       const std::vector<double> errors = errors_of(model, examples_, chosen);
       fit_.errors.push_back({.kind = model.kind,
-                             .p50 = percentile(errors, 0.5),
-                             .p90 = percentile(errors, 0.9),
-                             .p95 = percentile(errors, 0.95),
+                             .p50 = percentile(errors, 50).value(),
+                             .p90 = percentile(errors, 90).value(),
+                             .p95 = percentile(errors, 95).value(),
                              .unseen_model_p90 = {}});
       if (model.kind == InterferenceKind::linear) fit_.linear = model.linear;
     }
@@ -202,7 +275,7 @@ class Fitting {
  private:
   void add_note(const std::string& note) { fit_.note += (fit_.note.empty() ? "" : "; ") + note; }
 
-  // Every kind that the profile allows, fitted to the chosen examples.
+  // Fits every kind that the profile supports to the chosen examples.
   Result<std::vector<Fitted>> fit_all(const Chosen& chosen, std::string* note) const {
     std::vector<Fitted> models(1);  // none
     if (table_.has_utilization()) {
@@ -223,7 +296,7 @@ class Fitting {
     return models;
   }
 
-  // What to expect of a model that was never paired: without it, is the rest enough?
+  // Estimates the errors for a model without pairs by leaving out each model in turn.
   Status hold_out_each_model() {
     std::set<std::string_view> names;
     for (const Example& example : examples_) {
@@ -242,8 +315,8 @@ class Fitting {
       for (const Fitted& model : models.value()) {
         for (HeldOutErrors& errors : fit_.errors) {
           if (errors.kind != model.kind) continue;
-          errors.unseen_model_p90.emplace(name,
-                                          percentile(errors_of(model, examples_, chosen), 0.9));
+          errors.unseen_model_p90.emplace(
+              name, percentile(errors_of(model, examples_, chosen), 90).value());
         }
       }
     }
@@ -263,7 +336,7 @@ class Fitting {
 Result<InterferenceFit> fit_interference(const Profile& profile, const FitOptions& options) {
   if (!(options.train_fraction > 0 && options.train_fraction < 1)) {
     return Status(StatusCode::invalid, "train fraction " + std::to_string(options.train_fraction) +
-                                           ": must lie above 0 and below 1; write for example 0.7");
+                                           ": must be above 0 and below 1; write for example 0.7");
   }
   return Fitting(profile, options).run();
 }

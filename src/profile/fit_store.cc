@@ -1,5 +1,3 @@
-#include "profile/fit_store.h"
-
 #include <array>
 #include <charconv>
 #include <cstddef>
@@ -10,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/config/json.h"
+#include "gpulet/base/text.h"
+#include "gpulet/config/readers.h"
 #include "gpulet/profile/interference.h"
-#include "profile/files.h"
-#include "profile/interference_features.h"
+#include "profile/interference_models.h"
+#include "profile/store_files.h"
 
 namespace gpulet::profile {
 namespace {
@@ -22,10 +21,11 @@ using config::JsonCursor;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kFitAgain = "fit it again with `gpulet profile import`";
-// Far beyond every threshold, leaf or coefficient that a fit gives.
+// Far beyond the thresholds, leaves and coefficients of any fit.
 constexpr config::NumberRange kNumbers = config::between(-1e9, 1e9);
 constexpr config::NumberRange kErrors = config::between(0, 1e9);
-constexpr std::int64_t kMostExact = std::int64_t{1} << 53U;  // of whole numbers in JSON
+constexpr std::int64_t kMostExact = std::int64_t{1}
+                                    << 53U;  // whole numbers that JSON stores exactly
 constexpr const char* kUtilizationKey = "utilization";
 constexpr std::array<std::string_view, 2> kUtilizationNames{"absent", "used"};
 
@@ -86,14 +86,14 @@ Json learned_json(const InterferenceFit& fit) {
   return learned;
 }
 
-// Trees number the features, so the file must mean the ones that this program computes.
+// Trees refer to features by index, so the file must have the features of this program.
 bool same_features(const JsonCursor& features) {
   const std::vector<JsonCursor> names = features.elements("the features' names");
   bool same = names.size() == kFeatureNames.size();
   for (std::size_t i = 0; same && i < names.size(); ++i) {
     same = names[i].text("a feature's name") == kFeatureNames.at(i);
   }
-  if (!same) features.fail("are not the features that this program computes", kFitAgain);
+  if (!same) features.fail("the features differ from those that this program computes", kFitAgain);
   return same;
 }
 
@@ -193,9 +193,9 @@ Result<InterferenceFit> read_fit(const std::filesystem::path& file) {
   InterferenceFit fit;
   const JsonCursor seed = root.required("seed");
   const std::string digits = seed.text("a seed's digits");
-  const char* const end = digits.data() + digits.size();
-  const auto read = std::from_chars(digits.data(), end, fit.seed);
-  if (read.ec != std::errc() || read.ptr != end) {
+  if (const auto number = parse_number<std::uint64_t>(digits)) {
+    fit.seed = *number;
+  } else {
     seed.fail("\"" + digits + "\" is not a seed", "write a whole number of at most 64 bits");
   }
   fit.train_fraction = root.required("train_fraction").number(config::between(0, 1));

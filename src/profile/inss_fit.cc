@@ -1,4 +1,4 @@
-// The analytical model of InSS, fitted to a profile.
+// Fits the analytical model of InSS to a profile.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "gpulet/profile/inss_model.h"
-#include "profile/least_squares.h"
-#include "profile/pair_draw.h"
-#include "profile/solo_traits.h"
+#include "profile/fitting.h"
+#include "profile/interference_models.h"
 
 namespace gpulet::profile {
 namespace {
 
-// `count` of the ascending values, or all where there are no more: those nearest to an even spread
-// over their logarithms, the least and the largest among them.
+// Selects `count` of the ascending values, nearest to an even spread over their logarithms,
+// including the smallest and the largest. All where there are no more than `count`.
 template <typename Value, typename Number>
 std::vector<Value> spread(const std::vector<Value>& values, std::size_t count,
                           const Number& number) {
@@ -29,13 +28,14 @@ std::vector<Value> spread(const std::vector<Value>& values, std::size_t count,
   std::vector<Value> chosen;
   std::size_t from = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const double wanted =
+    const double target =
         std::lerp(least, most, static_cast<double>(i) / static_cast<double>(count - 1));
-    const std::size_t end = values.size() - (count - 1 - i);  // leaves one for each of the others
+    const std::size_t end =
+        values.size() - (count - 1 - i);  // leaves values for the remaining ones
     std::size_t best = from;
     for (std::size_t at = from; at < end; ++at) {
       const auto away = [&](std::size_t k) {
-        return std::abs(std::log(number(values[k])) - wanted);
+        return std::abs(std::log(number(values[k])) - target);
       };
       if (away(at) < away(best)) best = at;
     }
@@ -45,9 +45,9 @@ std::vector<Value> spread(const std::vector<Value>& values, std::size_t count,
   return chosen;
 }
 
-// Four sizes, and four batches of those measured at each.
+// Four sizes, and four batches at each of them.
 std::vector<LatencySample> choose_alone(const LatencyTable& table) {
-  std::map<Share, std::vector<LatencySample>> by_share;  // batches ascending, as the table has them
+  std::map<Share, std::vector<LatencySample>> by_share;  // batches ascending
   for (const LatencySample& sample : table.samples()) by_share[sample.share].push_back(sample);
   std::vector<Share> shares;
   shares.reserve(by_share.size());
@@ -62,12 +62,13 @@ std::vector<LatencySample> choose_alone(const LatencyTable& table) {
   return chosen;
 }
 
-// intercept + slope * x, each target counted relative to its size.
+// intercept + slope * x.
 struct Line {
   double intercept = 0;
   double slope = 0;
 };
 
+// With `relative`, errors are relative to the targets.
 std::optional<Line> fit_line(const std::vector<double>& x, const std::vector<double>& targets,
                              bool relative) {
   std::vector<double> rows;
@@ -83,9 +84,10 @@ std::optional<Line> fit_line(const std::vector<double>& x, const std::vector<dou
   return Line{.intercept = (*weights)[0], .slope = (*weights)[1]};
 }
 
-// What no larger share makes shorter: the constant of c + v / share at the smallest batch. 0 where
-// that was measured at one size only, which tells nothing of it. The line through all sizes is the
-// steadier one; where the smallest size is bound by work already, only the two largest tell.
+// The part of a latency that no larger share shortens: the constant c of c + v / share at the
+// smallest batch. 0 where that was measured at one size only. The line through all sizes is the
+// more robust one; the line through the two largest is needed where work already bounds the
+// smallest size.
 double scheduling_of(const std::vector<LatencySample>& alone, double transfer_ms) {
   std::vector<double> inverse_shares;  // descending
   std::vector<double> latencies_ms;
@@ -111,12 +113,12 @@ double scheduling_of(const std::vector<LatencySample>& alone, double transfer_ms
   return std::min(scheduling_ms, least_ms);
 }
 
-// One pair as the co-location's least squares see it: what a unit of each unknown adds to the
-// slowdown, and what it is to add up to.
+// One pair in the least-squares problem of co-location: the slowdown per unit of each unknown, and
+// its target.
 struct Equation {
   std::uint32_t model = 0;
-  double by_launches = 0;  // of int among two
-  double by_cache = 0;     // of the model's alpha_cache
+  double by_launches = 0;  // per unit of int among two models
+  double by_cache = 0;     // per unit of the model's alpha_cache
   double excess = 0;
   double weight = 0;
 };
@@ -144,8 +146,8 @@ class InssFitting {
   InssModel take() { return std::move(model_); }
 
  private:
-  [[nodiscard]] InssModel::Served alone(const ModelProfile& known) const {
-    InssModel::Served served;
+  [[nodiscard]] InssModel::ServedModel alone(const ModelProfile& known) const {
+    InssModel::ServedModel served;
     served.alone = choose_alone(known.latency);
     InssCoefficients& fitted = served.coefficients;
     if (all_moved_) fitted.transfer_ms = transfer_of(known, served.alone);
@@ -165,7 +167,7 @@ class InssFitting {
     }
     served.running = RunningTime(fitted.scheduling_ms, samples);
     if (!all_used_) {
-      fitted.l2_constant = 1;  // so that alpha_cache is what any neighbour costs
+      fitted.l2_constant = 1;  // alpha_cache is then the cost of any neighbour
     } else if (const auto line = fit_line(shares, used, false)) {
       fitted.l2_slope = line->slope;
       fitted.l2_constant = line->intercept;
@@ -175,7 +177,7 @@ class InssFitting {
     return served;
   }
 
-  // No more than half of any latency, whatever the profile says of bytes and bus.
+  // At most half of any latency, whatever the profile says about bytes and bandwidth.
   [[nodiscard]] double transfer_of(const ModelProfile& known,
                                    const std::vector<LatencySample>& alone) const {
     constexpr double kBytesPerMsAtOneGbPerS = 1e6;
@@ -187,9 +189,9 @@ class InssFitting {
     return transfer_ms;
   }
 
-  // The first drawn of each fifth of what running can be of a latency, from launches alone to work
-  // alone, and the next drawn for a fifth that has none: pairs of one kind would leave either
-  // interference open.
+  // Divides the fraction of running time in the latency (0: launches alone, 1: work alone) into
+  // five bins. Takes the first drawn pair of each bin, and other pairs for empty bins: pairs of one
+  // kind would not identify both kinds of interference.
   void choose_pairs(std::span<const PairSample* const> drawn) {
     std::vector<std::set<std::size_t>> taken(model_.served_.size());
     std::vector<const PairSample*> others;
@@ -197,8 +199,8 @@ class InssFitting {
       const std::uint32_t number = model_.numbers_.find(pair->model)->second;
       const InssModel::Parts parts =
           InssModel::parts(model_.served_[number], pair->batch, pair->share.fraction());
-      const auto fifth = static_cast<std::size_t>(parts.running_ms / parts.alone_ms * kInssPairs);
-      if (taken[number].insert(std::min(fifth, kInssPairs - 1)).second) {
+      const auto bin = static_cast<std::size_t>(parts.running_ms / parts.alone_ms * kInssPairs);
+      if (taken[number].insert(std::min(bin, kInssPairs - 1)).second) {
         model_.pairs_.push_back(*pair);
       } else {
         others.push_back(pair);
@@ -214,7 +216,7 @@ class InssFitting {
 
   [[nodiscard]] Equation equation_of(const PairSample& pair) const {
     const std::uint32_t number = model_.numbers_.find(pair.model)->second;
-    const InssModel::Served& self = model_.served_[number];
+    const InssModel::ServedModel& self = model_.served_[number];
     const InssCoefficients& other = *model_.find(pair.other_model);
     const InssModel::Parts parts = InssModel::parts(self, pair.batch, pair.share.fraction());
     const double l2 = other.l2(pair.other_share.fraction());
@@ -226,8 +228,8 @@ class InssFitting {
             .weight = 1 / (slowdown * slowdown)};
   }
 
-  // Least squares of the relative error in which no unknown is negative, unknown by unknown until
-  // they stay: there are few, and the problem is convex.
+  // Non-negative least squares of the relative error, by coordinate descent: there are few
+  // unknowns, and the problem is convex.
   void fit_neighbours() {
     std::vector<Equation> equations;
     for (const PairSample& pair : model_.pairs_) equations.push_back(equation_of(pair));
@@ -256,7 +258,7 @@ class InssFitting {
     }
   }
 
-  // The x, at least 0, at which the sum of weight * (factor * x - target)^2 is least.
+  // The x >= 0 that minimises the sum of weight * (factor * x - target)^2.
   template <typename FactorAndTarget>
   static double best(const std::vector<Equation>& equations, const FactorAndTarget& ask) {
     double numerator = 0;

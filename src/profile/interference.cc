@@ -7,22 +7,272 @@
 #include <cstddef>
 #include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "gpulet/profile/fit.h"
-#include "profile/fitted.h"
-#include "profile/solo_traits.h"
+#include "profile/interference_models.h"
 
 namespace gpulet::profile {
+namespace {
+
+template <typename T>
+void sort_unique(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+UtilizationTable::Fractions between(const UtilizationTable::Fractions& a,
+                                    const UtilizationTable::Fractions& b, double part) {
+  return {.l2 = std::lerp(a.l2, b.l2, part), .dram = std::lerp(a.dram, b.dram, part)};
+}
+
+}  // namespace
+
+UtilizationTable::UtilizationTable(const std::vector<Utilization>& samples) {
+  std::vector<Utilization> sorted = samples;
+  std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    return a.share != b.share ? a.share < b.share : a.batch < b.batch;
+  });
+  for (const Utilization& sample : sorted) {
+    if (curves_.empty() || curves_.back().share != sample.share) {
+      curves_.push_back({.share = sample.share, .batches = {}, .fractions = {}});
+    }
+    curves_.back().batches.push_back(sample.batch);
+    curves_.back().fractions.push_back({.l2 = sample.l2, .dram = sample.dram});
+  }
+}
+
+UtilizationTable::Fractions UtilizationTable::within_curve(const Curve& curve,
+                                                           std::uint32_t batch) {
+  const auto above = std::lower_bound(curve.batches.begin(), curve.batches.end(), batch);
+  if (above == curve.batches.end()) return curve.fractions.back();
+  const auto index = static_cast<std::size_t>(above - curve.batches.begin());
+  if (index == 0 || *above == batch) return curve.fractions[index];
+  const double below = curve.batches[index - 1];
+  return between(curve.fractions[index - 1], curve.fractions[index],
+                 (batch - below) / (*above - below));
+}
+
+UtilizationTable::Fractions UtilizationTable::at(std::uint32_t batch, Share share) const {
+  if (curves_.empty()) return {};
+  const auto larger =
+      std::lower_bound(curves_.begin(), curves_.end(), share,
+                       [](const Curve& curve, Share size) { return curve.share < size; });
+  if (larger == curves_.end()) return within_curve(curves_.back(), batch);
+  if (larger == curves_.begin() || larger->share == share) return within_curve(*larger, batch);
+  const auto smaller = larger - 1;
+  const double inverse_larger = 1.0 / larger->share.percent;
+  const double part =
+      (1.0 / share.percent - inverse_larger) / (1.0 / smaller->share.percent - inverse_larger);
+  return between(within_curve(*larger, batch), within_curve(*smaller, batch), part);
+}
+
+SoloTraitsTable::SoloTraitsTable(const Profile& profile) {
+  for (const auto& [name, known] : profile.models) {
+    Model model{.number = static_cast<std::uint32_t>(models_.size()),
+                .first_cell = static_cast<std::uint32_t>(cells_.size()),
+                .latency = &known.latency,
+                .least_ms = known.latency.samples().front().latency_ms,
+                .utilization = UtilizationTable(known.utilization),
+                .batches = {},
+                .sizes = {}};
+    for (const LatencySample& sample : known.latency.samples()) {
+      model.batches.push_back(sample.batch);
+      model.sizes.push_back(sample.share);
+      model.least_ms = std::min(model.least_ms, sample.latency_ms);
+    }
+    sort_unique(model.batches);
+    sort_unique(model.sizes);
+    for (const Share size : model.sizes) {
+      for (const std::uint32_t batch : model.batches) {
+        cells_.push_back(look_up(model, batch, size).value_or(SoloTraits{}));
+      }
+    }
+    has_utilization_ = has_utilization_ && !known.utilization.empty();
+    models_.emplace(name, std::move(model));
+  }
+}
+
+std::uint32_t SoloTraitsTable::number_of(std::string_view model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? BatchTraits::kUnknown : found->second.number;
+}
+
+std::optional<SoloTraits> SoloTraitsTable::look_up(const Model& model, std::uint32_t batch,
+                                                   Share share) {
+  const auto latency_ms = model.latency->latency_ms(batch, share);
+  if (!latency_ms) return std::nullopt;
+  double widest_ms = *latency_ms;
+  for (auto size = model.sizes.rbegin(); size != model.sizes.rend() && *size > share; ++size) {
+    if (const auto answer = model.latency->latency_ms(batch, *size)) {
+      widest_ms = *answer;
+      break;
+    }
+  }
+  const UtilizationTable::Fractions used = model.utilization.at(batch, share);
+  return SoloTraits{.log2_batch = std::log2(batch),
+                    .share = share.fraction(),
+                    .log_latency_ms = std::log(*latency_ms),
+                    .flatness = widest_ms / *latency_ms,
+                    .log_stretch = std::log(*latency_ms / model.least_ms),
+                    .log_work = std::log(*latency_ms * share.fraction() / batch),
+                    .l2 = used.l2,
+                    .dram = used.dram};
+}
+
+std::optional<SoloTraits> SoloTraitsTable::solo(std::string_view model, std::uint32_t batch,
+                                                Share share) const {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return std::nullopt;
+  return look_up(found->second, batch, share);
+}
+
+BatchTraits SoloTraitsTable::traits(std::string_view name, std::uint32_t batch, Share share) const {
+  const auto found = models_.find(name);
+  if (found == models_.end() || !found->second.latency->latency_ms(batch, share)) return {};
+  const Model& model = found->second;
+  // L(batch, share) exists, so there is a measured batch that is not smaller.
+  const auto batches = model.batches.begin();
+  const auto above = std::lower_bound(batches, model.batches.end(), batch);
+  const bool measured = above == batches || *above == batch;
+  const auto below = measured ? above : above - 1;
+  BatchTraits traits;
+  traits.model = model.number;
+  traits.log2_percent = std::log2(share.percent);
+  if (!measured) traits.part = static_cast<double>(batch - *below) / (*above - *below);
+  const auto size = std::lower_bound(model.sizes.begin(), model.sizes.end(), share);
+  if (size != model.sizes.end() && *size == share) {
+    const auto row = static_cast<std::size_t>(size - model.sizes.begin()) * model.batches.size();
+    const auto cell = [&](auto at) {
+      return static_cast<std::uint32_t>(model.first_cell + row +
+                                        static_cast<std::size_t>(at - batches));
+    };
+    traits.cell_below = cell(below);
+    traits.cell_above = cell(above);
+    traits.below = cells_[traits.cell_below];
+    traits.above = cells_[traits.cell_above];
+    return traits;
+  }
+  const auto at_below = look_up(model, *below, share);
+  const auto at_above = measured ? at_below : look_up(model, *above, share);
+  if (!at_below || !at_above) return {};
+  traits.below = *at_below;
+  traits.above = *at_above;
+  return traits;
+}
+
+MeasuredPairs::MeasuredPairs(const std::vector<PairSample>& pairs, const Profile& profile,
+                             const SoloTraitsTable& models) {
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const PairSample& pair = pairs[i];
+    const ModelProfile* const alone = profile.find(pair.model);
+    if (alone == nullptr || profile.find(pair.other_model) == nullptr) continue;
+    const std::optional<double> latency_ms = alone->latency.latency_ms(pair.batch, pair.share);
+    if (!latency_ms) continue;
+    cells_.push_back({.model = models.number_of(pair.model),
+                      .other_model = models.number_of(pair.other_model),
+                      .key = {std::log2(pair.batch), std::log2(pair.share.percent),
+                              std::log2(pair.other_batch), std::log2(pair.other_share.percent)},
+                      .order = static_cast<std::uint32_t>(i),
+                      .slowdown = std::max(pair.latency_ms / *latency_ms, 1.0),
+                      .end = {}});
+  }
+  const auto place = [](const Cell& cell) {
+    return std::tie(cell.model, cell.other_model, cell.key, cell.order);
+  };
+  std::sort(cells_.begin(), cells_.end(),
+            [&place](const Cell& a, const Cell& b) { return place(a) < place(b); });
+  for (std::size_t i = cells_.size(); i-- > 0;) {
+    Cell& cell = cells_[i];
+    bool same = i + 1 < cells_.size() && cell.model == cells_[i + 1].model &&
+                cell.other_model == cells_[i + 1].other_model;
+    for (std::size_t level = 0; level < kLevels; ++level) {
+      same = same && cell.key[level] == cells_[i + 1].key[level];
+      cell.end[level] = same ? cells_[i + 1].end[level] : static_cast<std::uint32_t>(i + 1);
+    }
+  }
+}
+
+double MeasuredPairs::slowdown(const Side& self, const Side& other) const {
+  const Key target{self.log_batch, self.log_percent, other.log_batch, other.log_percent};
+  const auto models = std::pair(self.model, other.model);
+  auto cell = std::lower_bound(cells_.begin(), cells_.end(), models, [](const Cell& c, auto key) {
+    return std::pair(c.model, c.other_model) < key;
+  });
+  double nearest = std::numeric_limits<double>::infinity();
+  const Cell* best = nullptr;
+  while (cell != cells_.end() && std::pair(cell->model, cell->other_model) == models) {
+    // The distance grows with each level, so all cells with a common prefix that is too far are
+    // skipped together.
+    double away = 0;
+    std::size_t level = 0;
+    while (level < kLevels) {
+      away += std::abs(cell->key[level] - target[level]);
+      if (away > nearest) break;
+      ++level;
+    }
+    if (level == kLevels) {
+      if (away < nearest || cell->order < best->order) {
+        nearest = away;
+        best = &*cell;
+      }
+      ++cell;
+    } else {
+      cell = cells_.begin() + cell->end[level];
+    }
+  }
+  return best == nullptr ? 1 : best->slowdown;
+}
+
+namespace {
+
+constexpr double kMostSlowdown = 1000;
+
+double evaluate(const LinearCoefficients& fit, const SoloTraits& self, const SoloTraits& other) {
+  return fit.l2_self * self.l2 + fit.l2_other * other.l2 + fit.dram_self * self.dram +
+         fit.dram_other * other.dram + fit.constant;
+}
+
+InssModel::Side inss_side(const MeasuredBatch& batch) {
+  return {.model = batch.batch->model,
+          .batch = std::exp2(batch.solo().log2_batch),
+          .share = batch.solo().share};
+}
+
+}  // namespace
+
+double Fitted::slowdown(const MeasuredBatch& self, const MeasuredBatch& other) const {
+  double slowdown = 1;
+  switch (kind) {
+    case InterferenceKind::none:
+      break;
+    case InterferenceKind::linear:
+      slowdown = evaluate(linear, self.solo(), other.solo());
+      break;
+    case InterferenceKind::learned:
+      slowdown = std::exp(trees->predict(features_of(self.solo(), other.solo(), utilization)));
+      break;
+    case InterferenceKind::measured:
+      slowdown =
+          pairs->slowdown({self.batch->model, self.solo().log2_batch, self.batch->log2_percent},
+                          {other.batch->model, other.solo().log2_batch, other.batch->log2_percent});
+      break;
+    case InterferenceKind::inss:
+      slowdown = inss->slowdown(inss_side(self), inss_side(other));
+      break;
+  }
+  return std::clamp(slowdown, 1.0, kMostSlowdown);
+}
+
 namespace {
 
 // Indexed by InterferenceKind.
 constexpr std::array<std::string_view, 5> kKindNames{"none", "linear", "learned", "measured",
                                                      "inss"};
 
-// Cells of a profile whose answers are remembered: their squares take at most 8 MB.
-constexpr std::size_t kMostRemembered = 1024;
+// Profiles with more cells have no cache; the cache takes at most 8 MB.
+constexpr std::size_t kMostCachedCells = 1024;
 
 double log_ratio(double a, double b) { return std::abs(std::log2(a) - std::log2(b)); }
 
@@ -33,7 +283,7 @@ double distance(const PairSample& pair, const CoRunner& self, const CoRunner& ot
 }
 
 Status no_fit(const Profile& profile, InterferenceKind kind) {
-  std::string why = "holds no fit of the " + std::string(to_string(kind)) + " interference model";
+  std::string why = "has no fit of the " + std::string(to_string(kind)) + " interference model";
   if (profile.interference && !profile.interference->note.empty()) {
     why += " (" + profile.interference->note + ")";
   }
@@ -46,7 +296,7 @@ Status no_fit(const Profile& profile, InterferenceKind kind) {
 Status no_pair(const Profile& profile) {
   return {StatusCode::not_found,
           "profile " + profile.name +
-              ": holds no measured pair of its models; import it with "
+              ": has no measured pair of its models; import it with "
               "`gpulet profile import --interference`, or plan with interference none"};
 }
 
@@ -86,29 +336,29 @@ double measured_slowdown(const Profile& profile, const CoRunner& self, const CoR
 struct InterferenceModel::Predictor {
   explicit Predictor(const Profile& profile) : table(profile) {
     const std::size_t cells = table.cells();
-    if (cells <= kMostRemembered) remembered = std::vector<std::atomic<double>>(cells * cells);
+    if (cells <= kMostCachedCells) cache = std::vector<std::atomic<double>>(cells * cells);
   }
 
-  // The fitted model's answer, from memory where both are measured cells of a profile of usual
-  // size. Every thread finds the same answer, so it does not matter who stores it.
+  // The prediction, cached where both are measured cells. All threads compute the same value, so
+  // concurrent stores are harmless.
   [[nodiscard]] double at(const MeasuredBatch& self, const MeasuredBatch& other) const {
     const std::uint32_t row = self.above ? self.batch->cell_above : self.batch->cell_below;
     const std::uint32_t column = other.above ? other.batch->cell_above : other.batch->cell_below;
-    if (remembered.empty() || row == BatchTraits::kUnknown || column == BatchTraits::kUnknown) {
+    if (cache.empty() || row == BatchTraits::kUnknown || column == BatchTraits::kUnknown) {
       return fitted.slowdown(self, other);
     }
-    std::atomic<double>& place = remembered[row * table.cells() + column];
-    const double known = place.load(std::memory_order_relaxed);
+    std::atomic<double>& entry = cache[row * table.cells() + column];
+    const double known = entry.load(std::memory_order_relaxed);
     if (known != 0) return known;
     const double slowdown = fitted.slowdown(self, other);
-    place.store(slowdown, std::memory_order_relaxed);
+    entry.store(slowdown, std::memory_order_relaxed);
     return slowdown;
   }
 
   SoloTraitsTable table;
   Fitted fitted;
-  // By cell of self, then of other; 0: not asked yet. Empty for large profiles.
-  mutable std::vector<std::atomic<double>> remembered;
+  // By cell of self, then of other; 0: not computed yet. Empty for large profiles.
+  mutable std::vector<std::atomic<double>> cache;
 };
 
 Result<InterferenceModel> InterferenceModel::create(const Profile& profile, InterferenceKind kind) {

@@ -1,10 +1,181 @@
 #include "gpulet/profile/profile.h"
 
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
 namespace gpulet::profile {
+namespace {
+
+Status invalid_sample(const LatencySample& sample, const std::string& what) {
+  return {StatusCode::invalid, "latency sample (batch " + std::to_string(sample.batch) + ", " +
+                                   std::to_string(sample.share.percent) + " %, " +
+                                   std::to_string(sample.latency_ms) + " ms): " + what};
+}
+
+Status validate(const LatencySample& sample) {
+  if (sample.batch == 0)
+    return invalid_sample(sample, "the batch must be at least 1; take the sample out");
+  if (!sample.share.valid())
+    return invalid_sample(sample, "the size must be 1 to 100 %; correct it");
+  const auto is_latency = [](double value) { return std::isfinite(value) && value > 0; };
+  if (!is_latency(sample.latency_ms) || (sample.p99_ms && !is_latency(*sample.p99_ms))) {
+    return invalid_sample(sample, "a latency must be finite and above 0; measure the cell again");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_string(Doubt doubt) {
+  switch (doubt) {
+    case Doubt::none:
+      return "";
+    case Doubt::busy:
+      return "busy";
+    case Doubt::unsteady:
+      return "unsteady";
+    case Doubt::neighbours:
+      return "neighbours";
+  }
+  return "";
+}
+
+Result<LatencyTable> LatencyTable::create(std::vector<LatencySample> samples) {
+  if (samples.empty()) {
+    return Status(StatusCode::invalid,
+                  "no latency samples; give at least one measured batch at one size");
+  }
+  for (const LatencySample& sample : samples) {
+    if (Status status = validate(sample); !status.ok()) return status;
+  }
+  const auto cell = [](const LatencySample& sample) {
+    return std::tie(sample.share, sample.batch);
+  };
+  std::stable_sort(samples.begin(), samples.end(),
+                   [&cell](const auto& a, const auto& b) { return cell(a) < cell(b); });
+
+  LatencyTable table;
+  for (const LatencySample& sample : samples) {
+    if (!table.samples_.empty() && cell(table.samples_.back()) == cell(sample)) {
+      const double first_ms = table.samples_.back().latency_ms;
+      if (first_ms == sample.latency_ms) continue;
+      return invalid_sample(sample, "another sample of this cell says " + std::to_string(first_ms) +
+                                        " ms; keep one of them");
+    }
+    if (table.curves_.empty() || table.curves_.back().share != sample.share) {
+      table.curves_.push_back({.share = sample.share, .batches = {}, .latencies_ms = {}});
+    }
+    table.curves_.back().batches.push_back(sample.batch);
+    table.curves_.back().latencies_ms.push_back(sample.latency_ms);
+    table.samples_.push_back(sample);
+  }
+  return table;
+}
+
+std::optional<double> LatencyTable::within_curve(const Curve& curve, std::uint32_t batch) {
+  if (batch > curve.batches.back()) return std::nullopt;
+  const auto above = std::lower_bound(curve.batches.begin(), curve.batches.end(), batch);
+  const auto index = static_cast<std::size_t>(above - curve.batches.begin());
+  if (index == 0 || *above == batch) return curve.latencies_ms[index];
+  const double below_batch = curve.batches[index - 1];
+  const double part = (batch - below_batch) / (*above - below_batch);
+  return std::lerp(curve.latencies_ms[index - 1], curve.latencies_ms[index], part);
+}
+
+std::optional<double> LatencyTable::interpolated(std::uint32_t batch, double percent) const {
+  if (batch == 0) return std::nullopt;
+  const auto larger =
+      std::lower_bound(curves_.begin(), curves_.end(), percent,
+                       [](const Curve& curve, double size) { return curve.share.percent < size; });
+  if (larger == curves_.end()) return std::nullopt;
+  if (larger->share.percent == percent) return within_curve(*larger, batch);
+  if (larger == curves_.begin()) return std::nullopt;
+  const auto smaller = larger - 1;
+  const std::optional<double> at_larger = within_curve(*larger, batch);
+  const std::optional<double> at_smaller = within_curve(*smaller, batch);
+  if (!at_larger || !at_smaller) return std::nullopt;
+  const double inverse = 1.0 / percent;
+  const double inverse_larger = 1.0 / larger->share.percent;
+  const double inverse_smaller = 1.0 / smaller->share.percent;
+  const double part = (inverse - inverse_larger) / (inverse_smaller - inverse_larger);
+  return std::lerp(*at_larger, *at_smaller, part);
+}
+
+std::optional<double> LatencyTable::latency_ms(std::uint32_t batch, Share share) const {
+  return interpolated(batch, share.percent);
+}
+
+std::optional<double> LatencyTable::latency_under_quota_ms(std::uint32_t batch,
+                                                           double percent) const {
+  const double smallest = curves_.front().share.percent;
+  const double largest = curves_.back().share.percent;
+  const std::optional<double> most = interpolated(batch, largest);
+  const std::optional<double> measured =
+      interpolated(batch, std::clamp(percent, smallest, largest));
+  if (!most || !measured) return std::nullopt;
+  return std::max(*most, *measured * std::max(1.0, smallest / percent));
+}
+
+std::uint32_t LatencyTable::largest_batch(Share share) const {
+  const auto larger =
+      std::lower_bound(curves_.begin(), curves_.end(), share,
+                       [](const Curve& curve, Share size) { return curve.share < size; });
+  if (larger == curves_.end()) return 0;
+  if (larger->share == share) return larger->batches.back();
+  if (larger == curves_.begin()) return 0;
+  return std::min(larger->batches.back(), (larger - 1)->batches.back());
+}
 
 const ModelProfile* Profile::find(std::string_view model) const {
   const auto found = models.find(model);
   return found == models.end() ? nullptr : &found->second;
+}
+
+namespace {
+
+ModelProfile updated(const ModelProfile& stored, ModelProfile measured,
+                     const std::set<std::pair<Share, std::uint32_t>>& requested) {
+  std::vector<LatencySample> samples = measured.latency.samples();
+  for (const LatencySample& sample : stored.latency.samples()) {
+    const bool found = std::any_of(samples.begin(), samples.end(), [&](const LatencySample& one) {
+      return one.share == sample.share && one.batch == sample.batch;
+    });
+    if (!found && !requested.contains({sample.share, sample.batch})) samples.push_back(sample);
+  }
+  measured.latency = LatencyTable::create(std::move(samples)).value();  // no cell occurs twice
+  for (const Utilization& row : stored.utilization) {
+    const bool found = std::any_of(
+        measured.utilization.begin(), measured.utilization.end(),
+        [&](const Utilization& one) { return one.share == row.share && one.batch == row.batch; });
+    if (!found) measured.utilization.push_back(row);
+  }
+  if (!measured.memory_mb) measured.memory_mb = stored.memory_mb;
+  if (!measured.kernels) measured.kernels = stored.kernels;
+  if (!measured.input_bytes) measured.input_bytes = stored.input_bytes;
+  if (!measured.output_bytes) measured.output_bytes = stored.output_bytes;
+  if (!measured.controller) measured.controller = stored.controller;
+  return measured;
+}
+
+}  // namespace
+
+Profile updated(Profile stored, Profile measured, const CellSet& requested) {
+  for (auto& [key, text] : measured.provenance) stored.provenance.insert_or_assign(key, text);
+  if (measured.pcie_gbps) stored.pcie_gbps = measured.pcie_gbps;
+  for (auto& [name, model] : measured.models) {
+    const auto before = stored.models.find(name);
+    if (before == stored.models.end()) {
+      stored.models.emplace(name, std::move(model));
+      continue;
+    }
+    const auto cells = requested.find(name);
+    before->second = updated(before->second, std::move(model),
+                             cells == requested.end() ? CellSet::mapped_type() : cells->second);
+  }
+  return stored;
 }
 
 }  // namespace gpulet::profile

@@ -5,27 +5,28 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "gpulet/net/codec/codec.h"
-#include "gpulet/net/codec/frame.h"
+#include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/frame.h"
 
 namespace gpulet::proxy {
 namespace {
 
 // Commands carry no payload: tensors are in the shared memory.
-constexpr net::FrameLimits kCommandLimits{.max_payload_bytes = 0};
+constexpr protocol::FrameLimits kCommandLimits{.max_payload_bytes = 0};
 
 Status channel_failure(const char* what, int error) {
   return {StatusCode::unavailable, std::string("control channel: ") + what +
                                        " failed: " + std::generic_category().message(error)};
 }
 
-// Fills the buffer or stops at the end of the stream. Returns the bytes read.
+// Reads until the buffer is full or the stream ends. Returns the number of bytes.
 Result<std::size_t> read_fully(int fd, std::span<std::byte> buffer) {
   std::size_t done = 0;
   while (done < buffer.size()) {
@@ -33,7 +34,7 @@ Result<std::size_t> read_fully(int fd, std::span<std::byte> buffer) {
     if (got == 0) break;
     if (got < 0) {
       if (errno == EINTR) continue;
-      if (errno == ECONNRESET) break;  // the peer closed with answers unread: gone all the same
+      if (errno == ECONNRESET) break;  // the peer closed with unread answers
       return channel_failure("reading", errno);
     }
     done += static_cast<std::size_t>(got);
@@ -47,27 +48,27 @@ Status truncated() {
 
 }  // namespace
 
-Result<std::optional<serve::ProxyCommand>> read_command(int fd) {
-  std::array<std::byte, net::kFrameHeaderBytes> head{};
+Result<std::optional<ProxyCommand>> read_command(int fd) {
+  std::array<std::byte, protocol::kFrameHeaderBytes> head{};
   const Result<std::size_t> head_bytes = read_fully(fd, head);
   if (!head_bytes.ok()) return head_bytes.status();
-  if (head_bytes.value() == 0) return std::optional<serve::ProxyCommand>();
+  if (head_bytes.value() == 0) return std::optional<ProxyCommand>();
   if (head_bytes.value() < head.size()) return truncated();
 
-  const Result<net::FrameHeader> header = net::decode_frame_header(head, kCommandLimits);
+  const Result<protocol::FrameHeader> header = protocol::decode_frame_header(head, kCommandLimits);
   if (!header.ok()) return header.status().within("control channel");
   std::vector<std::byte> message(header.value().message_bytes);
   const Result<std::size_t> message_bytes = read_fully(fd, message);
   if (!message_bytes.ok()) return message_bytes.status();
   if (message_bytes.value() < message.size()) return truncated();
 
-  Result<serve::ProxyCommand> command = net::decode_proxy_command(header.value(), message);
+  Result<ProxyCommand> command = protocol::decode_proxy_command(header.value(), message);
   if (!command.ok()) return command.status().within("control channel");
-  return std::optional<serve::ProxyCommand>(std::move(command).value());
+  return std::optional<ProxyCommand>(std::move(command).value());
 }
 
-Status write_message(int fd, const serve::ProxyMessage& message) {
-  const std::string frame = net::encode(message).head;
+Status write_message(int fd, const ProxyMessage& message) {
+  const std::string frame = protocol::encode(message).head;
   std::size_t done = 0;
   while (done < frame.size()) {
     const ssize_t sent = ::send(fd, frame.data() + done, frame.size() - done, MSG_NOSIGNAL);
@@ -78,6 +79,60 @@ Status write_message(int fd, const serve::ProxyMessage& message) {
     done += static_cast<std::size_t>(sent);
   }
   return {};
+}
+
+// ---- descriptors
+
+namespace {
+
+using Control = std::array<std::byte, CMSG_SPACE(kMaxDescriptors * sizeof(int))>;
+
+// Takes all descriptors of a message, so that none stays open if the message is rejected.
+std::vector<FileDescriptor> take_all(msghdr& message) {
+  std::vector<FileDescriptor> taken;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
+       part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t bytes = part->cmsg_len - CMSG_LEN(0);
+    for (std::size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(part) + at, sizeof number);
+      taken.emplace_back(number);
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+Result<ReceivedDescriptors> receive_descriptors(int socket, std::size_t count, bool waits) {
+  std::array<char, 2> text{};  // one byte more than allowed
+  iovec space{text.data(), text.size()};
+  alignas(cmsghdr) Control control{};
+  msghdr message{};
+  message.msg_iov = &space;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  ssize_t bytes = -1;
+  do {
+    bytes = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | (waits ? 0 : MSG_DONTWAIT));
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes < 0 && errno == ECONNRESET) return ReceivedDescriptors{.closed = true};
+  if (bytes < 0) {
+    return Status(errno == EAGAIN ? StatusCode::malformed : StatusCode::unavailable,
+                  std::generic_category().message(errno));
+  }
+  auto descriptors = take_all(message);
+  if (bytes == 0 && descriptors.empty()) return ReceivedDescriptors{.closed = true};
+  const bool cut = (message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) != 0;
+  if (bytes != 1 || cut || descriptors.size() != count) {
+    return Status(StatusCode::malformed,
+                  "the message has " + std::to_string(bytes) + " bytes and " +
+                      std::to_string(descriptors.size()) + (cut ? " or more" : "") +
+                      " descriptors; must have 1 and " + std::to_string(count));
+  }
+  return ReceivedDescriptors{.closed = false, .descriptors = std::move(descriptors)};
 }
 
 }  // namespace gpulet::proxy

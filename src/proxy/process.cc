@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -15,10 +14,11 @@
 #include <system_error>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/partition/driver.h"
 #include "gpulet/proxy/proxy.h"
-#include "proxy/lanes.h"
+#include "proxy/workers.h"
 
 namespace gpulet::proxy {
 namespace {
@@ -27,15 +27,8 @@ constexpr const char* kUsage =
     "usage: --control-fd N --memory-fd N [--files-fd N], or --lanes-fd N (started by "
     "gpulet-backend)";
 
-std::optional<std::uint64_t> parse_number(std::string_view text) {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-// False where the parent is gone already: the signal for its end will not come then.
-bool live_and_die_with_parent() {
+// Returns false if the parent has already ended: no signal will report that.
+bool die_with_parent() {
   const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, static_cast<unsigned long>(SIGKILL), 0UL, 0UL, 0UL);
   return ::getppid() == parent;
@@ -47,49 +40,49 @@ int fail(const Status& status, int exit_code) {
   return exit_code;
 }
 
-// What of the sandbox is missing; it is no reason not to serve.
-void tell(const Status& missing) {
+// Logs a missing part of the sandbox. The proxy serves without it.
+void log_missing(const Status& missing) {
   if (!missing.ok()) fail(missing.within("not confined"), 0);
 }
 
 std::string_view variable(const char* name) {
-  const char* const value = ::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const char* const value = ::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets it
   return value == nullptr ? "" : value;
 }
 
-// A CPU needs no socket but the channel. CUDA speaks to MPS over sockets of the file system, so a
-// device keeps those.
-void leave_sockets() {
+// On a CPU the proxy needs no socket but its channel. On a GPU it keeps sockets, because CUDA uses
+// Unix sockets to reach MPS.
+void give_up_sockets() {
   if (!variable(partition::kDeviceVariable).empty()) return;
-  if (const Status left = confine::filter_sockets(); !left.ok()) tell(left);
+  if (const Status left = confine::filter_sockets(); !left.ok()) log_missing(left);
 }
 
-// The program's models get the sandbox as well: nothing is left to be given up once they are read.
+// Gives up sockets before the executor is made, so that models are loaded inside the whole sandbox.
 Program confined(const Program& program) {
   Program inside = program;
   inside.make_executor = [make = program.make_executor] {
-    leave_sockets();
+    give_up_sockets();
     return make();
   };
   if (program.make_shared_device != nullptr) {
     inside.make_shared_device = [make = program.make_shared_device] {
-      leave_sockets();
+      give_up_sockets();
       return make();
     };
   }
   return inside;
 }
 
-Status serve_all(const ProxyOptions& options, const Program& program, int exit_code_of_loss) {
-  if (options.lanes_fd < 0) return serve(options, program);
-  const LaneEvents events{
-      // The other lanes' calls may never return from a device that is lost: nobody waits for them.
+Status serve_program(const ProxyOptions& options, const Program& program, int exit_code_of_loss) {
+  if (options.workers_fd < 0) return serve(options, program);
+  const WorkerEvents events{
+      // Calls of other workers to a lost device may never return, so it does not wait for them.
       .device_lost =
           [exit_code_of_loss](const Status& why) {
             ::_exit(fail(why.within("the device is lost"), exit_code_of_loss));
           },
-      .lane_failed = [](const Status& why) { fail(why.within("a lane"), 0); }};
-  return serve_lanes({.lanes_fd = options.lanes_fd}, program, events);
+      .worker_failed = [](const Status& why) { fail(why.within("a worker"), 0); }};
+  return serve_workers({.workers_fd = options.workers_fd}, program, events);
 }
 
 }  // namespace
@@ -99,7 +92,7 @@ Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
     std::string_view name;
     std::optional<std::uint64_t> value;
   };
-  constexpr std::uint64_t kMostFd = std::numeric_limits<int>::max();
+  constexpr std::uint64_t kMaxFd = std::numeric_limits<int>::max();
   std::array<Argument, 4> known{Argument{"--control-fd", {}}, Argument{"--memory-fd", {}},
                                 Argument{"--files-fd", {}}, Argument{"--lanes-fd", {}}};
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
@@ -110,18 +103,18 @@ Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments) {
       return Status(StatusCode::invalid, "unknown argument '" + std::string(name) + "'; " + kUsage);
     }
     const std::string_view text = i + 1 < arguments.size() ? arguments[i + 1] : "";
-    argument->value = parse_number(text);
-    if (!argument->value || *argument->value > kMostFd) {
-      return Status(StatusCode::invalid, std::string(name) +
-                                             " must be followed by a descriptor's number; was '" +
-                                             std::string(text) + "'");
+    argument->value = parse_number<std::uint64_t>(text);
+    if (!argument->value || *argument->value > kMaxFd) {
+      return Status(
+          StatusCode::invalid,
+          std::string(name) + " takes a file descriptor's number; was '" + std::string(text) + "'");
     }
   }
   if (known[3].value) {
     const bool alone = !known[0].value && !known[1].value && !known[2].value;
-    if (alone) return ProxyOptions{.lanes_fd = static_cast<int>(*known[3].value)};
+    if (alone) return ProxyOptions{.workers_fd = static_cast<int>(*known[3].value)};
     return Status(StatusCode::invalid,
-                  std::string("--lanes-fd takes the place of the others; ") + kUsage);
+                  std::string("--lanes-fd excludes the other arguments; ") + kUsage);
   }
   for (const Argument& argument : std::span(known).first<2>()) {
     if (!argument.value)
@@ -137,20 +130,20 @@ int run(std::span<const char* const> arguments, const Program& program) {
   constexpr int kBadArguments = 2;
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP}) std::signal(ignored, SIG_IGN);
   const bool sandbox = variable(confine::kSandboxVariable) != "off";
-  // Another user namespace would undo what is set below.
-  if (sandbox) tell(confine::leave_network(variable(confine::kNetworkVariable)));
-  if (!live_and_die_with_parent())
-    return fail({StatusCode::cancelled, "the backend ended before its proxy began"}, kFailed);
-  // Proxies of one user hold tensors of different clients: none may look into another, whatever a
-  // model does. A new program begins open, so the backend cannot do this in its place.
+  // First, because entering a user namespace would undo the settings below.
+  if (sandbox) log_missing(confine::leave_network(variable(confine::kNetworkVariable)));
+  if (!die_with_parent())
+    return fail({StatusCode::cancelled, "the backend ended before its proxy started"}, kFailed);
+  // Proxies of one user hold tensors of different clients, and a model may run any code: no proxy
+  // may read another. The backend cannot set this, because exec resets it.
   confine::close_to_others();
-  if (sandbox) tell(confine::filter_system_calls());
+  if (sandbox) log_missing(confine::filter_system_calls());
 
   const Result<ProxyOptions> options = parse_arguments(arguments);
   if (!options.ok()) return fail(options.status(), kBadArguments);
   try {
     const Status served =
-        serve_all(options.value(), sandbox ? confined(program) : program, kFailed);
+        serve_program(options.value(), sandbox ? confined(program) : program, kFailed);
     return served.ok() ? 0 : fail(served, kFailed);
   } catch (const std::exception& error) {
     return fail({StatusCode::internal, error.what()}, kFailed);

@@ -1,8 +1,8 @@
-// gpulet-proxy-simulated: the process of one gpulet, or of several, on a simulated device.
+// gpulet-proxy-simulated: serves one or several gpulets on a simulated device.
 #include <memory>
 #include <span>
 
-#include "gpulet/executor/shared_device.h"
+#include "gpulet/executor/executor.h"
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/proxy/proxy.h"
 
@@ -10,8 +10,8 @@ namespace {
 
 using namespace gpulet;
 
-// A lane takes as long as it is told, whatever its share: it is held to it.
-class SimulatedLane final : public executor::Executor {
+// Reports its share as held: the latency that comes with each batch accounts for the share.
+class SharedSimulatedExecutor final : public executor::Executor {
  public:
   Result<partition::FoundShare> found_share() override {
     return partition::FoundShare{.held = true};
@@ -29,8 +29,8 @@ class SimulatedLane final : public executor::Executor {
 
 class SimulatedDevice final : public executor::SharedDevice {
  public:
-  Result<std::unique_ptr<executor::Executor>> add_lane(Share /*share*/) override {
-    return std::unique_ptr<executor::Executor>(std::make_unique<SimulatedLane>());
+  Result<std::unique_ptr<executor::Executor>> add_executor(Share /*share*/) override {
+    return std::unique_ptr<executor::Executor>(std::make_unique<SharedSimulatedExecutor>());
   }
 };
 

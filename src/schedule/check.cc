@@ -1,25 +1,241 @@
 #include "gpulet/schedule/check.h"
 
+#include <math.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 
-#include "schedule/check_executables.h"
-#include "schedule/check_mig.h"
-#include "schedule/late_by_chance.h"
+#include "gpulet/schedule/policy.h"
 
 namespace gpulet::schedule {
 namespace {
 
-std::string number(double value) {
+using partition::MigInstance;
+using partition::MigProfile;
+
+std::set<std::string> models_of(const PlannedGpulet& gpulet) {
+  std::set<std::string> models;
+  for (const Assignment& one : gpulet.assignments) models.insert(one.model);
+  return models;
+}
+
+double required_mb(const PlannedGpulet& gpulet, const profile::Profile* profile) {
+  double sum_mb = 0;
+  for (const Assignment& one : gpulet.assignments) {
+    const profile::ModelProfile* const measured =
+        profile == nullptr ? nullptr : profile->find(one.model);
+    if (measured != nullptr) sum_mb += measured->memory_mb.value_or(0);
+  }
+  return sum_mb;
+}
+
+class MigChecker {
+ public:
+  MigChecker(const Device& device, const profile::Profile* profile)
+      : device_(device), profile_(profile) {}
+
+  std::vector<std::string> run(const std::vector<const PlannedGpulet*>& gpulets) {
+    std::map<MigInstance, std::vector<const PlannedGpulet*>> in_instance;
+    for (const PlannedGpulet* gpulet : gpulets) {
+      if (!gpulet->instance) {
+        wrong("a gpulet names no instance");
+        continue;
+      }
+      in_instance[*gpulet->instance].push_back(gpulet);
+    }
+    for (const auto& [instance, processes] : in_instance) check_instance(instance, processes);
+    return std::move(violations_);
+  }
+
+ private:
+  void wrong(std::string what) { violations_.push_back(std::move(what)); }
+
+  void check_instance(const MigInstance& instance,
+                      const std::vector<const PlannedGpulet*>& processes) {
+    const auto profiles = device_.mig->profiles();
+    const auto known = std::find_if(profiles.begin(), profiles.end(), [&](const MigProfile& one) {
+      return one.slices == instance.slices &&
+             std::count(one.starts().begin(), one.starts().end(), instance.start) > 0;
+    });
+    const std::string name = to_string(instance);
+    if (known == profiles.end()) {
+      wrong(name + " is not an instance of " + std::string(device_.mig->name()));
+      return;
+    }
+    reserve_memory(instance, *known);
+    check_processes(name, *known, processes);
+  }
+
+  // Reserves the instance's memory slices, which no other instance may use.
+  void reserve_memory(const MigInstance& instance, const MigProfile& profile) {
+    for (std::uint32_t slice = 0; slice < profile.memory_slices; ++slice) {
+      const auto [taken, free] = owner_.emplace(instance.start + slice, instance);
+      if (free) continue;
+      wrong(to_string(instance) + " and " + to_string(taken->second) + " share a memory slice");
+      break;
+    }
+    if (device_.mig->allows_3g_beside_4g()) return;
+    const auto has = [this](std::uint32_t slices) {
+      return std::any_of(owner_.begin(), owner_.end(),
+                         [slices](const auto& one) { return one.second.slices == slices; });
+    };
+    const bool is_3g_or_4g = instance.slices == 3 || instance.slices == 4;
+    if (is_3g_or_4g && has(3) && has(4)) wrong("a 3g and a 4g cannot exist together");
+  }
+
+  void check_processes(const std::string& name, const MigProfile& profile,
+                       const std::vector<const PlannedGpulet*>& processes) {
+    if (processes.size() > device_.processes_per_instance) {
+      wrong(name + " holds " + std::to_string(processes.size()) + " gpulets, at most " +
+            std::to_string(device_.processes_per_instance) + " are possible");
+    }
+    double needed_mb = 0;
+    for (const PlannedGpulet* gpulet : processes) {
+      needed_mb += required_mb(*gpulet, profile_);
+      if (gpulet->size.percent !=
+          static_cast<int>(profile.slices * 100 / device_.mig->compute_slices())) {
+        wrong(name + " is not " + std::to_string(gpulet->size.percent) + " % of the device");
+      }
+      if (models_of(*gpulet) != models_of(*processes.front()))
+        wrong(name + " holds gpulets of different models");
+    }
+    if (needed_mb > profile.memory_mb) {
+      wrong("the models in " + name + " need " + std::to_string(needed_mb) + " MB, it has " +
+            std::to_string(profile.memory_mb) + " MB");
+    }
+  }
+
+  const Device& device_;
+  const profile::Profile* profile_;
+  std::map<std::uint32_t, MigInstance> owner_;  // of each memory slice
+  std::vector<std::string> violations_;
+};
+
+// Violations of MIG's rules by the gpulets of one device, without the device's name.
+std::vector<std::string> check_mig(const Device& device,
+                                   const std::vector<const PlannedGpulet*>& gpulets,
+                                   const profile::Profile* profile) {
+  if (device.mig) return MigChecker(device, profile).run(gpulets);
+  const bool named = std::any_of(gpulets.begin(), gpulets.end(), [](const PlannedGpulet* gpulet) {
+    return gpulet->instance.has_value();
+  });
+  if (!named) return {};
+  return {"a gpulet names a MIG instance, but MIG does not divide the device"};
+}
+
+// Violations by one gpulet without rounds (Service), without its name.
+std::vector<std::string> check_service(const Device& device, const PlannedGpulet& gpulet,
+                                       const profile::Profile* profile, double margin) {
+  std::vector<std::string> wrong;
+  const bool controlled = gpulet.service == Service::controlled;
+  if (controlled != is_cpu(device))
+    wrong.emplace_back(controlled ? "only a CPU's cores can be controlled"
+                                  : "a CPU requires one controlled instance per model");
+  if (controlled && gpulet.assignments.size() != 1)
+    wrong.emplace_back("a controlled instance must have one model, but has " +
+                       std::to_string(gpulet.assignments.size()));
+  const Share expected = controlled ? kControlledShare : kWholeDevice;
+  if (gpulet.size != expected)
+    wrong.emplace_back("the size of such an instance must be " + std::to_string(expected.percent) +
+                       " %");
+  if (gpulet.instance || device.mig)
+    wrong.emplace_back("MIG divides the device, which requires rounds");
+  if (gpulet.duty_cycle_ms != 0)
+    wrong.emplace_back("an instance without rounds must have a duty cycle of 0");
+  for (const Assignment& one : gpulet.assignments) {
+    const std::string where = "model '" + one.model + "': ";
+    if (one.rate != 0) wrong.push_back(where + "an instance without rounds must have a rate of 0");
+    if (one.batch != 1)
+      wrong.push_back(where + "an instance without rounds must have a batch of 1");
+    const profile::ModelProfile* const model =
+        profile == nullptr ? nullptr : profile->find(one.model);
+    const std::optional<double> alone_ms =
+        model == nullptr ? std::nullopt : model->latency.latency_ms(1, kWholeDevice);
+    // NaN must fail the comparison.
+    if (!alone_ms ||
+        !(std::abs(one.latency_ms - *alone_ms * margin) <= kCheckTolerance * *alone_ms * margin))
+      wrong.push_back(where + "its latency is not that of one request on the whole device in the " +
+                      "profile of '" + device.type + "'");
+  }
+  return wrong;
+}
+
+// Violations by the gpulets without rounds of one device together, without the device's name.
+std::vector<std::string> check_services(const std::vector<const PlannedGpulet*>& gpulets) {
+  std::vector<std::string> wrong;
+  const auto without_rounds = [](const PlannedGpulet* gpulet) {
+    return gpulet->service != Service::rounds;
+  };
+  const auto count = std::count_if(gpulets.begin(), gpulets.end(), without_rounds);
+  if (count == 0) return wrong;
+  if (static_cast<std::size_t>(count) != gpulets.size())
+    wrong.emplace_back("has gpulets with rounds and instances without");
+  std::set<std::string> models;
+  for (const PlannedGpulet* gpulet : gpulets) {
+    for (const Assignment& one : gpulet->assignments) {
+      if (!models.insert(one.model).second)
+        wrong.push_back("has two instances of '" + one.model + "'");
+    }
+  }
+  return wrong;
+}
+
+// std::lgamma writes the sign to a global variable.
+double log_factorial(std::uint32_t n) {
+  int sign = 0;
+  return ::lgamma_r(n + 1.0, &sign);
+}
+
+// The sum over n > batch of (n - batch) P(N = n). REQUIRES: mean < batch.
+double excess_from_tail(std::uint32_t batch, double mean) {
+  double sum = 0;
+  double term = 0;
+  std::uint32_t n = batch;
+  // The terms decrease once n is above mean and batch.
+  do {
+    ++n;
+    term = (n - batch) * std::exp(n * std::log(mean) - mean - log_factorial(n));
+    sum += term;
+  } while (n < batch + 4 || term > sum * 1e-12);
+  return sum;
+}
+
+double exponent_by_bisection(double batch, double mean) {
+  double low = 0;
+  double high = 1;
+  const auto positive = [&](double t) { return mean * std::expm1(t) >= t * batch; };
+  while (!positive(high)) high *= 2;
+  for (int step = 0; step < 80; ++step) {
+    const double middle = (low + high) / 2;
+    (positive(middle) ? high : low) = middle;
+  }
+  return low;
+}
+
+}  // namespace
+
+double late_by_chance(std::uint32_t batch, double rounds, double mean) {
+  if (!(rounds >= 1) || !(mean < batch)) return 1;
+  if (mean <= 0) return 0;
+  const double first = excess_from_tail(batch, mean) / (mean + std::exp(-mean));
+  const double further = std::floor(rounds) - 1;
+  return further > 0 ? first * std::exp(-exponent_by_bisection(batch, mean) * batch * further)
+                     : first;
+}
+
+namespace {
+
+std::string as_text(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.9g", value);
   return text;
 }
 
-// Comparisons are written so that NaN fails them.
+// NaN fails every comparison.
 bool at_most(double value, double limit) {
   return value <= limit + kCheckTolerance * std::abs(limit);
 }
@@ -40,7 +256,7 @@ class Checker {
   }
 
   std::vector<std::string> run() {
-    if (input_.profiles == nullptr) return {"the plan cannot be checked without profiles"};
+    if (input_.profiles == nullptr) return {"a plan cannot be checked without profiles"};
     for (const PlannedGpulet& gpulet : plan_.gpulets) check_gpulet(gpulet);
     check_devices();
     check_coverage();
@@ -50,7 +266,7 @@ class Checker {
  private:
   void wrong(const std::string& what) { violations_.push_back(what); }
 
-  // nullptr, and a violation, for a device that the cluster does not have.
+  // Null for a device that the cluster does not have.
   const Device* device_of(const PlannedGpulet& gpulet) const {
     const auto found = devices_.find(gpulet.device);
     return found == devices_.end() ? nullptr : found->second;
@@ -73,16 +289,16 @@ class Checker {
       wrong("gpulet " + name + ": the cluster has no such device");
       return;
     }
-    if (gpulet.assignments.empty()) wrong("gpulet " + name + ": holds no model");
+    if (gpulet.assignments.empty()) wrong("gpulet " + name + ": has no model");
     if (gpulet.assignments.size() > kMostModelsOfGpulet) {
-      wrong("gpulet " + name + ": holds " + std::to_string(gpulet.assignments.size()) +
+      wrong("gpulet " + name + ": has " + std::to_string(gpulet.assignments.size()) +
             " models, at most " + std::to_string(kMostModelsOfGpulet) + " are possible");
     }
     if (gpulet.service == Service::rounds) {
       check_rounds(gpulet, *device);
     } else {
       for (const std::string& what :
-           check_executable(*device, gpulet, profile_of(*device), input_.options.margin)) {
+           check_service(*device, gpulet, profile_of(*device), input_.options.margin)) {
         wrong("gpulet " + name + ": " + what);
       }
     }
@@ -91,10 +307,10 @@ class Checker {
       const auto demand = demands_.find(assignment.model);
       if (gpulet.assignments.size() > 1 && demand != demands_.end() && demand->second->alone) {
         wrong("gpulet " + name + ": '" + assignment.model +
-              "' is to have gpulets of its own, and shares this one");
+              "' must not share a gpulet, but shares this one");
       }
       if (!seen.insert(assignment.model).second) {
-        wrong("gpulet " + name + ": holds '" + assignment.model + "' twice");
+        wrong("gpulet " + name + ": has '" + assignment.model + "' twice");
       }
       check_demanded(gpulet, assignment);
     }
@@ -106,7 +322,8 @@ class Checker {
       wrong("gpulet " + name + ": the device does not list that size");
     }
     if (!(gpulet.duty_cycle_ms > 0) || !std::isfinite(gpulet.duty_cycle_ms)) {
-      wrong("gpulet " + name + ": a duty cycle of " + number(gpulet.duty_cycle_ms) + " ms is none");
+      wrong("gpulet " + name + ": a duty cycle of " + as_text(gpulet.duty_cycle_ms) +
+            " ms is not valid");
     }
     double busy_ms = 0;
     for (const Assignment& assignment : gpulet.assignments) {
@@ -116,27 +333,27 @@ class Checker {
       busy_ms += assignment.latency_ms;
     }
     if (!at_most(busy_ms, gpulet.duty_cycle_ms)) {
-      wrong("gpulet " + name + ": its round takes " + number(busy_ms) +
-            " ms, longer than the duty cycle of " + number(gpulet.duty_cycle_ms) + " ms");
+      wrong("gpulet " + name + ": its round takes " + as_text(busy_ms) +
+            " ms, longer than the duty cycle of " + as_text(gpulet.duty_cycle_ms) + " ms");
     }
   }
 
   void check_rate(const PlannedGpulet& gpulet, const Assignment& assignment) {
     if (assignment.rate > 0 && std::isfinite(assignment.rate)) return;
     wrong("gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': a rate of " +
-          number(assignment.rate) + " requests/s is none");
+          as_text(assignment.rate) + " requests/s is not valid");
   }
 
   void check_demanded(const PlannedGpulet& gpulet, const Assignment& assignment) {
     const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
     const auto demand = demands_.find(assignment.model);
     if (demand == demands_.end()) {
-      wrong(where + "nobody demands it");
+      wrong(where + "there is no demand for it");
       return;
     }
     if (!equal(assignment.slo_ms, demand->second->slo_ms)) {
-      wrong(where + "planned for an SLO of " + number(assignment.slo_ms) + " ms, demanded is " +
-            number(demand->second->slo_ms) + " ms");
+      wrong(where + "planned for an SLO of " + as_text(assignment.slo_ms) +
+            " ms, but the demand has " + as_text(demand->second->slo_ms) + " ms");
     }
     if (assignment.batch < 1 || assignment.batch > demand->second->max_batch) {
       wrong(where + "a batch of " + std::to_string(assignment.batch) + " is outside 1.." +
@@ -148,7 +365,7 @@ class Checker {
                      const Device& device) {
     const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
     if (!(assignment.slowdown >= 1) || !std::isfinite(assignment.slowdown)) {
-      wrong(where + "a slowdown of " + number(assignment.slowdown) + " is less than 1");
+      wrong(where + "a slowdown of " + as_text(assignment.slowdown) + " is less than 1");
     }
     const profile::ModelProfile* measured = profile_of(device, assignment.model);
     if (measured == nullptr) {
@@ -164,9 +381,9 @@ class Checker {
     }
     const double expected_ms = *alone_ms * assignment.slowdown * input_.options.margin;
     if (!equal(assignment.latency_ms, expected_ms)) {
-      wrong(where + "states " + number(assignment.latency_ms) + " ms for batch " +
+      wrong(where + "states a latency of " + as_text(assignment.latency_ms) + " ms for batch " +
             std::to_string(assignment.batch) + ", the profile with slowdown and margin says " +
-            number(expected_ms) + " ms");
+            as_text(expected_ms) + " ms");
     }
   }
 
@@ -174,13 +391,13 @@ class Checker {
     const std::string where = "gpulet " + name_of(gpulet) + ", model '" + assignment.model + "': ";
     const double arrivals = assignment.rate * gpulet.duty_cycle_ms / 1000;
     if (!at_most(arrivals, assignment.batch)) {
-      wrong(where + number(arrivals) + " requests arrive in a round, its batch holds " +
+      wrong(where + as_text(arrivals) + " requests arrive in a round, its batch holds " +
             std::to_string(assignment.batch));
     }
     const double longest_ms = gpulet.duty_cycle_ms + assignment.latency_ms;
     if (!at_most(longest_ms, assignment.slo_ms)) {
-      wrong(where + "a request may take " + number(longest_ms) + " ms, its SLO is " +
-            number(assignment.slo_ms) + " ms");
+      wrong(where + "a request may take " + as_text(longest_ms) + " ms, its SLO is " +
+            as_text(assignment.slo_ms) + " ms");
     }
     if (input_.options.headroom == Headroom::poisson) check_headroom(gpulet, assignment, where);
   }
@@ -192,9 +409,9 @@ class Checker {
     const double late = late_by_chance(assignment.batch, rounds * (1 + kCheckTolerance),
                                        mean * (1 - kCheckTolerance));
     if (!at_most(late, kMostLateByChance)) {
-      wrong(where + number(100 * late) + " % of Poisson arrivals are late, at most " +
-            number(100 * kMostLateByChance) + " % may be: batches of " +
-            std::to_string(assignment.batch) + " for " + number(mean) + " requests a round");
+      wrong(where + as_text(100 * late) + " % of Poisson arrivals are late, at most " +
+            as_text(100 * kMostLateByChance) + " % may be: batches of " +
+            std::to_string(assignment.batch) + " for " + as_text(mean) + " requests a round");
     }
   }
 
@@ -223,7 +440,7 @@ class Checker {
         "device " + device.key.node + "/" + std::to_string(device.key.device) + ": ";
     int percent = 0;
     double memory_mb = 0;
-    std::set<partition::MigInstance> instances;  // a share for each, however many run in it
+    std::set<partition::MigInstance> instances;  // each counts once as a share
     for (const PlannedGpulet* gpulet : gpulets) {
       if (!gpulet->instance || instances.insert(*gpulet->instance).second)
         percent += gpulet->size.percent;
@@ -242,34 +459,34 @@ class Checker {
       wrong(where + "holds " + std::to_string(gpulets.size()) + " gpulets, at most " +
             std::to_string(device.max_partitions) + " are possible");
     }
-    for (const std::string& what : check_executables_together(gpulets)) wrong(where + what);
+    for (const std::string& what : check_services(gpulets)) wrong(where + what);
     for (const std::string& what : check_mig(device, gpulets, profile_of(device)))
       wrong(where + what);
     if (has_rounds) {
       for (const PlannedGpulet* gpulet : gpulets) check_slowdowns(device, gpulets, *gpulet);
     }
     if (device.memory_mb > 0 && !at_most(memory_mb, device.memory_mb)) {
-      wrong(where + "its models need " + number(memory_mb) + " MB, it has " +
-            number(device.memory_mb) + " MB");
+      wrong(where + "its models need " + as_text(memory_mb) + " MB, it has " +
+            as_text(device.memory_mb) + " MB");
     }
   }
 
   void check_slowdowns(const Device& device, const std::vector<const PlannedGpulet*>& gpulets,
                        const PlannedGpulet& gpulet) {
-    if (input_.interference == nullptr || device.mig) return;  // MIG keeps neighbours apart
+    if (input_.interference == nullptr || device.mig) return;  // MIG isolates instances
     const auto model = input_.interference->find(device.type);
     if (model == input_.interference->end()) return;
     const auto traits = [&](const Assignment& of, const PlannedGpulet& where) {
       return model->second.traits(of.model, of.batch, where.size);
     };
     for (const Assignment& assignment : gpulet.assignments) {
-      if (!answers(device, gpulet, assignment)) continue;
+      if (!is_measured(device, gpulet, assignment)) continue;
       double expected = 1;
       for (const PlannedGpulet* other : gpulets) {
         if (other == &gpulet) continue;
         double worst = 1;
         for (const Assignment& beside : other->assignments) {
-          if (!answers(device, *other, beside)) continue;
+          if (!is_measured(device, *other, beside)) continue;
           worst = std::max(
               worst, model->second.slowdown(traits(assignment, gpulet), traits(beside, *other)));
         }
@@ -277,14 +494,14 @@ class Checker {
       }
       if (at_most(expected, assignment.slowdown)) continue;
       wrong("gpulet " + name_of(gpulet) + ", model '" + assignment.model +
-            "': reckons with a slowdown of " + number(assignment.slowdown) +
-            ", its neighbours cause " + number(expected));
+            "': assumes a slowdown of " + as_text(assignment.slowdown) +
+            ", but its neighbours cause " + as_text(expected));
     }
   }
 
-  // Whether the profile has the latency of the assignment; if not, check_latency says so.
-  [[nodiscard]] bool answers(const Device& device, const PlannedGpulet& gpulet,
-                             const Assignment& assignment) const {
+  // Whether the profile has the latency of the assignment. If not, check_latency reports it.
+  [[nodiscard]] bool is_measured(const Device& device, const PlannedGpulet& gpulet,
+                                 const Assignment& assignment) const {
     const profile::ModelProfile* measured = profile_of(device, assignment.model);
     return measured != nullptr && assignment.batch > 0 &&
            measured->latency.latency_ms(assignment.batch, gpulet.size).has_value();
@@ -292,11 +509,11 @@ class Checker {
 
   void check_coverage() {
     std::map<std::string, double> accounted;
-    std::set<std::string> as_well_as_may_be;  // by executables
+    std::set<std::string> without_rounds;
     for (const PlannedGpulet& gpulet : plan_.gpulets) {
       for (const Assignment& assignment : gpulet.assignments) {
         accounted[assignment.model] += assignment.rate;
-        if (gpulet.service != Service::rounds) as_well_as_may_be.insert(assignment.model);
+        if (gpulet.service != Service::rounds) without_rounds.insert(assignment.model);
       }
     }
     std::set<std::string> seen;
@@ -304,20 +521,20 @@ class Checker {
       if (!seen.insert(unserved.model).second)
         wrong("'" + unserved.model + "' is reported as unserved twice");
       if (demands_.find(unserved.model) == demands_.end()) {
-        wrong("'" + unserved.model + "' is reported as unserved, but nobody demands it");
+        wrong("'" + unserved.model + "' is reported as unserved, but there is no demand for it");
       }
       if (!(unserved.rate > 0)) {
         wrong("'" + unserved.model + "' is reported as unserved with a rate of " +
-              number(unserved.rate) + " requests/s");
+              as_text(unserved.rate) + " requests/s");
       }
       accounted[unserved.model] += unserved.rate;
     }
     for (const ModelDemand& demand : input_.demands) {
       const double rate = accounted[demand.name];
-      if (rate == 0 && as_well_as_may_be.contains(demand.name)) continue;
+      if (rate == 0 && without_rounds.contains(demand.name)) continue;
       if (!equal(rate, demand.rate)) {
-        wrong("'" + demand.name + "': " + number(demand.rate) +
-              " requests/s are demanded, the plan assigns or reports " + number(rate));
+        wrong("'" + demand.name + "': " + as_text(demand.rate) +
+              " requests/s are demanded, the plan assigns or reports " + as_text(rate));
       }
     }
   }

@@ -1,40 +1,4 @@
-// Elastic partitioning: gpulet (ATC 2022) section 4.3, algorithm 1. Models in ascending order of
-// rate * SLO; each takes gpulets of its ideal size, min(p_eff, p_req), by best fit over what
-// remains of the devices, until its rate has a place; a gpulet taken is first tried together with
-// those allocated before (temporal merging).
-//
-// Choices where the paper leaves one:
-//  - p_eff is called both "the highest performance per resource" and "the knee" of rate over size.
-//    On real profiles these are two sizes. The knee, here the size whose rate lies highest above
-//    the straight line from nothing to the best rate, is tried first.
-//  - p_req is the smallest size whose own highest rate covers what is left of the demand.
-//  - The order and the ideal size decide more scenarios than anything else, and no choice of them
-//    is always right. Where the paper's leaves demand without a place, the same algorithm runs with
-//    the heaviest model first (the order of the gpu-let preprint), with the other reading of p_eff,
-//    and with p_req even where it is beyond p_eff, so that a rest is not cut up; last with whole
-//    devices as the only size, also as sbp packs them. The first plan that serves everything is
-//    taken, else the one that serves the most. So elastic never schedules less than sbp does.
-//  - Best fit: the smallest remaining share that holds the ideal size. Only where no open device
-//    has one is another opened; among types, the one with the highest rate per percent. A share
-//    whose rest nobody could use is taken whole, as the paper's second half of a device is.
-//  - A new gpulet and one that is there already merge at the larger of their two sizes. Among those
-//    that hold, the fullest one afterwards is taken. All duty cycles are tried (round.h), not one.
-//  - Interference: line 20 checks the newcomer only. Here a gpulet is taken only where those beside
-//    it keep their rules as well. Since a gpulet filled to its last request bears no neighbour at
-//    all, further attempts fill those that could get one only as far as they would bear a slowdown
-//    (kReserves). A share whose neighbours leave a model less than half of what it would have there
-//    alone is passed over.
-//  - What is left when no remaining share is large enough goes to whoever has room, largest room
-//    first: the slack of gpulets allocated before, and shares below the ideal size. The paper's
-//    loop ends with both in hand.
-//  - Where a plan is in force, it is tried first whether that serves the demand with what must
-//    change alone (seeded.h): a gpulet that stays costs no new process. Where it does not, one
-//    device after the other is cleared for that, and only then is everything laid out anew.
-//    Whether fewer devices would do is the scaling loop's question (scaling.h).
-//  - The sizes are made for mean rates. Share of an open device that is left over in the end goes
-//    to gpulets whose round has little room for bursts.
-#include "schedule/elastic.h"
-
+// The policies elastic, elastic-preprint and elastic-batch-search. Pure.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -44,16 +8,58 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/finish.h"
-#include "schedule/sbp.h"
-#include "schedule/seeded.h"
-#include "schedule/spot.h"
+#include "gpulet/schedule/batch_search.h"
+#include "schedule/batch_planner.h"
+#include "schedule/candidates.h"
+#include "schedule/explain.h"
+#include "schedule/plan_builder.h"
+#include "schedule/plan_output.h"
+#include "schedule/policies.h"
 
 namespace gpulet::schedule {
+
+// ---- elastic: gpulet (ATC 2022), section 4.3, algorithm 1
+//
+// Models come in ascending order of rate * SLO. Each takes gpulets of its ideal size, min(p_eff,
+// p_req), by best fit over what remains of the devices, until its rate is placed. Each such gpulet
+// is first merged with an existing one if possible (temporal merging).
+//
+// Choices where the paper leaves one:
+//  - p_eff: the paper calls it both "the highest performance per resource" and "the knee" of rate
+//    over size. On real profiles these are two sizes. The knee, here the size whose rate lies
+//    highest above the straight line from nothing to the best rate, is tried first.
+//  - p_req: the smallest size whose own highest rate covers the unplaced rest of the demand.
+//  - Attempts: the order and the ideal size decide more scenarios than anything else, and no choice
+//    of them is always right. Where the paper's choice leaves demand unplaced, the same algorithm
+//    runs with the heaviest model first (the order of the gpu-let preprint), with the other reading
+//    of p_eff, and with p_req even where it is beyond p_eff, so that a rest is not cut up; last
+//    with whole devices as the only size, also as sbp packs them. The first plan that serves
+//    everything wins, else the one that serves most. So elastic never schedules less than sbp.
+//  - Best fit: the smallest remaining share that holds the ideal size. Another device is opened
+//    only where no open one has such a share; among types, the one with the highest rate per
+//    percent. A share whose rest no gpulet could use is taken whole, as the paper's second half of
+//    a device is.
+//  - Merging: a new gpulet and an existing one merge at the larger of their two sizes. Among those
+//    that hold, the one that is fullest afterwards wins. All duty cycles are tried, not one.
+//  - Interference: line 20 checks the newcomer only. Here a gpulet is created only where its
+//    neighbours keep their rules as well. Since a gpulet filled to its last request tolerates no
+//    neighbour at all, further attempts fill gpulets that could get a neighbour only as far as they
+//    would tolerate a slowdown (kReserves). A share whose neighbours leave a model less than half
+//    of its rate alone is skipped.
+//  - Rest: where no remaining share is large enough, the rest goes to the largest spare capacity:
+//    of existing gpulets, and of shares below the ideal size. The paper's loop ends without using
+//    either.
+//  - Plan in force: first only what must change is changed (resume_current_plan), because a gpulet
+//    that stays costs no new process. Where that does not serve everything, one device after the
+//    other is cleared for it, and only then is everything placed from nothing. Whether fewer
+//    devices would do is the scaling loop's question (scaling.h).
+//  - Bursts: the sizes are chosen for mean rates. Unused share of an open device finally goes to
+//    gpulets whose rounds cannot hold full bursts.
+
 namespace {
 
 enum class Efficient { knee, per_percent, whole };
-// What becomes of a rest that takes more than p_eff.
+// How a rest that needs more than p_eff is placed.
 enum class Rest { in_parts, at_once };
 
 struct Attempt {
@@ -62,7 +68,7 @@ struct Attempt {
   Rest rest;
 };
 
-// The paper's own first.
+// The paper's own attempt first.
 constexpr std::array kAttempts{
     Attempt{Efficient::knee, Order::lightest_first, Rest::in_parts},
     Attempt{Efficient::knee, Order::lightest_first, Rest::at_once},
@@ -73,67 +79,65 @@ constexpr std::array kAttempts{
     Attempt{Efficient::per_percent, Order::heaviest_first, Rest::in_parts},
     Attempt{Efficient::whole, Order::lightest_first, Rest::in_parts}};
 
-// The slowdowns by a neighbour to come that attempts leave room for, where there is interference at
-// all: about the lower quartile, the median and the upper end of those measured. More of them
-// schedule a little more and cost as many attempts.
+// With interference, the slowdowns by future neighbours that attempts allow for: about the lower
+// quartile, the median and the upper end of the measured ones. More values would schedule a little
+// more and cost as many attempts.
 constexpr std::array kReserves{1.0, 1.15, 1.3, 1.6};
 
-// With interference and more models than this the paper's attempt is the only one for each reserve:
-// a plan takes seconds, and what does not fit in one order hardly fits in another.
+// With interference and more models than this, only the paper's attempt runs for each reserve: a
+// plan takes seconds, and models that do not fit in one order hardly fit in another.
 constexpr std::size_t kManyModels = 200;
 
-constexpr double kFullLoad = 1 + kRoundingSlack;
-
-// The highest rate of a row if everything took `slowdown` times as long.
-double rate_slowed(const Row& row, double slo_ms, double slowdown) {
-  if (slowdown == 1) return row.most_rate;
-  std::vector<double> latency_ms(row.latency_ms, row.latency_ms + row.largest);
-  Row slowed = row;
+// The highest rate of the curve if every batch took `slowdown` times as long.
+double rate_slowed(const LatencyCurve& curve, double slo_ms, double slowdown) {
+  if (slowdown == 1) return curve.max_rate;
+  std::vector<double> latency_ms(curve.latency_ms, curve.latency_ms + curve.max_batch);
+  LatencyCurve slowed = curve;
   slowed.latency_ms = latency_ms.data();
-  slowed.largest = 0;
+  slowed.max_batch = 0;
   for (double& latency : latency_ms) {
     latency *= slowdown;
-    if (latency <= longest_useful_ms(slo_ms)) ++slowed.largest;
+    if (latency <= longest_useful_ms(slo_ms)) ++slowed.max_batch;
   }
-  rate_row(&slowed, slo_ms);
-  return slowed.most_rate;
+  rate_curve(&slowed, slo_ms);
+  return slowed.max_rate;
 }
 
-class Partitioning {
+class ElasticAttempt {
  public:
-  Partitioning(Problem& problem, Attempt attempt, double reserve, Draft begun)
-      : problem_(problem),
+  ElasticAttempt(PlanContext& context, Attempt attempt, double reserve, PlanBuilder start)
+      : context_(context),
         attempt_(attempt),
         reserve_(reserve),
-        draft_(std::move(begun)),
-        rates_(problem.classes().size()),
-        ideal_(problem.classes().size()) {}
+        builder_(std::move(start)),
+        rates_(context.classes().size()),
+        ideal_(context.classes().size()) {}
 
-  Draft run() {
-    const std::vector<std::size_t> order = models_by(problem_, attempt_.order, rate_times_slo);
+  PlanBuilder run() {
+    const std::vector<std::size_t> order = models_by(context_, attempt_.order, rate_times_slo);
     for (const std::size_t model : order) {
       find_rates(model);
-      while (draft_.left(model) > 0 && allocate(model)) {
+      while (builder_.unplaced(model) > 0 && allocate(model)) {
       }
     }
     for (const std::size_t model : order) {
-      while (draft_.left(model) > 0 && use_room(model)) {
+      while (builder_.unplaced(model) > 0 && use_spare(model)) {
       }
     }
-    return std::move(draft_);
+    return std::move(builder_);
   }
 
  private:
-  // What a gpulet of each size may take of the model at hand.
+  // Sets the rate of the model that a gpulet of each size may take.
   void find_rates(std::size_t model) {
-    const double slo_ms = problem_.models()[model]->slo_ms;
+    const double slo_ms = context_.models()[model]->slo_ms;
     for (std::size_t index = 0; index < rates_.size(); ++index) {
-      const std::vector<int>& sizes = problem_.classes()[index].sizes;
+      const std::vector<int>& sizes = context_.classes()[index].sizes;
       rates_[index].resize(sizes.size());
       for (std::uint32_t size = 0; size < sizes.size(); ++size) {
         const bool alone = sizes[size] + sizes.front() > kWholeDevice.percent;
         rates_[index][size] =
-            rate_slowed(problem_.row(model, index, size), slo_ms, alone ? 1 : reserve_);
+            rate_slowed(context_.curve(model, index, size), slo_ms, alone ? 1 : reserve_);
       }
     }
   }
@@ -148,18 +152,20 @@ class Partitioning {
     const RateOfSize worthwhile = [&](std::size_t device_class, std::uint32_t size) {
       return alone(device_class, size) / 2;
     };
-    // Lines 14-19 for what open devices have left, 17-19 for one that is still whole.
-    std::optional<Spot> spot = best_remaining(draft_, model, ideal_, worthwhile, &scratch_);
-    if (!spot) spot = best_unopened(draft_, model, taken_of_whole(problem_, ideal_), alone);
-    if (!spot) return false;
-    if (!merge(model, *spot)) occupy(draft_, model, *spot);
+    // Lines 14-19 for the rest of open devices, lines 17-19 for whole ones.
+    std::optional<Candidate> candidate =
+        best_remaining(builder_, model, ideal_, worthwhile, &scratch_);
+    if (!candidate)
+      candidate = best_unopened(builder_, model, taken_of_whole(context_, ideal_), alone);
+    if (!candidate) return false;
+    if (!merge(model, *candidate)) occupy(builder_, model, *candidate);
     return true;
   }
 
-  // Lines 6-8: an index into the class's sizes; nothing where no size serves the model.
+  // Lines 6-8: an index into the class's sizes. Empty where no size serves the model.
   [[nodiscard]] std::optional<std::uint32_t> ideal_size(std::size_t model,
                                                         std::size_t device_class) const {
-    const std::vector<int>& sizes = problem_.classes()[device_class].sizes;
+    const std::vector<int>& sizes = context_.classes()[device_class].sizes;
     const std::vector<double>& rates = rates_[device_class];
     const double best_rate = *std::max_element(rates.begin(), rates.end());
     if (best_rate <= 0) return std::nullopt;
@@ -168,7 +174,7 @@ class Partitioning {
     double highest = -std::numeric_limits<double>::infinity();
     for (std::uint32_t size = 0; size < sizes.size(); ++size) {
       if (rates[size] <= 0) continue;
-      if (!required && rates[size] >= draft_.left(model)) required = size;
+      if (!required && rates[size] >= builder_.unplaced(model)) required = size;
       const double merit = efficiency(rates[size] / best_rate, sizes[size], sizes.back());
       if (merit > highest + kRoundingSlack) {
         highest = merit;
@@ -192,112 +198,121 @@ class Partitioning {
     return 0;
   }
 
-  // Line 22: the newcomer joins a gpulet at least as large as its spot, or takes the spot and a
-  // smaller gpulet joins it there, which gives the smaller one's share back.
-  bool merge(std::size_t model, const Spot& spot) {
-    const int spot_percent = problem_.classes()[spot.device_class].sizes[spot.size];
+  // Line 22: the model joins an existing gpulet that is at least as large as the candidate, or the
+  // candidate's gpulet absorbs a smaller one, whose share becomes free.
+  bool merge(std::size_t model, const Candidate& candidate) {
+    const int candidate_percent = context_.classes()[candidate.device_class].sizes[candidate.size];
     std::optional<std::size_t> best;
     double fullest = 0;
-    for (std::size_t index = 0; index < draft_.gpulets().size(); ++index) {
-      const DraftGpulet& gpulet = draft_.gpulets()[index];
-      if (gpulet.turns.empty()) continue;
-      const bool joins = draft_.percent(gpulet) >= spot_percent;
-      // Cheaper than the row beside its neighbours, which is no faster.
-      if (joins && gpulet.load + load_at(row_alone(model, gpulet), spot.rate) > kFullLoad) continue;
-      const double load = joins ? gpulet.load + load_at(draft_.row(model, gpulet), spot.rate)
-                                : load_absorbed(gpulet, model, spot);
-      // Of equals the one allocated first.
+    for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {
+      const BuilderGpulet& gpulet = builder_.gpulets()[index];
+      if (gpulet.slots.empty()) continue;
+      const bool joins = builder_.percent(gpulet) >= candidate_percent;
+      // A cheap lower bound: the curve next to neighbours is no faster.
+      if (joins && gpulet.load + load_at(curve_alone(model, gpulet), candidate.rate) > kFullLoad)
+        continue;
+      const double load = joins
+                              ? gpulet.load + load_at(builder_.curve(model, gpulet), candidate.rate)
+                              : load_absorbed(gpulet, model, candidate);
+      // Among equals the one created first.
       if (load <= fullest || load > kFullLoad) continue;
-      if (joins ? draft_.fits(index, model, spot.rate)
-                : draft_.absorbs(spot, model, spot.rate, index)) {
+      if (joins ? builder_.fits(index, model, candidate.rate)
+                : builder_.absorbs(candidate, model, index)) {
         best = index;
         fullest = load;
       }
     }
     if (!best) return false;
-    if (draft_.percent(draft_.gpulets()[*best]) >= spot_percent) {
-      draft_.add(*best, model, spot.rate);
+    if (builder_.percent(builder_.gpulets()[*best]) >= candidate_percent) {
+      builder_.add(*best, model, candidate.rate);
     } else {
-      draft_.absorb(occupy(draft_, model, spot), *best);
+      builder_.absorb(occupy(builder_, model, candidate), *best);
     }
     return true;
   }
 
-  [[nodiscard]] const Row& row_alone(std::size_t model, const DraftGpulet& gpulet) const {
-    return problem_.row(model, draft_.devices()[gpulet.device].device_class, gpulet.size);
+  [[nodiscard]] const LatencyCurve& curve_alone(std::size_t model,
+                                                const BuilderGpulet& gpulet) const {
+    return context_.curve(model, builder_.devices()[gpulet.device].device_class, gpulet.size);
   }
 
-  [[nodiscard]] static double load_at(const Row& row, double rate) {
-    return row.largest == 0 ? std::numeric_limits<double>::infinity() : rate * row.least_ms / 1000;
+  [[nodiscard]] static double load_at(const LatencyCurve& curve, double rate) {
+    return curve.max_batch == 0 ? std::numeric_limits<double>::infinity()
+                                : rate * curve.min_request_ms / 1000;
   }
 
-  // A lower bound of the round that would hold both.
-  [[nodiscard]] double load_absorbed(const DraftGpulet& gpulet, std::size_t model,
-                                     const Spot& spot) const {
-    double load = load_at(problem_.row(model, spot.device_class, spot.size), spot.rate);
-    for (const Turn& turn : gpulet.turns) {
-      load += load_at(problem_.row(turn.model, spot.device_class, spot.size), turn.rate);
+  // A lower bound of the common load.
+  [[nodiscard]] double load_absorbed(const BuilderGpulet& gpulet, std::size_t model,
+                                     const Candidate& candidate) const {
+    double load =
+        load_at(context_.curve(model, candidate.device_class, candidate.size), candidate.rate);
+    for (const BatchSlot& slot : gpulet.slots) {
+      load +=
+          load_at(context_.curve(slot.model, candidate.device_class, candidate.size), slot.rate);
     }
     return load;
   }
 
-  // Gives what is left of the model to whoever has the largest room for it.
-  bool use_room(std::size_t model) {
-    const std::optional<Draft::Room> room = draft_.most_room(model);
-    const double negligible = kRoundingSlack * problem_.models()[model]->rate;
-    const double beaten = room ? room->rate : negligible;
-    const std::optional<Spot> spot = largest_share(draft_, model);
-    if (spot && spot->rate > std::min(beaten, draft_.left(model))) {
-      occupy(draft_, model, *spot);
+  // Gives the rest of the model to the largest spare capacity.
+  bool use_spare(std::size_t model) {
+    const std::optional<PlanBuilder::SpareCapacity> spare = builder_.largest_spare_capacity(model);
+    const double negligible = kRoundingSlack * context_.models()[model]->rate;
+    const double beaten = spare ? spare->rate : negligible;
+    const std::optional<Candidate> candidate = largest_share(builder_, model);
+    if (candidate && candidate->rate > std::min(beaten, builder_.unplaced(model))) {
+      occupy(builder_, model, *candidate);
       return true;
     }
-    if (room) draft_.add(room->gpulet, model, std::min(room->rate, draft_.left(model)));
-    return room.has_value();
+    if (spare) builder_.add(spare->gpulet, model, std::min(spare->rate, builder_.unplaced(model)));
+    return spare.has_value();
   }
 
-  Problem& problem_;
+  PlanContext& context_;
   const Attempt attempt_;
   const double reserve_;
-  Draft draft_;
-  std::vector<std::vector<double>> rates_;  // of the model at hand, by class and size
-  WantedSizes ideal_;                       // of the model at hand
+  PlanBuilder builder_;
+  std::vector<std::vector<double>> rates_;  // of the current model, by class and size
+  WantedSizes ideal_;                       // of the current model
   BestFitWalk::Scratch scratch_;
 };
 
-// Keeps the better of two; whether it serves everything.
-bool improve(std::optional<Draft>* best, Draft draft) {
-  if (!*best || draft.left_of_all() < (*best)->left_of_all()) *best = std::move(draft);
-  return (*best)->left_of_all() == 0;
+// Keeps the better builder. Returns whether it serves everything.
+bool improve(std::optional<PlanBuilder>* best, PlanBuilder builder) {
+  if (!*best || builder.unplaced_fraction() < (*best)->unplaced_fraction())
+    *best = std::move(builder);
+  return (*best)->unplaced_fraction() == 0;
 }
 
 }  // namespace
 
-Draft elastic_partitioning(Problem& problem) {
-  std::optional<Draft> best;
-  const bool interferes = problem.input().interference != nullptr;
-  const bool many = interferes && problem.models().size() > kManyModels;
+PlanBuilder elastic_partitioning(PlanContext& context) {
+  std::optional<PlanBuilder> best;
+  const bool interferes = context.input().interference != nullptr;
+  const bool many = interferes && context.models().size() > kManyModels;
   for (const double reserve : kReserves) {
     if (reserve > 1 && !interferes) break;
     for (const Attempt& attempt : std::span(kAttempts).first(many ? 1 : kAttempts.size())) {
-      if (improve(&best, Partitioning(problem, attempt, reserve, Draft(problem)).run()))
+      if (improve(&best, ElasticAttempt(context, attempt, reserve, PlanBuilder(context)).run()))
         return *std::move(best);
     }
   }
-  improve(&best, pack(problem, whole_devices(problem)));
+  improve(&best, pack(context, whole_devices(context)));
   return *std::move(best);
 }
 
-std::optional<Draft> served_whole_from(Problem& problem, const Draft& begun) {
+namespace {
+
+// Empty where no attempt serves everything.
+std::optional<PlanBuilder> complete_from(PlanContext& context, const PlanBuilder& start) {
   for (const Attempt& attempt : kAttempts) {
-    Draft draft = Partitioning(problem, attempt, 1, begun).run();
-    if (draft.left_of_all() == 0) return draft;
-    if (attempt.rest == Rest::at_once) break;  // what is left is little: the order hardly matters
+    PlanBuilder builder = ElasticAttempt(context, attempt, 1, start).run();
+    if (builder.unplaced_fraction() == 0) return builder;
+    if (attempt.rest == Rest::at_once) break;  // the rest is small, so the order hardly matters
   }
   return std::nullopt;
 }
 
-// The devices of the plan in force, those first that are divided anew at the least cost: with the
-// fewest gpulets.
+// The devices of the plan in force by ascending number of gpulets, the cost of replanning them.
 std::vector<DeviceKey> cheapest_to_clear(const Plan& current) {
   std::map<DeviceKey, std::size_t> gpulets;
   for (const PlannedGpulet& gpulet : current.gpulets) ++gpulets[gpulet.device];
@@ -310,32 +325,175 @@ std::vector<DeviceKey> cheapest_to_clear(const Plan& current) {
   return devices;
 }
 
-// The plan in force, changed where it must be: with all its gpulets, or with one of its devices
-// divided anew. Nothing where neither serves everything.
-std::optional<Draft> elastic_from_current(Problem& problem) {
-  constexpr std::size_t kMostTried = 8;  // devices: each costs as much as a plan from nothing
-  if (auto stayed = served_whole_from(problem, seeded_with_current(problem))) return stayed;
-  std::vector<DeviceKey> devices = cheapest_to_clear(*problem.input().current);
-  devices.resize(std::min(devices.size(), kMostTried));
+// The plan in force with its gpulets kept, or with those of one device replaced. Empty where
+// neither serves everything.
+std::optional<PlanBuilder> elastic_from_current(PlanContext& context) {
+  constexpr std::size_t kMaxCleared = 8;  // each costs as much as a plan from nothing
+  if (auto stayed = complete_from(context, resume_current_plan(context))) return stayed;
+  std::vector<DeviceKey> devices = cheapest_to_clear(*context.input().current);
+  devices.resize(std::min(devices.size(), kMaxCleared));
   for (const DeviceKey& device : devices) {
-    if (auto changed = served_whole_from(problem, seeded_with_current(problem, device)))
-      return changed;
+    if (auto changed = complete_from(context, resume_current_plan(context, device))) return changed;
   }
   return std::nullopt;
 }
 
-Draft elastic_draft(Problem& problem) {
-  if (problem.input().current != nullptr) {
-    if (std::optional<Draft> stayed = elastic_from_current(problem)) return *std::move(stayed);
+// The plan in force with the necessary changes, or else the best attempt, with spare share in use.
+PlanBuilder build_elastic(PlanContext& context) {
+  if (context.input().current != nullptr) {
+    if (std::optional<PlanBuilder> stayed = elastic_from_current(context))
+      return *std::move(stayed);
   }
-  Draft draft = elastic_partitioning(problem);
-  draft.use_spare_share();
-  return draft;
+  PlanBuilder builder = elastic_partitioning(context);
+  builder.use_spare_share();
+  return builder;
 }
 
+}  // namespace
+
 Plan ElasticPartitioning::plan(const PlanInput& input) const {
-  Problem problem(input);
-  return finish(name(), elastic_draft(problem));
+  PlanContext context(input);
+  return finish(name(), build_elastic(context));
+}
+
+// ---- elastic-preprint: gpu-let preprint, section 4.3, algorithm 1
+//
+// Models come in descending order of their rate. Each takes gpulets of size min(p_eff, p_req) by
+// best fit until its rate is placed. Before one is created, its part of the rate is offered to
+// every existing gpulet; where one can share its time, the new split is reverted.
+//
+// Differences from gpulet's version above: the order; p_req is that of the model's whole rate, not
+// of its unplaced rest (line 10); the first existing gpulet that can share is taken, at its present
+// size; and there is one attempt only.
+//
+// Choices where the paper leaves one:
+//  - p_eff is "the knee, where the curvature has the local maximum" of the profiled rate over the
+//    size. With a handful of sizes a curvature is mostly noise, so the knee is the size farthest
+//    above the line from nothing to the best rate, as for elastic.
+//  - A split is only made after merging has failed, which has the effect of reverting it.
+//  - The paper does not say what happens when no remaining gpulet is large enough. The rest is then
+//    offered to the existing ones as a whole; after that the largest part that one gpulet or one
+//    remaining share can take is served, and the rest is unserved.
+//  - Whether two models can share is decided over all duty cycles.
+
+namespace {
+
+class PreprintPartitioning {
+ public:
+  explicit PreprintPartitioning(PlanContext& context)
+      : context_(context), builder_(context), ideal_(context.classes().size()) {}
+
+  PlanBuilder run() {
+    for (const std::size_t model : models_by(context_, Order::heaviest_first, rate_of)) {
+      find_ideal_sizes(model);
+      while (builder_.unplaced(model) > 0 && allocate(model)) {
+      }
+      if (builder_.unplaced(model) > 0) serve_part(model);
+    }
+    return std::move(builder_);
+  }
+
+ private:
+  // Lines 9-11.
+  void find_ideal_sizes(std::size_t model) {
+    for (std::size_t index = 0; index < ideal_.size(); ++index) {
+      ideal_[index] = knee_size(context_, model, index);
+      const auto required = required_size(context_, model, index, context_.models()[model]->rate);
+      if (ideal_[index] && required) ideal_[index] = std::min(*ideal_[index], *required);
+    }
+  }
+
+  bool allocate(std::size_t model) {
+    // Lines 20-32 for the rest of open devices, lines 23-25 for whole ones.
+    const auto any_rate = [](std::size_t, std::uint32_t) { return 0.0; };
+    std::optional<Candidate> candidate =
+        best_remaining(builder_, model, ideal_, any_rate, &scratch_);
+    if (!candidate) candidate = best_unopened(builder_, model, taken_of_whole(context_, ideal_));
+    if (merge(model, candidate ? candidate->rate : builder_.unplaced(model))) return true;
+    if (!candidate) return false;
+    occupy(builder_, model, *candidate);
+    return true;
+  }
+
+  // Lines 33-39.
+  bool merge(std::size_t model, double rate) {
+    for (std::size_t index = 0; index < builder_.gpulets().size(); ++index) {
+      if (!builder_.fits(index, model, rate)) continue;
+      builder_.add(index, model, rate);
+      return true;
+    }
+    return false;
+  }
+
+  void serve_part(std::size_t model) {
+    const std::optional<PlanBuilder::SpareCapacity> spare = builder_.largest_spare_capacity(model);
+    const std::optional<Candidate> candidate = largest_share(builder_, model);
+    if (candidate && candidate->rate > (spare ? spare->rate : 0)) {
+      occupy(builder_, model, *candidate);
+    } else if (spare) {
+      builder_.add(spare->gpulet, model, std::min(spare->rate, builder_.unplaced(model)));
+    }
+  }
+
+  PlanContext& context_;
+  PlanBuilder builder_;
+  WantedSizes ideal_;  // of the current model
+  BestFitWalk::Scratch scratch_;
+};
+
+}  // namespace
+
+Plan ElasticPreprint::plan(const PlanInput& input) const {
+  PlanContext context(input);
+  PlanBuilder builder = PreprintPartitioning(context).run();
+  builder.use_spare_share();
+  return finish(name(), builder);
+}
+
+// ---- elastic-batch-search: InSS, section 6.3
+//
+// Elastic partitioning decides devices, sizes and rates, and the batch search (batch_search.h) the
+// batches. The paper applies its search to gpulet without further detail.
+//
+// Choices where the paper leaves one:
+//  - As in InSS, section 5.5, a change of rates is first met by other batches in the present
+//    gpulets (keep_placement). Elastic plans only where that does not serve everything.
+//  - Models that share a gpulet get their largest batches one after the other, by name, as long as
+//    their common round holds.
+//  - Rates that elastic leaves unserved stay unserved: the search changes no rates.
+
+namespace {
+
+std::vector<PlacedGpulet> placed_gpulets(const PlanBuilder& builder) {
+  const std::vector<std::uint32_t> real = assign_devices(builder);
+  std::vector<PlacedGpulet> gpulets;
+  gpulets.reserve(builder.gpulets().size());
+  for (const BuilderGpulet& built : builder.gpulets()) {
+    if (built.slots.empty()) continue;
+    PlacedGpulet& gpulet = gpulets.emplace_back();
+    gpulet.device = real[built.device];
+    gpulet.device_class = builder.devices()[built.device].device_class;
+    gpulet.size = built.size;
+    for (const BatchSlot& slot : built.slots) gpulet.models.push_back({slot.model, slot.rate});
+  }
+  return gpulets;
+}
+
+}  // namespace
+
+Plan ElasticBatchSearch::plan(const PlanInput& input) const {
+  std::optional<Plan> plan = keep_placement(input);
+  if (!plan) {
+    PlanContext context(input);
+    BatchPlanner planner(context, placed_gpulets(build_elastic(context)));
+    planner.plan_min_batches();
+    planner.grow_batches();
+    plan = planner.finish([&](std::size_t model, double unserved, std::size_t devices_used) {
+      return explain_unserved(context, model, unserved, devices_used);
+    });
+  }
+  plan->policy = name();
+  return *std::move(plan);
 }
 
 }  // namespace gpulet::schedule

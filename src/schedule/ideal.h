@@ -1,20 +1,54 @@
-// The ideal scheduler (gpulet, section 5.2): tries every combination of partitionings of all
-// devices. What is done within a combination, and the limits of the search, stand at the head of
-// ideal.cc. Pure; any thread.
+// The search behind `ideal`: all layouts of one device, all combinations of layouts of a cluster's
+// devices, and a search that fills one combination with the demands. Devices of a class are
+// interchangeable, so a combination is a multiset of layouts for each class. Pure.
 #pragma once
 
-#include "gpulet/schedule/policy.h"
-#include "schedule/problem.h"
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "schedule/plan_builder.h"
+#include "schedule/plan_context.h"
 
 namespace gpulet::schedule {
 
-class Ideal final : public Policy {
- public:
-  [[nodiscard]] std::string_view name() const override { return "ideal"; }
-  [[nodiscard]] Plan plan(const PlanInput& input) const override;
+// Sizes (indices) of one device's gpulets, the largest first.
+using Layout = std::vector<std::uint32_t>;
+
+// The layouts to which no gpulet can be added and in which none can be enlarged: one of these
+// serves whatever any other layout serves. Empty where there are more than `limit`.
+[[nodiscard]] std::optional<std::vector<Layout>> maximal_layouts(const DeviceClass& device_class,
+                                                                 std::size_t limit);
+
+// One device of a combination.
+struct DividedDevice {
+  std::uint32_t device_class = 0;
+  const Layout* layout = nullptr;
+};
+using Combination = std::vector<DividedDevice>;
+
+// The number of combinations of as many devices as may be used; infinity where a double cannot hold
+// it. `layouts` is parallel to the context's classes.
+[[nodiscard]] double count_combinations(const PlanContext& context,
+                                        const std::vector<std::vector<Layout>>& layouts);
+
+// Calls `visit` for each combination until it returns true. Returns whether it did.
+bool any_combination(const PlanContext& context, const std::vector<std::vector<Layout>>& layouts,
+                     const std::function<bool(const Combination& combination)>& visit);
+
+struct FillResult {
+  PlanBuilder builder;      // serves everything, or the most that was found
+  std::uint64_t steps = 0;  // gpulets examined, plus curve lookups for them
+  bool complete = false;    // the search ended before its steps did
 };
 
-// Whether the search takes a cluster of that size on at all; where not, `ideal` is `elastic`.
-[[nodiscard]] bool ideal_searches(const Problem& problem);
+// Places each model in turn in a gpulet where it fits whole, or fills a gpulet and continues with
+// the rest: all of these choices, with backtracking, for a few orders of the models, until one
+// serves everything or `max_steps` are spent. Tries only one of several equal gpulets. Returns at
+// once where the gpulets are too small for the work.
+[[nodiscard]] FillResult fill(PlanContext& context, const Combination& combination,
+                              std::uint64_t max_steps);
 
 }  // namespace gpulet::schedule

@@ -1,5 +1,5 @@
-#include "schedule/roma.h"
-
+// The policy roma (ROMA, section 2.2): one instance of all models per GPU, one instance per model
+// and CPU. Pure.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -8,7 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "gpulet/schedule/executables.h"
+#include "gpulet/schedule/policy.h"
+#include "schedule/policies.h"
 
 namespace gpulet::schedule {
 namespace {
@@ -23,7 +24,7 @@ std::vector<const ModelDemand*> demanded_by_name(const PlanInput& input) {
   return demanded;
 }
 
-// What fits the device, of those that its profile knows: one request of each at a time.
+// The models that the device's profile knows and its memory holds, one request each at a time.
 std::vector<Assignment> assignments_on(const Device& device, const PlanInput& input) {
   std::vector<Assignment> held;
   const profile::Profile& profile = input.profiles->find(device.type)->second;
@@ -43,8 +44,8 @@ std::vector<Assignment> assignments_on(const Device& device, const PlanInput& in
   return held;
 }
 
-// Nothing on devices beyond the limit.
-void keep_first(std::optional<std::uint32_t> max_devices, Plan& plan) {
+// Removes the gpulets of devices beyond the limit.
+void limit_devices(std::optional<std::uint32_t> max_devices, Plan& plan) {
   if (!max_devices) return;
   std::set<DeviceKey> kept;
   std::erase_if(plan.gpulets, [&](const PlannedGpulet& gpulet) {
@@ -53,8 +54,8 @@ void keep_first(std::optional<std::uint32_t> max_devices, Plan& plan) {
   });
 }
 
-// As many as a gpulet may have; of more, those first that no device has yet.
-void keep_most(std::set<std::string>& placed, std::vector<Assignment>& held) {
+// Limits the models of a gpulet; keeps those first that no device has yet.
+void limit_models(std::set<std::string>& placed, std::vector<Assignment>& held) {
   if (held.size() > kMostModelsOfGpulet) {
     std::stable_partition(held.begin(), held.end(),
                           [&placed](const auto& one) { return !placed.contains(one.model); });
@@ -74,18 +75,18 @@ bool holds(const Plan& plan, const std::string& model) {
 
 }  // namespace
 
-void add_cpu_executables(const PlanInput& input, Plan& plan) {
+void add_cpu_instances(const PlanInput& input, Plan& plan) {
   std::map<std::string, std::size_t> of_node;
   for (const PlannedGpulet& gpulet : plan.gpulets) ++of_node[gpulet.device.node];
   for (const Device& device : input.cluster.devices) {
     if (!is_cpu(device)) continue;
     for (Assignment& one : assignments_on(device, input)) {
       if (of_node[device.key.node]++ >= kMostGpuletsOfNode) break;
-      PlannedGpulet& executable = plan.gpulets.emplace_back();
-      executable.device = device.key;
-      executable.size = kControlledShare;
-      executable.assignments.push_back(std::move(one));
-      executable.service = Service::controlled;
+      PlannedGpulet& instance = plan.gpulets.emplace_back();
+      instance.device = device.key;
+      instance.size = kControlledShare;
+      instance.assignments.push_back(std::move(one));
+      instance.service = Service::controlled;
     }
   }
   std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(),
@@ -107,15 +108,15 @@ Plan Roma::plan(const PlanInput& input) const {
     if (is_cpu(device) || device.mig) continue;
     std::vector<Assignment> held = assignments_on(device, input);
     if (held.empty()) continue;
-    keep_most(placed, held);
-    PlannedGpulet& executable = plan.gpulets.emplace_back();
-    executable.device = device.key;
-    executable.size = kWholeDevice;
-    executable.assignments = std::move(held);
-    executable.service = Service::by_need;
+    limit_models(placed, held);
+    PlannedGpulet& instance = plan.gpulets.emplace_back();
+    instance.device = device.key;
+    instance.size = kWholeDevice;
+    instance.assignments = std::move(held);
+    instance.service = Service::by_need;
   }
-  add_cpu_executables(input, plan);
-  keep_first(input.options.max_devices, plan);
+  add_cpu_instances(input, plan);
+  limit_devices(input.options.max_devices, plan);
   for (const ModelDemand* demand : demanded_by_name(input)) {
     if (holds(plan, demand->name)) continue;
     plan.unserved.push_back(

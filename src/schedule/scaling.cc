@@ -1,7 +1,14 @@
 #include "gpulet/schedule/scaling.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace gpulet::schedule {
 namespace {
@@ -15,9 +22,9 @@ class Scaling {
     }
     const auto there = static_cast<std::uint32_t>(input.cluster.devices.size());
     limit_ = std::min(there, input.options.max_devices.value_or(there));
-    least_ = std::min(options.least, limit_);
+    min_devices_ = std::min(options.min_devices, limit_);
     const std::uint32_t now = input.current != nullptr ? input.current->devices_used() : 0;
-    in_use_ = std::clamp(options.in_use.value_or(now), least_, limit_);
+    in_use_ = std::clamp(options.in_use.value_or(now), min_devices_, limit_);
   }
 
   ScalingResult run() {
@@ -38,7 +45,7 @@ class Scaling {
     return policy_.plan(input);
   }
 
-  // In growing steps, then back by halves: a cluster of thousands is not tried one by one.
+  // Doubles its steps, then bisects, so that a cluster of thousands takes few plans.
   void take_more(std::uint32_t* devices, Plan* plan) {
     std::uint32_t too_few = *devices;
     for (std::uint32_t step = 1; !plan->schedulable() && *devices < limit_; step *= 2) {
@@ -58,13 +65,12 @@ class Scaling {
     }
   }
 
-  // As many as the raised demand can spare: not one after the other where a plan leaves several
-  // idle.
+  // Gives back as many devices as the raised demand can spare, not one at a time.
   void give_back(std::uint32_t* devices, Plan* plan) {
-    while (*devices > least_) {
+    while (*devices > min_devices_) {
       const Plan raised = plan_with(raised_, *devices - 1);
       if (!raised.schedulable()) return;
-      const std::uint32_t fewer = std::max(least_, raised.devices_used());
+      const std::uint32_t fewer = std::max(min_devices_, raised.devices_used());
       Plan smaller = plan_with(limited_, fewer);
       if (!smaller.schedulable()) return;  // policies are not monotonic in the load
       *devices = fewer;
@@ -73,10 +79,10 @@ class Scaling {
   }
 
   const Policy& policy_;
-  PlanInput limited_;  // the demand itself
-  PlanInput raised_;   // and with the reserve
+  PlanInput limited_;  // with the demand itself
+  PlanInput raised_;   // with the demand times the reserve
   std::uint32_t limit_ = 0;
-  std::uint32_t least_ = 0;
+  std::uint32_t min_devices_ = 0;
   std::uint32_t in_use_ = 0;
 };
 
@@ -84,6 +90,125 @@ class Scaling {
 
 ScalingResult scale(const Policy& policy, const PlanInput& input, const ScalingOptions& options) {
   return Scaling(policy, input, options).run();
+}
+
+namespace {
+
+constexpr int kBisections = 10;
+// The smallest part of the devices' time. A model that does not fit even so is left out.
+constexpr double kMinPart = 1.0 / 256;
+
+// The least device time (seconds of a whole device) of a request within its SLO; infinite where no
+// batch meets the SLO.
+double least_device_time(const profile::Profile& profile, const Device& device,
+                         const ModelDemand& demand, double margin) {
+  double least = std::numeric_limits<double>::infinity();
+  const profile::ModelProfile* const model = profile.find(demand.name);
+  if (model == nullptr) return least;
+  for (const Share size : device.sizes) {
+    for (std::uint32_t batch = 1; batch <= demand.max_batch; batch *= 2) {
+      const auto latency_ms = model->latency.latency_ms(batch, size);
+      if (!latency_ms || 2 * *latency_ms * margin > demand.slo_ms) continue;
+      least = std::min(least, *latency_ms / 1000 * size.percent / 100 / batch);
+    }
+  }
+  return least;
+}
+
+class Shortage {
+ public:
+  Shortage(const Policy& policy, const PlanInput& input)
+      : policy_(policy), input_(input), demands_(input.demands) {
+    std::set<std::string> seen;
+    for (const ModelDemand& demand : demands_) {
+      double& least = device_time_[demand.name];
+      least = std::numeric_limits<double>::infinity();
+      seen.clear();
+      for (const Device& device : input.cluster.devices) {
+        if (!seen.insert(device.type).second) continue;
+        least = std::min(least, least_device_time(input.profiles->at(device.type), device, demand,
+                                                  input.options.margin));
+      }
+    }
+  }
+
+  Plan run(Plan whole) {
+    const auto there = static_cast<std::uint32_t>(input_.cluster.devices.size());
+    const double devices = std::min(there, input_.options.max_devices.value_or(there));
+    leave_out_unplaceable(devices * kMinPart, whole.unserved);
+    Plan best = plan_part(devices * kMinPart);
+    if (!best.schedulable() || best.gpulets.empty()) return whole;
+    double enough = devices * kMinPart;
+    double too_much = devices;
+    for (int step = 0; step < kBisections; ++step) {
+      const double part = (enough + too_much) / 2;
+      Plan plan = plan_part(part);
+      if (plan.schedulable()) {
+        best = std::move(plan);
+        enough = part;
+      } else {
+        too_much = part;
+      }
+    }
+    list_unserved_rates(best);
+    return best;
+  }
+
+ private:
+  // The plan where every model gets its demand, up to `part` devices' time.
+  [[nodiscard]] Plan plan_part(double part) {
+    input_.demands.clear();
+    for (const ModelDemand& demand : demands_) {
+      if (unplaceable_.contains(demand.name)) continue;
+      ModelDemand cut = demand;
+      cut.rate = std::min(demand.rate, part / device_time_.at(demand.name));
+      input_.demands.push_back(cut);
+    }
+    return policy_.plan(input_);
+  }
+
+  void leave_out_unplaceable(double part, const std::vector<Unserved>& unserved) {
+    for (const Unserved& one : unserved) {
+      if (device_time_.at(one.model) == std::numeric_limits<double>::infinity())
+        unplaceable_.emplace(one.model, one.reason);
+    }
+    for (const Unserved& one : plan_part(part).unserved)
+      unplaceable_.emplace(one.model, one.reason);
+  }
+
+  void list_unserved_rates(Plan& plan) const {
+    std::map<std::string, double> served;
+    for (const PlannedGpulet& gpulet : plan.gpulets) {
+      for (const Assignment& one : gpulet.assignments) served[one.model] += one.rate;
+    }
+    for (const ModelDemand& demand : demands_) {
+      const double rest = demand.rate - served[demand.name];
+      if (rest <= 1e-9 * demand.rate) continue;
+      const auto unplaceable = unplaceable_.find(demand.name);
+      std::array<char, 96> text{};
+      std::snprintf(text.data(), text.size(),
+                    "its fair part of the devices is %.1f of %.1f requests/s; add devices",
+                    served[demand.name], demand.rate);
+      plan.unserved.push_back(
+          {demand.name, rest,
+           unplaceable == unplaceable_.end() ? text.data() : unplaceable->second});
+    }
+    std::sort(plan.unserved.begin(), plan.unserved.end(),
+              [](const Unserved& a, const Unserved& b) { return a.model < b.model; });
+  }
+
+  const Policy& policy_;
+  PlanInput input_;
+  const std::vector<ModelDemand> demands_;
+  std::map<std::string, double> device_time_;       // per request, by model
+  std::map<std::string, std::string> unplaceable_;  // model to reason
+};
+
+}  // namespace
+
+Plan share_shortage(const Policy& policy, const PlanInput& input, Plan whole) {
+  if (whole.schedulable()) return whole;
+  return Shortage(policy, input).run(std::move(whole));
 }
 
 }  // namespace gpulet::schedule

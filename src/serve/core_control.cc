@@ -1,4 +1,4 @@
-#include "gpulet/serve/core_control.h"
+#include "serve/core_control.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,30 +7,30 @@
 namespace gpulet::serve {
 namespace {
 
-// Less than that part of what an executable has is not worth a message.
-constexpr double kLeastChange = 0.01;
+// Changes below this fraction of the assigned cores are not sent.
+constexpr double kSmallestChange = 0.01;
 
 }  // namespace
 
-void CoreControl::set(const std::vector<ControlledExecutable>& executables, Time now) {
-  executables_.clear();
-  std::map<schedule::DeviceKey, std::vector<control::Executable>> by_device;
+void CoreControl::set(const std::vector<ControlledInstance>& instances, Time now) {
+  instances_.clear();
+  std::map<schedule::DeviceKey, std::vector<control::Instance>> by_device;
   std::map<schedule::DeviceKey, double> cores;
-  for (const ControlledExecutable& one : executables) {
-    executables_.emplace(one.id, one);
+  for (const ControlledInstance& one : instances) {
+    instances_.emplace(one.id, one);
     by_device[one.device].push_back({one.id, one.plant});
     cores[one.device] = one.device_cores;
     models_.try_emplace(one.model);
   }
   std::erase_if(devices_, [&](const auto& entry) { return !by_device.contains(entry.first); });
-  std::erase_if(told_, [&](const auto& entry) { return !executables_.contains(entry.first); });
+  std::erase_if(sent_, [&](const auto& entry) { return !instances_.contains(entry.first); });
   for (const auto& [device, here] : by_device) {
     const auto known = devices_.find(device);
     if (known != devices_.end() && known->second.node_cores() != cores.at(device))
       devices_.erase(known);
     devices_.try_emplace(device, options_, cores.at(device)).first->second.control(here);
   }
-  if (executables_.empty()) {
+  if (instances_.empty()) {
     next_step_ = kNever;
   } else if (next_step_ == kNever) {
     next_step_ = now + options_.period;
@@ -71,50 +71,51 @@ void CoreControl::step(const std::map<std::string, ModelReading>& readings,
                        const std::map<GpuletId, bool>& alive, Time now) {
   for (const auto& [model, reading] : readings) count(model, reading, to_seconds(now - last_step_));
   std::map<schedule::DeviceKey, std::map<GpuletId, control::Reading>> by_device;
-  for (const auto& [id, executable] : executables_) {
-    const auto seen = readings.find(executable.model);
+  for (const auto& [id, instance] : instances_) {
+    const auto seen = readings.find(instance.model);
     if (seen == readings.end()) continue;
     const auto takes = alive.find(id);
-    by_device[executable.device][id] = {response_s(seen->second), seen->second.objective_s,
-                                        takes != alive.end() && takes->second};
+    by_device[instance.device][id] = {response_s(seen->second), seen->second.objective_s,
+                                      takes != alive.end() && takes->second};
   }
   for (auto& [device, node] : devices_) node.step(by_device[device], now);
   for (auto& [model, status] : models_) status.cores_asked = status.cores_given = 0;
-  for (const auto& [id, executable] : executables_) {
+  for (const auto& [id, instance] : instances_) {
     const std::optional<control::Cores> cores = cores_of(id);
     if (!cores) continue;
-    models_[executable.model].cores_asked += cores->asked;
-    models_[executable.model].cores_given += cores->given;
+    models_[instance.model].cores_asked += cores->requested;
+    models_[instance.model].cores_given += cores->granted;
   }
   last_step_ = now;
   next_step_ += options_.period;
-  if (next_step_ <= now) next_step_ = now + options_.period;  // it was held up
+  if (next_step_ <= now) next_step_ = now + options_.period;  // the step was late
 }
 
 std::vector<CoreControl::Change> CoreControl::take_changes() {
   std::vector<Change> changes;
-  for (const auto& [id, executable] : executables_) {
+  for (const auto& [id, instance] : instances_) {
     const std::optional<control::Cores> cores = cores_of(id);
-    if (!cores || cores->given <= 0) continue;
-    const auto [told, first] = told_.try_emplace(id, cores->given);
-    if (!first && std::abs(told->second - cores->given) < kLeastChange * told->second) continue;
-    told->second = cores->given;
-    changes.push_back({id, cores->given});
+    if (!cores || cores->granted <= 0) continue;
+    const auto [sent, first] = sent_.try_emplace(id, cores->granted);
+    if (!first && std::abs(sent->second - cores->granted) < kSmallestChange * sent->second)
+      continue;
+    sent->second = cores->granted;
+    changes.push_back({id, cores->granted});
   }
   return changes;
 }
 
 std::optional<control::Cores> CoreControl::cores_of(GpuletId id) const {
-  const auto executable = executables_.find(id);
-  if (executable == executables_.end()) return std::nullopt;
-  const auto& cores = devices_.at(executable->second.device).cores();
+  const auto instance = instances_.find(id);
+  if (instance == instances_.end()) return std::nullopt;
+  const auto& cores = devices_.at(instance->second.device).cores();
   const auto found = cores.find(id);
   return found == cores.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::optional<ModelControlStatus> CoreControl::status_of(const std::string& model) const {
   const auto has_model = [&](const auto& entry) { return entry.second.model == model; };
-  if (std::none_of(executables_.begin(), executables_.end(), has_model)) return std::nullopt;
+  if (std::none_of(instances_.begin(), instances_.end(), has_model)) return std::nullopt;
   return models_.at(model);
 }
 
@@ -125,8 +126,8 @@ std::vector<NodeControlStatus> CoreControl::nodes() const {
     one.key = device;
     one.cores = node.node_cores();
     for (const auto& [id, cores] : node.cores()) {
-      one.asked += cores.asked;
-      one.given += cores.given;
+      one.asked += cores.requested;
+      one.given += cores.granted;
     }
     one.contention = node.contention();
   }

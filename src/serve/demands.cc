@@ -1,13 +1,29 @@
-#include "gpulet/serve/demands.h"
+#include "serve/demands.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "serve/wording.h"
+#include "serve/event_log.h"
 
 namespace gpulet::serve {
+
+void RateMonitor::tick(Time now) {
+  const double interval_s = to_seconds(now - last_tick_);
+  last_tick_ = now;
+  const auto arrivals = static_cast<double>(arrivals_);
+  arrivals_ = 0;
+  if (interval_s <= 0) return;
+  const double weight = 1 - std::exp(-interval_s / to_seconds(time_constant_));
+  rate_ += weight * (arrivals / interval_s - rate_);
+}
+
+double RateMonitor::deviation_of(double rate) const {
+  // An exponential window of constant T averages over an effective 2 T of arrivals.
+  return std::sqrt(rate / (2 * to_seconds(time_constant_)));
+}
 
 Demands::Demands(const std::vector<ServedModel>& models, const DemandOptions& options)
     : options_(options) {
@@ -54,7 +70,7 @@ void Demands::remove(std::size_t model) {
 
 void Demands::awaken(std::size_t model, bool by_request) {
   Model& entry = models_[model];
-  // What was expected of it once is the best guess.
+  // The configured rate is the best guess.
   if (std::exchange(entry.asleep, false)) {
     entry.fast.expect(entry.served.configured_rate);
     entry.slow.expect(entry.served.configured_rate);
@@ -66,7 +82,7 @@ void Demands::awaken(std::size_t model, bool by_request) {
   entry.slow.arrived();
 }
 
-// From now on its rate is what is measured, whatever was expected of it before.
+// From now on the measured rate counts, not the configured one.
 void Demands::fall_asleep(Model& model, Time now) const {
   model.asleep = true;
   model.seen = true;
@@ -95,7 +111,7 @@ void Demands::tick(Time now) {
     const bool idle = options_.idle_after > Duration::zero() && !model.asleep &&
                       now - model.last_active >= options_.idle_after;
     if (idle) fall_asleep(model, now);
-    // Before the first request the configured rate holds, and only the interval's start moves on.
+    // Before the first request the configured rate holds.
     if (model.seen) {
       model.fast.tick(now);
       model.slow.tick(now);
@@ -111,12 +127,12 @@ double Demands::needed(const Model& model, double rate) const {
   const double configured = model.served.configured_rate;
   const double kept =
       configured > 0 ? std::min(configured, options_.least_rate) : options_.least_rate;
-  // A rate of almost nothing is the tail of an estimate, not a demand.
+  // A lower rate is the tail of an estimate, not a demand.
   const double negligible = 0.01;
   return std::max(rate < negligible ? 0.0 : rate * (1 + options_.growth), kept);
 }
 
-std::string Demands::told(const Model& model) {
+std::string Demands::describe(const Model& model) {
   if (model.asleep) return model.served.name + " had no request for long";
   return model.served.name + " gets " + per_second(model.fast.rate()) + ", planned were " +
          per_second(model.planned_rate);
@@ -127,8 +143,8 @@ bool Demands::above(const Model& model) const {
   return model.fast.rate() > planned + options_.deviations * model.fast.deviation_of(planned);
 }
 
-// The tail of a slow estimate may take minutes to come down: only what is far off, and by more than
-// chance, is given back.
+// The tail of a slow estimate takes minutes to decay, so only a large difference that chance does
+// not explain counts.
 bool Demands::below(const Model& model, bool all_served) const {
   const double planned = model.planned_rate;
   if (model.asleep) return planned > 0;
@@ -143,18 +159,18 @@ double Demands::lasting_rate(const Model& model, bool all_served) {
   return all_served ? std::max(model.fast.rate(), model.slow.rate()) : model.fast.rate();
 }
 
-std::optional<Demands::Strayed> Demands::above_plan() const {
+std::optional<Demands::Deviation> Demands::above_plan() const {
   const auto found = std::find_if(models_.begin(), models_.end(),
                                   [this](const Model& model) { return above(model); });
   if (found == models_.end()) return std::nullopt;
-  return Strayed{found->served.name, told(*found)};
+  return Deviation{found->served.name, describe(*found)};
 }
 
-std::optional<Demands::Strayed> Demands::below_plan(bool all_served) const {
+std::optional<Demands::Deviation> Demands::below_plan(bool all_served) const {
   const auto found = std::find_if(models_.begin(), models_.end(),
                                   [&](const Model& model) { return below(model, all_served); });
   if (found == models_.end()) return std::nullopt;
-  return Strayed{found->served.name, told(*found)};
+  return Deviation{found->served.name, describe(*found)};
 }
 
 std::vector<schedule::ModelDemand> Demands::next(bool all_served) const {

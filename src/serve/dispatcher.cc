@@ -1,9 +1,11 @@
-#include "gpulet/serve/dispatcher.h"
+#include "serve/dispatcher.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
-#include "gpulet/batching/form.h"
+#include "gpulet/batching/batch_tensors.h"
+#include "serve/event_log.h"
 
 namespace gpulet::serve {
 
@@ -101,7 +103,7 @@ void Dispatcher::close(ModelIndex model, const Status& why, Time now, DispatchOu
 
 bool Dispatcher::unused(ModelIndex model) const {
   const ModelQueue& queue = queue_of(model);
-  return queue.places.empty() && queue.requests.empty() && queue.suspects.empty() &&
+  return queue.candidates.empty() && queue.requests.empty() && queue.suspects.empty() &&
          queue.in_flight == 0;
 }
 
@@ -128,59 +130,59 @@ void Dispatcher::arrived(ModelIndex model) {
 // ---- gpulets
 
 void Dispatcher::touch(ModelIndex model) {
-  executables_due_ = true;
+  instances_due_ = true;
   if (queue_of(model).touched) return;
   queue_of(model).touched = true;
   touched_.push_back(model);
 }
 
 void Dispatcher::touch(const Gpulet& gpulet) {
-  for (const Lane& lane : gpulet.lanes) touch(lane.model);
+  for (const ModelSlot& slot : gpulet.slots) touch(slot.model);
 }
 
 void Dispatcher::change_ready(Gpulet& gpulet, bool ready) {
   if (gpulet.ready == ready) return;
   gpulet.ready = ready;
   if (gpulet.service != schedule::Service::rounds) return;
-  for (const Lane& lane : gpulet.lanes) {
-    std::size_t& room = queue_of(lane.model).room;
-    room = ready ? room + lane.execution.size() : room - lane.execution.size();
+  for (const ModelSlot& slot : gpulet.slots) {
+    std::size_t& room = queue_of(slot.model).room;
+    room = ready ? room + slot.execution.size() : room - slot.execution.size();
   }
 }
 
-void Dispatcher::set_routes(const std::vector<Route>& routes, Time now) {
-  for (auto& [id, gpulet] : gpulets_) gpulet.lanes.clear();
+void Dispatcher::set_routes(const std::vector<GpuletRoute>& routes, Time now) {
+  for (auto& [id, gpulet] : gpulets_) gpulet.slots.clear();
   for (const auto& state : queues_) {
-    state->places.clear();
+    state->candidates.clear();
     state->room = 0;
   }
   by_need_.clear();
   controlled_.clear();
-  for (const Route& route : routes) {
+  for (const GpuletRoute& route : routes) {
     Gpulet& gpulet = gpulets_[route.gpulet];
     gpulet.backend = route.backend;
     gpulet.duty_cycle = route.duty_cycle;
     gpulet.service = route.service;
     if (route.service == schedule::Service::by_need) by_need_.push_back(route.gpulet);
     if (route.service == schedule::Service::controlled) controlled_.push_back(route.gpulet);
-    for (const LaneSpec& spec : route.lanes) {
-      gpulet.lanes.push_back({spec.model, spec.execution, now});
+    for (const SlotSpec& spec : route.slots) {
+      gpulet.slots.push_back({spec.model, spec.execution, now});
       if (gpulet.ready && route.service == schedule::Service::rounds)
         queue_of(spec.model).room += spec.execution.size();
       if (route.service != schedule::Service::rounds && !queue_of(spec.model).responses)
         queue_of(spec.model).responses.emplace(control_.period);
     }
-    for (Lane& lane : gpulet.lanes) {
-      queue_of(lane.model).places.push_back({route.gpulet, &gpulet, &lane});
+    for (ModelSlot& slot : gpulet.slots) {
+      queue_of(slot.model).candidates.push_back({route.gpulet, &gpulet, &slot});
     }
     touch(gpulet);
   }
   for (const auto& state : queues_) {
-    std::sort(state->places.begin(), state->places.end(),
-              [](const Place& a, const Place& b) { return a.id < b.id; });
+    std::sort(state->candidates.begin(), state->candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
   }
   std::erase_if(gpulets_, [](const auto& entry) {
-    return entry.second.lanes.empty() && entry.second.in_flight == 0;
+    return entry.second.slots.empty() && entry.second.in_flight == 0;
   });
 }
 
@@ -197,8 +199,9 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   if (found == gpulets_.end()) return;
   touch(found->second);
   change_ready(found->second, false);
-  for (const Lane& lane : found->second.lanes) {
-    std::erase_if(queue_of(lane.model).places, [id](const Place& place) { return place.id == id; });
+  for (const ModelSlot& slot : found->second.slots) {
+    std::erase_if(queue_of(slot.model).candidates,
+                  [id](const Candidate& candidate) { return candidate.id == id; });
   }
   gpulets_.erase(found);
   std::erase(by_need_, id);
@@ -213,9 +216,9 @@ void Dispatcher::remove(GpuletId id, Time now, DispatchOutput& out) {
   }
 }
 
-bool Dispatcher::has_ready_lane(ModelIndex model) const {
-  return std::any_of(queue_of(model).places.begin(), queue_of(model).places.end(),
-                     [](const Place& place) { return place.gpulet->ready; });
+bool Dispatcher::has_ready_slot(ModelIndex model) const {
+  return std::any_of(queue_of(model).candidates.begin(), queue_of(model).candidates.end(),
+                     [](const Candidate& candidate) { return candidate.gpulet->ready; });
 }
 
 std::size_t Dispatcher::in_flight(GpuletId id) const {
@@ -226,10 +229,10 @@ std::size_t Dispatcher::in_flight(GpuletId id) const {
 std::vector<Duration> Dispatcher::execution(GpuletId id, ModelIndex model) const {
   const auto found = gpulets_.find(id);
   if (found == gpulets_.end()) return {};
-  const auto& lanes = found->second.lanes;
-  const auto lane = std::find_if(lanes.begin(), lanes.end(),
-                                 [model](const Lane& one) { return one.model == model; });
-  return lane == lanes.end() ? std::vector<Duration>() : lane->execution;
+  const auto& slots = found->second.slots;
+  const auto slot = std::find_if(slots.begin(), slots.end(),
+                                 [model](const ModelSlot& one) { return one.model == model; });
+  return slot == slots.end() ? std::vector<Duration>() : slot->execution;
 }
 
 // ---- requests
@@ -245,7 +248,7 @@ void Dispatcher::enqueue(ModelIndex model, Request&& request, Time now, Dispatch
            {}, now, out);
     return;
   }
-  if (const batching::LevelQueue* const levels = state.requests.levels();
+  if (const batching::PriorityQueue* const levels = state.requests.levels();
       levels != nullptr && levels->full_for(request)) {
     const std::uint32_t level = levels->rules().level_of(request.priority);
     const std::uint32_t most = levels->rules().policy_of(level).max_queue_size;
@@ -334,7 +337,7 @@ void Dispatcher::release(const InFlight& batch, bool executed, Time now) {
   gpulet.expected -= batch.expected;
   gpulet.busy_until = now + gpulet.expected;
   touch(gpulet);
-  if (gpulet.lanes.empty() && gpulet.in_flight == 0) gpulets_.erase(found);
+  if (gpulet.slots.empty() && gpulet.in_flight == 0) gpulets_.erase(found);
 }
 
 std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
@@ -346,7 +349,7 @@ std::optional<BackendId> Dispatcher::holder_of(BatchId batch) const {
 
 void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& out) {
   if (!in_flight_.contains(result.id))
-    return;  // its gpulet was given up for lost before: it was answered then
+    return;  // its gpulet was lost before, and its requests were answered then
   if (ended_process(result)) return lose_process(result, now, out);
   InFlight batch = take_in_flight(result.id);
   const auto served_by = gpulets_.find(batch.gpulet);
@@ -396,7 +399,7 @@ void Dispatcher::completed(const BatchResult& result, Time now, DispatchOutput& 
 }
 
 void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchOutput& out) {
-  // A refusal is no fault of the batch; a death under it, or a failure in it, may be.
+  // A refusal is not the batch's fault; a failure or the end of its process may be.
   const bool refused = why.code() == StatusCode::too_late || why.code() == StatusCode::overloaded;
   const bool worth_another_try = refused || why.code() == StatusCode::unavailable;
   const std::optional<ModelIndex> queue = queue_for(batch.model);
@@ -410,7 +413,7 @@ void Dispatcher::put_back(InFlight batch, const Status& why, Time now, DispatchO
     } else if (!queue) {
       answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
     } else {
-      // Whoever cannot make it any more is dropped by the next pump.
+      // The next pump drops those that cannot be served in time any more.
       queue_of(*queue).requests.push(std::move(request));
     }
   }
@@ -432,9 +435,160 @@ double Dispatcher::pace(GpuletId id, Time now) const {
   return found == gpulets_.end() ? 0 : found->second.pace.pace(now);
 }
 
-Dispatcher::GpuletStatistics Dispatcher::statistics(GpuletId id) const {
+GpuletStatistics Dispatcher::statistics(GpuletId id) const {
   const auto found = gpulets_.find(id);
   return found == gpulets_.end() ? GpuletStatistics{} : found->second.statistics;
+}
+
+// ---- deadlines of batches in flight
+
+// The earliest time by which one of its requests must be answered.
+Time Dispatcher::InFlight::next_answer_by() const {
+  Time next = kNever;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!is_answered(i)) next = std::min(next, requests[i].answer_by());
+  }
+  return next;
+}
+
+Dispatcher::InFlight Dispatcher::take_in_flight(BatchId id) {
+  const auto found = in_flight_.find(id);
+  InFlight batch = std::move(found->second);
+  in_flight_.erase(found);
+  deadlines_.remove(batch.answer_by, id);
+  --queue_of(batch.model).in_flight;
+  return batch;
+}
+
+void Dispatcher::answer_overdue(Time now, DispatchOutput& out) {
+  for (const BatchId id : deadlines_.take_passed(now)) {
+    InFlight& batch = in_flight_.at(id);
+    for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+      if (!batch.is_answered(i) && batch.requests[i].answer_by() < now)
+        answer_overdue(batch, i, now, out);
+    }
+    batch.answer_by = batch.next_answer_by();
+    deadlines_.add(batch.answer_by, id);
+  }
+}
+
+void Dispatcher::answer_overdue(InFlight& batch, std::size_t index, Time now, DispatchOutput& out) {
+  batch.answered.resize(batch.requests.size());
+  batch.answered[index] = true;
+  // The copy in the batch keeps counting as in flight, because its gpulet still works for it.
+  Request& request = batch.requests[index];
+  request.input = Bytes();
+  ++queue_of(queue_of(batch.model).counted_as).counters.overdue;
+  answer(batch.model, Request(request),
+         {StatusCode::too_late,
+          "model " + models_[batch.model].name + ": its batch was still running at the deadline"},
+         {}, now, out);
+}
+
+// ---- suspects: requests under which a process ended or hung, or whose batch failed because of one
+// of them. Each runs again in a batch of its own, on a gpulet that holds nothing else.
+
+bool Dispatcher::ended_process(const BatchResult& result) {
+  return !result.status.ok() &&
+         (result.cause == FailureCause::model_crash || result.cause == FailureCause::hung);
+}
+
+// The first result tells that the process ended, and with it all batches of its gpulet.
+void Dispatcher::lose_process(const BatchResult& result, Time now, DispatchOutput& out) {
+  const GpuletId id = in_flight_.at(result.id).gpulet;
+  if (const auto found = gpulets_.find(id); found != gpulets_.end())
+    change_ready(found->second, false);  // until its backend reports it ready again
+  std::vector<BatchId> ids;
+  for (const auto& [batch, held] : in_flight_) {
+    if (held.gpulet == id) ids.push_back(batch);
+  }
+  std::sort(ids.begin(), ids.end());  // the same order on every run
+  LostProcess lost{id, {}, 0, result.cause, result.end};
+  std::vector<InFlight> batches;
+  for (const BatchId batch : ids) {
+    InFlight held = take_in_flight(batch);
+    release(held, false, now);
+    lost.requests += held.requests.size();
+    const std::string& name = models_[held.model].name;
+    if (std::find(lost.models.begin(), lost.models.end(), name) == lost.models.end())
+      lost.models.push_back(name);
+    batches.push_back(std::move(held));
+  }
+  for (InFlight& batch : batches) suspect(std::move(batch), lost, now, out);
+  out.lost.push_back(std::move(lost));
+}
+
+void Dispatcher::suspect(InFlight batch, const LostProcess& lost, Time now, DispatchOutput& out) {
+  const std::optional<ModelIndex> queue = queue_for(batch.model);
+  const std::string what = "the process serving model " + models_[batch.model].name + " " +
+                           how_it_ended(lost.cause, lost.end);
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    if (batch.is_answered(i)) continue;
+    Request& request = batch.requests[i];
+    ++request.attempts;
+    ++request.crashes;
+    if (request.crashes >= kMostCrashes) {
+      answer(batch.model, std::move(request),
+             {StatusCode::internal,
+              what + " while running this request alone, as one before it did while running its "
+                     "batch; it is not tried again"},
+             {}, now, out);
+    } else if (!queue) {
+      answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
+    } else {
+      queue_of(*queue).suspects.push(std::move(request));
+    }
+  }
+  if (!queue) return;
+  queue_of(*queue).lost = what + " while running this batch";
+  arrived(*queue);
+}
+
+void Dispatcher::separate(InFlight batch, Time now, DispatchOutput& out) {
+  const std::optional<ModelIndex> queue = queue_for(batch.model);
+  for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+    if (batch.is_answered(i)) continue;
+    Request& request = batch.requests[i];
+    if (queue) {
+      queue_of(*queue).suspects.push(std::move(request));
+    } else {
+      answer(batch.model, std::move(request), queue_of(batch.model).closed, {}, now, out);
+    }
+  }
+  if (!queue) return;
+  queue_of(*queue).lost =
+      "model " + models_[batch.model].name + ": another request of its batch could not be computed";
+  arrived(*queue);
+}
+
+// The gpulet with the fewest models, because they may lose their process.
+const Dispatcher::Candidate* Dispatcher::candidate_for_suspects(ModelIndex model) const {
+  const Candidate* chosen = nullptr;
+  for (const Candidate& candidate : queue_of(model).candidates) {
+    if (!candidate.gpulet->ready) continue;
+    if (chosen == nullptr || candidate.gpulet->slots.size() < chosen->gpulet->slots.size())
+      chosen = &candidate;
+  }
+  return chosen;
+}
+
+void Dispatcher::pump_suspects(ModelIndex model, Time now, Time& wake, DispatchOutput& out) {
+  ModelQueue& state = queue_of(model);
+  if (state.suspects.empty()) return;
+  for (Request& request : state.suspects.take_due_before(now)) {
+    answer(
+        model, std::move(request),
+        {StatusCode::unavailable, state.lost + ", and no process could run it before its deadline"},
+        {}, now, out);
+  }
+  if (state.suspects.empty()) return;
+  wake = std::min(wake, state.suspects.front_deadline() + Duration(1));
+  const Candidate* const candidate = candidate_for_suspects(model);
+  if (candidate == nullptr) return;
+  Gpulet& gpulet = *candidate->gpulet;
+  gpulet.reserved = true;  // for a suspect, as soon as it holds nothing
+  if (gpulet.in_flight > 0) return;
+  send(candidate->id, gpulet, *candidate->slot, state.suspects.take_due_from(now, 1), now, out);
 }
 
 }  // namespace gpulet::serve

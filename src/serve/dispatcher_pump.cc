@@ -1,24 +1,26 @@
-// Dispatcher: which batch leaves when, and who cannot be served any more.
+// Dispatcher: when batches leave, and which requests cannot be served any more.
 #include <algorithm>
 #include <utility>
 
-#include "gpulet/batching/form.h"
-#include "gpulet/serve/dispatcher.h"
+#include "gpulet/batching/batch_tensors.h"
+#include "serve/dispatcher.h"
 
 namespace gpulet::serve {
+
+using schedule::Service;
 
 bool Dispatcher::backlogged(ModelIndex model) const {
   return queue_of(model).requests.size() > queue_of(model).room;
 }
 
-// With a backlog, whoever would make a batch smaller than full makes room for the many behind:
-// otherwise the queue's head, always close to its deadline, would keep all batches small and the
+// With a backlog, requests that only a smaller batch could serve in time are given up. Otherwise
+// the head of the queue, always close to its deadline, would keep all batches small, and the
 // goodput would collapse.
-Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const Lane& lane, Time now) const {
-  if (gpulet.service != schedule::Service::rounds) return now;  // it may yet come to be idle
+Time Dispatcher::reachable_deadline(const Gpulet& gpulet, const ModelSlot& slot, Time now) const {
+  if (gpulet.service != Service::rounds) return now;  // it may become idle
   const Time start = std::max(now, gpulet.busy_until);
   const Duration execution =
-      backlogged(lane.model) ? lane.execution.back() : lane.execution.front();
+      backlogged(slot.model) ? slot.execution.back() : slot.execution.front();
   return start + execution + gpulet.allowance.for_execution(execution);
 }
 
@@ -26,41 +28,41 @@ void Dispatcher::drop_hopeless(ModelIndex model, Time now, DispatchOutput& out) 
   ModelQueue& state = queue_of(model);
   if (state.requests.empty()) return;
   Time reachable = kNever;
-  for (const Place& place : state.places) {
-    if (!place.gpulet->ready) continue;
-    reachable = std::min(reachable, reachable_deadline(*place.gpulet, *place.lane, now));
-    if (reachable <= state.requests.front_deadline()) return;  // nobody is hopeless
+  for (const Candidate& candidate : state.candidates) {
+    if (!candidate.gpulet->ready) continue;
+    reachable = std::min(reachable, reachable_deadline(*candidate.gpulet, *candidate.slot, now));
+    if (reachable <= state.requests.front_deadline()) return;  // all can be served
   }
-  const bool nobody = reachable == kNever;
-  if (nobody) reachable = now;  // a gpulet may yet come: only what is past its deadline is lost
+  const bool none_ready = reachable == kNever;
+  if (none_ready) reachable = now;  // a gpulet may become ready until the deadline
   for (Request& request : state.requests.take_due_before(reachable)) {
     const bool slept = request.late_after != kNever;
-    const char* const why = !nobody ? ": the deadline could not be met any more"
-                            : slept ? ": it was asleep, and no gpulet was ready for it in time"
-                                    : ": no gpulet was ready before the deadline";
-    Status status = nobody && !absence_.ok()
+    const char* const why = !none_ready ? ": the deadline could not be met any more"
+                            : slept     ? ": it was asleep, and no gpulet was ready for it in time"
+                                        : ": no gpulet was ready before the deadline";
+    Status status = none_ready && !absence_.ok()
                         ? absence_.within("model " + models_[model].name)
                         : Status(StatusCode::too_late, "model " + models_[model].name + why);
     answer(model, std::move(request), std::move(status), {}, now, out);
   }
 }
 
-void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, Lane& lane, std::uint32_t count, Time now,
-                          DispatchOutput& out) {
-  send(id, gpulet, lane,
-       queue_of(lane.model).requests.take_due_from(reachable_deadline(gpulet, lane, now), count),
+void Dispatcher::dispatch(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::uint32_t count,
+                          Time now, DispatchOutput& out) {
+  send(id, gpulet, slot,
+       queue_of(slot.model).requests.take_due_from(reachable_deadline(gpulet, slot, now), count),
        now, out);
 }
 
-void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Request> requests,
+void Dispatcher::send(GpuletId id, Gpulet& gpulet, ModelSlot& slot, std::vector<Request> requests,
                       Time now, DispatchOutput& out) {
-  ModelQueue& state = queue_of(lane.model);
+  ModelQueue& state = queue_of(slot.model);
   InFlight held;
   held.gpulet = id;
-  held.model = lane.model;
+  held.model = slot.model;
   held.requests = std::move(requests);
-  held.expected = lane.execution[held.requests.size() - 1];
-  held.planned = lane.execution.size();
+  held.expected = slot.execution[held.requests.size() - 1];
+  held.planned = slot.execution.size();
   for (Request& request : held.requests) {
     request.trace.dispatched = now;
     request.trace.gpulet = id;
@@ -72,21 +74,20 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Reque
   batch.id = next_batch_;
   ++next_batch_.value;
   batch.gpulet = id;
-  batch.model = models_[lane.model].name;
+  batch.model = models_[slot.model].name;
   batch.count = static_cast<std::uint32_t>(held.requests.size());
-  // What was worth sending is worth starting as long as one request of it, the last one, can still
-  // make it.
+  // The batch is worth starting while its last request can still be served in time.
   batch.start_within =
       std::max(Duration::zero(), held.requests.back().deadline - held.expected - now);
   batch.expected_duration = held.expected;
-  batch.inputs = batching::gather_inputs(held.requests, models_[lane.model].input_sizes);
+  batch.inputs = batching::gather_inputs(held.requests, models_[slot.model].input_sizes);
 
   gpulet.expected += held.expected;
   gpulet.busy_until = std::max(now, gpulet.busy_until) + held.expected;
   held.predicted_end = gpulet.busy_until;
   ++gpulet.in_flight;
   ++state.in_flight;
-  lane.turn = now + gpulet.duty_cycle;
+  slot.turn = now + gpulet.duty_cycle;
   held.answer_by = held.next_answer_by();
   deadlines_.add(held.answer_by, batch.id);
   in_flight_.emplace(batch.id, std::move(held));
@@ -94,46 +95,47 @@ void Dispatcher::send(GpuletId id, Gpulet& gpulet, Lane& lane, std::vector<Reque
 }
 
 bool Dispatcher::has_room(const Gpulet& gpulet) {
-  const bool rounds = gpulet.service == schedule::Service::rounds;
+  const bool rounds = gpulet.service == Service::rounds;
   return gpulet.ready && !gpulet.reserved && gpulet.in_flight < (rounds ? kBatchesInFlight : 1);
 }
 
 void Dispatcher::flush(ModelIndex model, Time now, DispatchOutput& out) {
-  for (const Place& place : queue_of(model).places) {
-    Gpulet& gpulet = *place.gpulet;
+  for (const Candidate& candidate : queue_of(model).candidates) {
+    Gpulet& gpulet = *candidate.gpulet;
     while (has_room(gpulet)) {
-      const auto view = view_of(gpulet, *place.lane, now);
+      const auto view = view_of(gpulet, *candidate.slot, now);
       if (!view) break;
-      const std::size_t count = std::min(view->waiting, place.lane->execution.size());
-      dispatch(place.id, gpulet, *place.lane, static_cast<std::uint32_t>(count), now, out);
+      const std::size_t count = std::min(view->waiting, candidate.slot->execution.size());
+      dispatch(candidate.id, gpulet, *candidate.slot, static_cast<std::uint32_t>(count), now, out);
     }
   }
 }
 
-std::optional<batching::LaneView> Dispatcher::view_of(const Gpulet& gpulet, const Lane& lane,
+std::optional<batching::SlotView> Dispatcher::view_of(const Gpulet& gpulet, const ModelSlot& slot,
                                                       Time now) const {
-  const batching::WaitingRequests& queue = queue_of(lane.model).requests;
+  const batching::PendingRequests& queue = queue_of(slot.model).requests;
   if (queue.empty()) return std::nullopt;
-  const Time reachable = reachable_deadline(gpulet, lane, now);
-  batching::LaneView view;
+  const Time reachable = reachable_deadline(gpulet, slot, now);
+  batching::SlotView view;
   view.waiting = queue.count_due_from(reachable);
   if (view.waiting == 0) return std::nullopt;
-  view.most_urgent = queue.first_deadline_from(reachable, lane.execution.size());
-  view.execution = lane.execution;
-  view.turn = lane.turn;
+  view.most_urgent = queue.first_deadline_from(reachable, slot.execution.size());
+  view.execution = slot.execution;
+  view.turn = slot.turn;
   view.start = std::max(now, gpulet.busy_until);
   view.allowance = gpulet.allowance.for_execution(
-      lane.execution[std::min(view.waiting, lane.execution.size()) - 1]);
+      slot.execution[std::min(view.waiting, slot.execution.size()) - 1]);
   return view;
 }
 
-bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchOutput& out) {
-  Gpulet& gpulet = *place.gpulet;
-  if (gpulet.service != schedule::Service::rounds) return false;
+bool Dispatcher::pump_gpulet(const Candidate& candidate, Time now, Time& wake,
+                             DispatchOutput& out) {
+  Gpulet& gpulet = *candidate.gpulet;
+  if (gpulet.service != Service::rounds) return false;
   if (!has_room(gpulet)) return false;
-  if (gpulet.lanes.size() > 1) return pump_in_turn(place, now, wake, out);
-  Lane& lane = gpulet.lanes.front();
-  const auto view = view_of(gpulet, lane, now);
+  if (gpulet.slots.size() > 1) return pump_in_turn(candidate, now, wake, out);
+  ModelSlot& slot = gpulet.slots.front();
+  const auto view = view_of(gpulet, slot, now);
   if (!view) return false;
   const batching::Decision decision = batching::decide(*view, now);
   if (const auto* wait = std::get_if<batching::WaitUntil>(&decision)) {
@@ -141,28 +143,29 @@ bool Dispatcher::pump_gpulet(const Place& place, Time now, Time& wake, DispatchO
     return false;
   }
   std::uint32_t count = std::get<batching::Dispatch>(decision).count;
-  if (queue_of(lane.model).requests.levels() != nullptr) {
+  if (queue_of(slot.model).requests.levels() != nullptr) {
     count = count_in_time(
-        lane, *view, static_cast<std::uint32_t>(std::min(view->waiting, lane.execution.size())),
-        reachable_deadline(gpulet, lane, now));
+        slot, *view, static_cast<std::uint32_t>(std::min(view->waiting, slot.execution.size())),
+        reachable_deadline(gpulet, slot, now));
   }
-  dispatch(place.id, gpulet, lane, count, now, out);
+  dispatch(candidate.id, gpulet, slot, count, now, out);
   return true;
 }
 
-// Models that share a gpulet take turns without pause: whoever waits and was served longest ago is
-// next, with what waits by then. So a request that just missed a batch waits for one batch of every
-// lane at most, which is the round that was planned, whatever came between and however fast the
-// gpulet is. Waiting for full batches, or for a point in time, would let rounds drift apart; and a
-// batch bound while another runs would make the next one wait for both.
-bool Dispatcher::pump_in_turn(const Place& place, Time now, Time& wake, DispatchOutput& out) {
-  Gpulet& gpulet = *place.gpulet;
-  Lane* next = nullptr;
-  std::optional<batching::LaneView> chosen;
-  for (Lane& lane : gpulet.lanes) {
-    if (next != nullptr && lane.turn >= next->turn) continue;
-    if (const auto view = view_of(gpulet, lane, now)) {
-      next = &lane;
+// Models that share a gpulet take turns without pause: the next is the one that was served longest
+// ago, with its waiting requests. So a request that just missed a batch waits for at most one batch
+// of every slot, which is the planned round. Waiting for full batches or for a point in time would
+// let rounds drift apart. A batch is bound as late as possible, because one that is bound while
+// another runs makes the next one wait for both.
+bool Dispatcher::pump_in_turn(const Candidate& candidate, Time now, Time& wake,
+                              DispatchOutput& out) {
+  Gpulet& gpulet = *candidate.gpulet;
+  ModelSlot* next = nullptr;
+  std::optional<batching::SlotView> chosen;
+  for (ModelSlot& slot : gpulet.slots) {
+    if (next != nullptr && slot.turn >= next->turn) continue;
+    if (const auto view = view_of(gpulet, slot, now)) {
+      next = &slot;
       chosen = view;
     }
   }
@@ -175,21 +178,21 @@ bool Dispatcher::pump_in_turn(const Place& place, Time now, Time& wake, Dispatch
       return false;
     }
   }
-  dispatch(place.id, gpulet, *next,
+  dispatch(candidate.id, gpulet, *next,
            count_in_time(*next, *chosen, count, reachable_deadline(gpulet, *next, now)), now, out);
   return true;
 }
 
-std::uint32_t Dispatcher::count_in_time(const Lane& lane, const batching::LaneView& view,
+std::uint32_t Dispatcher::count_in_time(const ModelSlot& slot, const batching::SlotView& view,
                                         std::uint32_t wanted, Time reachable) const {
   const Time start = view.start + view.allowance;
-  if (const batching::LevelQueue* const levels = queue_of(lane.model).requests.levels())
-    return levels->largest_batch(reachable, lane.execution, wanted, start);
-  return batching::largest_batch_by(lane.execution, wanted, start, view.most_urgent);
+  if (const batching::PriorityQueue* const levels = queue_of(slot.model).requests.levels())
+    return levels->largest_batch(reachable, slot.execution, wanted, start);
+  return batching::largest_batch_by(slot.execution, wanted, start, view.most_urgent);
 }
 
 void Dispatcher::pump_timeouts(ModelIndex model, Time now, Time& wake, DispatchOutput& out) {
-  batching::LevelQueue& levels = *queue_of(model).requests.levels();
+  batching::PriorityQueue& levels = *queue_of(model).requests.levels();
   for (Request& request : levels.take_rejected(now)) {
     answer(model, std::move(request),
            {StatusCode::too_late, "model " + models_[model].name + ": its queue timeout passed"},
@@ -198,11 +201,11 @@ void Dispatcher::pump_timeouts(ModelIndex model, Time now, Time& wake, DispatchO
   wake = std::min(wake, levels.next_timeout());
 }
 
-// What it takes to bring a batch to its proxy.
-Duration Dispatcher::time_ahead(const Lane& lane, std::uint32_t count) const {
+// The time to transfer a batch to its proxy.
+Duration Dispatcher::time_ahead(const ModelSlot& slot, std::uint32_t count) const {
   constexpr Duration kHandling = std::chrono::microseconds(300);
   constexpr double kBytesPerSecond = 2e9;
-  const std::size_t bytes = models_[lane.model].input_bytes * count;
+  const std::size_t bytes = models_[slot.model].input_bytes * count;
   return kHandling + from_seconds(static_cast<double>(bytes) / kBytesPerSecond);
 }
 
@@ -211,8 +214,8 @@ void Dispatcher::pump_model(ModelIndex model, Time now, DispatchOutput& out) {
   Time wake = kNever;
   pump_suspects(model, now, wake, out);
   if (state.requests.levels() != nullptr) pump_timeouts(model, now, wake, out);
-  for (const Place& place : state.places) {
-    while (pump_gpulet(place, now, wake, out)) {
+  for (const Candidate& candidate : state.candidates) {
+    while (pump_gpulet(candidate, now, wake, out)) {
     }
   }
   drop_hopeless(model, now, out);
@@ -228,7 +231,7 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
   while (!wakes_.empty() && wakes_.top().first <= now) {
     const auto [time, model] = wakes_.top();
     wakes_.pop();
-    if (scheduled_wake_[model] != time) continue;  // an earlier entry took its place
+    if (scheduled_wake_[model] != time) continue;  // an earlier entry replaced it
     scheduled_wake_[model] = kNever;
     touch(model);
   }
@@ -238,11 +241,148 @@ void Dispatcher::pump(Time now, DispatchOutput& out) {
     queue_of(model).touched = false;
     pump_model(model, now, out);
   }
-  if (executables_due_) pump_executables(now, out);
+  if (instances_due_) pump_instances(now, out);
 }
 
 Time Dispatcher::next_wake() const {
   return std::min(deadlines_.next(), wakes_.empty() ? kNever : wakes_.top().first);
+}
+
+// ---- instances, which take one request at a time
+
+bool Dispatcher::only_instances(ModelIndex model) const {
+  const std::vector<Candidate>& candidates = queue_of(model).candidates;
+  return !candidates.empty() &&
+         std::all_of(candidates.begin(), candidates.end(), [](const Candidate& candidate) {
+           return candidate.gpulet->service != Service::rounds;
+         });
+}
+
+void Dispatcher::set_expected(GpuletId instance, Duration expected) {
+  const auto found = gpulets_.find(instance);
+  if (found == gpulets_.end()) return;
+  for (ModelSlot& slot : found->second.slots) slot.execution.assign(1, expected);
+}
+
+void Dispatcher::pump_instances(Time now, DispatchOutput& out) {
+  instances_due_ = false;
+  for (const GpuletId id : by_need_) pump_by_need(id, gpulets_.at(id), now, out);
+  if (!controlled_.empty()) pump_controlled(now, out);
+}
+
+void Dispatcher::pump_by_need(GpuletId id, Gpulet& gpulet, Time now, DispatchOutput& out) {
+  if (!has_room(gpulet)) return;
+  std::vector<batching::ModelNeed> models;
+  models.reserve(gpulet.slots.size());
+  for (const ModelSlot& slot : gpulet.slots) {
+    const ModelQueue& state = queue_of(slot.model);
+    batching::ModelNeed& model = models.emplace_back();
+    model.queued = state.requests.count_due_from(now);
+    if (model.queued == 0) continue;
+    model.mean_waited = state.requests.mean_waited(now);
+    model.device_time = slot.execution.front();
+    const std::optional<Responses>& responses = queue_of(state.counted_as).responses;
+    if (responses) model.response = responses->recent_mean(now);
+    model.objective = from_ms(models_[slot.model].slo_ms);
+  }
+  const auto chosen = control_.gpu == control::GpuRule::need
+                          ? batching::neediest(models, {control_.set_point, control_.queued_weight},
+                                               gpulet.last_slot)
+                          : batching::next_in_turn(models, gpulet.last_slot);
+  if (!chosen) return;
+  gpulet.last_slot = *chosen;
+  dispatch(id, gpulet, gpulet.slots[*chosen], 1, now, out);
+}
+
+// Serves queues in random order, each by a random free instance, until queues or instances run out.
+void Dispatcher::pump_controlled(Time now, DispatchOutput& out) {
+  std::map<ModelIndex, std::vector<Candidate>> free;
+  for (const GpuletId id : controlled_) {
+    Gpulet& gpulet = gpulets_.at(id);
+    if (!has_room(gpulet) || gpulet.slots.empty()) continue;
+    const Candidate candidate{id, &gpulet, &gpulet.slots.front()};
+    if (choice_of(candidate, now).which != Choice::Which::none)
+      free[candidate.slot->model].push_back(candidate);
+  }
+  while (!free.empty()) {
+    const auto chosen =
+        std::next(free.begin(), static_cast<std::ptrdiff_t>(chance_.below(free.size())));
+    auto& [model, candidates] = *chosen;
+    const std::size_t at = chance_.below(candidates.size());
+    const Candidate candidate = candidates[at];
+    const Choice choice = choice_of(candidate, now);
+    batching::PendingRequests& requests = queue_of(model).requests;
+    std::vector<Request> taken;
+    if (choice.which == Choice::Which::first) {
+      taken = requests.take_due_from(choice.from, 1);
+    } else {
+      taken.push_back(requests.take_last());
+    }
+    send(candidate.id, *candidate.gpulet, *candidate.slot, std::move(taken), now, out);
+    candidates.erase(candidates.begin() + static_cast<std::ptrdiff_t>(at));
+    std::erase_if(candidates, [&](const Candidate& other) {
+      return choice_of(other, now).which == Choice::Which::none;
+    });
+    if (candidates.empty()) free.erase(chosen);
+  }
+}
+
+Time Dispatcher::reachable_by_rounds(ModelIndex model, Time now) const {
+  Time reachable = kNever;
+  for (const Candidate& candidate : queue_of(model).candidates) {
+    if (!candidate.gpulet->ready || candidate.gpulet->service != Service::rounds) continue;
+    reachable = std::min(reachable, reachable_deadline(*candidate.gpulet, *candidate.slot, now));
+  }
+  return reachable;
+}
+
+// Beside gpulets with rounds, an instance takes only what they cannot serve in time and it can: the
+// first request that is too late for them, or the last one of a backlog.
+Dispatcher::Choice Dispatcher::choice_of(const Candidate& instance, Time now) const {
+  const ModelIndex model = instance.slot->model;
+  const batching::PendingRequests& requests = queue_of(model).requests;
+  const bool alone = only_instances(model);
+  const Time from = alone ? now : now + instance.slot->execution.front();
+  if (requests.count_due_from(from) == 0) return {};
+  if (alone || requests.first_deadline_from(from, 1) < reachable_by_rounds(model, now))
+    return {Choice::Which::first, from};
+  return {backlogged(model) ? Choice::Which::last : Choice::Which::none, from};
+}
+
+void Dispatcher::record_response(ModelIndex model, const Request& request, const Status& status,
+                                 Time now) {
+  std::optional<Responses>& responses = queue_of(model).responses;
+  if (!responses) return;
+  if (status.ok()) {
+    const auto served_by = gpulets_.find(request.trace.gpulet);
+    const bool on_cpu =
+        served_by != gpulets_.end() && served_by->second.service == Service::controlled;
+    responses->record(now - request.trace.arrived,
+                      on_cpu ? Responses::Where::cpu : Responses::Where::gpu, now);
+  } else if (status.code() == StatusCode::too_late) {
+    responses->record(std::max(now - request.trace.arrived, 2 * from_ms(models_[model].slo_ms)),
+                      Responses::Where::nowhere, now);
+  }
+}
+
+Responses::Period Dispatcher::take_period(ModelIndex model) {
+  std::optional<Responses>& responses = queue_of(model).responses;
+  return responses ? responses->take_period() : Responses::Period{};
+}
+
+Duration Dispatcher::mean_age(ModelIndex model, Time now) const {
+  const batching::PendingRequests& waiting = queue_of(model).requests;
+  std::int64_t count = static_cast<std::int64_t>(waiting.size());
+  Duration sum = count == 0 ? Duration{} : waiting.mean_waited(now) * count;
+  for (const auto& [id, batch] : in_flight_) {
+    if (batch.model != model) continue;
+    for (std::size_t i = 0; i < batch.requests.size(); ++i) {
+      if (batch.is_answered(i)) continue;
+      sum += now - batch.requests[i].trace.arrived;
+      ++count;
+    }
+  }
+  return count == 0 ? Duration{} : sum / count;
 }
 
 }  // namespace gpulet::serve

@@ -1,14 +1,12 @@
 #include "gpulet/serve/planning.h"
 
 #include <algorithm>
-#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/executables.h"
+#include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/scaling.h"
-#include "gpulet/schedule/shortage.h"
-#include "gpulet/serve/plan_around.h"
 
 namespace gpulet::serve {
 namespace {
@@ -37,7 +35,7 @@ schedule::Plan plan_for(const schedule::PlanInput& input, const schedule::Policy
   return schedule::share_shortage(policy, input, schedule::scale(policy, input).plan);
 }
 
-// The policy plans for what is no CPU, as if there were nothing else.
+// The policy plans the other devices as if there were no CPUs.
 schedule::Plan plan_with_spill(const schedule::PlanInput& input, const schedule::Policy& policy,
                                bool scale) {
   schedule::PlanInput others = input;
@@ -50,7 +48,7 @@ schedule::Plan plan_with_spill(const schedule::PlanInput& input, const schedule:
     others.current = &*current;
   }
   schedule::Plan plan = plan_for(others, policy, scale);
-  schedule::add_cpu_executables(input, plan);
+  schedule::add_cpu_instances(input, plan);
   return plan;
 }
 
@@ -72,8 +70,8 @@ schedule::Plan plan_all(const schedule::PlanInput& input, const schedule::Policy
                        : plan_for(input, policy, request.scale);
 }
 
-// Not every policy knows of models that are to be alone. They have no place then: what crashes must
-// not take others with it.
+// Not every policy can keep models alone. Models that must be alone are left out then, because
+// their crashes must not affect others.
 schedule::Plan plan_apart(const schedule::PlanInput& input, const schedule::Policy& policy,
                           const MakePlan& request) {
   schedule::Plan plan = plan_all(input, policy, request);
@@ -103,13 +101,102 @@ void plan_and_check(const MakePlan& request, const schedule::PlanInput& input,
   made.plan.policy = std::string(policy.name());
   made.faults = schedule::check(made.plan, input);
   if (made.faults.empty() || request.kept.empty()) return;
-  // What is kept no longer holds, for example since the profiles changed: it moves.
+  // The kept gpulets break the rules now, for example because the profiles changed: they move.
   made.plan = plan_around(input, request.closed, {}, plan);
   made.plan.policy = std::string(policy.name());
   made.faults = schedule::check(made.plan, input);
 }
 
+using schedule::PlannedGpulet;
+
+// A smaller rest of a demand is due to rounding.
+constexpr double kNegligible = 1e-6;
+
+// The kept gpulets' rates are scaled by `factor`, by model: below 1 where the demand has decreased.
+struct Cover {
+  std::map<std::string, double> factor;
+  std::set<std::string> by_instances;  // these promise no rate
+};
+
+Cover cover_of(const std::vector<PlannedGpulet>& kept,
+               const std::vector<schedule::ModelDemand>& demands,
+               std::vector<schedule::ModelDemand>& rest) {
+  Cover cover;
+  std::map<std::string, double> kept_rate;
+  for (const PlannedGpulet& gpulet : kept) {
+    for (const schedule::Assignment& one : gpulet.assignments) {
+      kept_rate[one.model] += one.rate;
+      if (gpulet.service != schedule::Service::rounds) cover.by_instances.insert(one.model);
+    }
+  }
+  for (const schedule::ModelDemand& demand : demands) {
+    const double covered = kept_rate[demand.name];
+    if (covered >= demand.rate * (1 - kNegligible)) {
+      cover.factor[demand.name] = covered > 0 ? demand.rate / covered : 1;
+      continue;
+    }
+    cover.factor[demand.name] = 1;
+    rest.push_back(demand);
+    rest.back().rate -= covered;
+  }
+  return cover;
+}
+
+schedule::Plan without_devices(const std::vector<schedule::ModelDemand>& rest,
+                               const std::set<std::string>& by_instances) {
+  schedule::Plan plan;
+  for (const schedule::ModelDemand& demand : rest) {
+    if (by_instances.contains(demand.name)) continue;
+    plan.unserved.push_back({demand.name, demand.rate,
+                             "no device takes new gpulets: the last ones failed on every device; "
+                             "the status says why"});
+  }
+  std::sort(plan.unserved.begin(), plan.unserved.end(),
+            [](const auto& a, const auto& b) { return a.model < b.model; });
+  return plan;
+}
+
+struct Sum {
+  double weighted_ms = 0;
+  double weight = 0;
+};
+
 }  // namespace
+
+schedule::Plan plan_around(const schedule::PlanInput& input,
+                           const std::set<schedule::DeviceKey>& closed,
+                           std::vector<PlannedGpulet> kept,
+                           const std::function<schedule::Plan(const schedule::PlanInput&)>& plan) {
+  schedule::PlanInput open = input;
+  std::erase_if(open.cluster.devices,
+                [&closed](const schedule::Device& device) { return closed.contains(device.key); });
+  open.demands.clear();
+  const Cover cover = cover_of(kept, input.demands, open.demands);
+  std::optional<schedule::Plan> current;
+  if (input.current != nullptr) {
+    current = *input.current;
+    std::erase_if(current->gpulets,
+                  [&closed](const PlannedGpulet& one) { return closed.contains(one.device); });
+    open.current = &*current;
+  }
+  std::set<schedule::DeviceKey> in_use;
+  for (const PlannedGpulet& gpulet : kept) in_use.insert(gpulet.device);
+  if (open.options.max_devices) {
+    const auto used = static_cast<std::uint32_t>(in_use.size());
+    *open.options.max_devices -= std::min(used, *open.options.max_devices);
+  }
+  schedule::Plan whole =
+      open.cluster.devices.empty() ? without_devices(open.demands, cover.by_instances) : plan(open);
+  for (PlannedGpulet& gpulet : kept) {
+    for (schedule::Assignment& one : gpulet.assignments) one.rate *= cover.factor.at(one.model);
+    whole.gpulets.push_back(std::move(gpulet));
+  }
+  std::stable_sort(whole.gpulets.begin(), whole.gpulets.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.device, b.size) < std::tie(b.device, a.size);
+  });
+  whole.lower_bound.reset();
+  return whole;
+}
 
 PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
   schedule::PlanInput input;
@@ -130,8 +217,8 @@ PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy) {
   if (!made.faults.empty()) return made;
   made.explanation = schedule::explain(made.plan, input);
   if (request.closed.size() < request.cluster.devices.size()) return made;
-  for (schedule::MissingPlace& missing : made.explanation.missing)
-    missing.lack = schedule::Lack::any_device;
+  for (schedule::UnservedDetail& missing : made.explanation.missing)
+    missing.cause = schedule::UnservedCause::any_device;
   return made;
 }
 
@@ -153,6 +240,29 @@ Result<ChosenInterference> choose_interference(const profile::ProfileSet& profil
   Result<ChosenInterference> learned = of_kind(profiles, device_types, InterferenceKind::learned);
   if (learned.ok() || learned.status().code() != StatusCode::not_found) return learned;
   return ChosenInterference{};
+}
+
+void RequestCosts::follow(Epoch epoch, const schedule::Plan& plan) {
+  if (epoch == epoch_) return;
+  epoch_ = epoch;
+  std::map<std::string, Sum> sums;
+  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+    for (const schedule::Assignment& one : gpulet.assignments) {
+      const double batch = one.batch > 0 ? one.batch : 1;
+      const double weight = one.rate > 0 ? one.rate : 1;  // instances promise no rate
+      Sum& sum = sums[one.model];
+      sum.weighted_ms += weight * one.latency_ms * gpulet.size.fraction() / batch;
+      sum.weight += weight;
+    }
+  }
+  costs_.clear();
+  for (const auto& [model, sum] : sums)
+    costs_.emplace(model, from_ms(sum.weighted_ms / sum.weight));
+}
+
+Duration RequestCosts::of(std::string_view model) const {
+  const auto found = costs_.find(model);
+  return found == costs_.end() ? Duration::zero() : found->second;
 }
 
 }  // namespace gpulet::serve

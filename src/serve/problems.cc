@@ -10,18 +10,19 @@
 #include <unordered_map>
 #include <utility>
 
-#include "serve/wording.h"
+#include "gpulet/base/text.h"
+#include "serve/event_log.h"
 
 namespace gpulet::serve {
 namespace {
 
-// A single request is no rate.
+// A single violation says nothing about the rate.
 constexpr std::uint64_t kLeastViolations = 2;
-// How much longer than planned batches run before that explains violations.
+// Batches that run longer than planned by this factor explain violations.
 constexpr double kSlowPace = 1.15;
-// A neighbour that is less busy slows nobody down.
+// A neighbour that is less busy slows others down too little.
 constexpr double kBusyNeighbour = 0.05;
-constexpr std::size_t kNeighboursTold = 3;
+constexpr std::size_t kNeighboursNamed = 3;
 
 std::string formatted(const char* format, double value) {
   std::array<char, 32> text{};
@@ -69,19 +70,19 @@ class Diagnosis {
   explicit Diagnosis(const FrontendStatus& status) : status_(status) {
     for (const ModelStatus& model : status.models) models_.emplace(model.name, &model);
     for (const GpuletStatus& gpulet : status.gpulets) {
-      if (gpulet.planned) on_device_[place_of(gpulet)].push_back(&gpulet);
-      for (const schedule::LoadedModel& model : gpulet.gpulet.models)
+      if (gpulet.planned) on_device_[device_of(gpulet)].push_back(&gpulet);
+      for (const schedule::RunningModel& model : gpulet.gpulet.models)
         of_model_[model.name].push_back(&gpulet);
     }
     for (const ModelStatus& model : status.models) {
-      if (!model.missing || model.missing->lack != schedule::Lack::devices) continue;
+      if (!model.missing || model.missing->cause != schedule::UnservedCause::devices) continue;
       devices_missing_ += model.missing->devices;
       ++models_short_;
     }
   }
 
   std::vector<Problem> run() {
-    add_whole();
+    add_frontend();
     add_nodes();
     for (const ModelStatus& model : status_.models) add_model(model);
     for (const GpuletStatus& gpulet : status_.gpulets) add_gpulet(gpulet);
@@ -95,16 +96,16 @@ class Diagnosis {
   }
 
  private:
-  using Place = std::pair<BackendId, schedule::DeviceKey>;
+  using DeviceOfBackend = std::pair<BackendId, schedule::DeviceKey>;
   using Gpulets = std::vector<const GpuletStatus*>;
 
-  static Place place_of(const GpuletStatus& gpulet) {
+  static DeviceOfBackend device_of(const GpuletStatus& gpulet) {
     return {gpulet.gpulet.backend, gpulet.gpulet.device};
   }
 
-  // ---- the whole, nodes and devices
+  // ---- the frontend, nodes and devices
 
-  void add_whole() {
+  void add_frontend() {
     if (status_.state == "draining") {
       Problem& problem = add(ProblemCause::draining);
       problem.text = "The frontend is stopping: it takes no new requests.";
@@ -182,7 +183,7 @@ class Diagnosis {
     problem.fix = std::move(cause.fix);
   }
 
-  // With an empty text: there is nothing to tell.
+  // An empty text: there is no problem.
   Cause cause_of(const ModelStatus& model, bool violated) const {
     if (std::optional<Cause> cause = absence_of(model)) return *std::move(cause);
     if (model.rate_unserved > 0 && !model.application) return shortage_of(model);
@@ -212,7 +213,7 @@ class Diagnosis {
     const auto gpulets = of_model_.find(model.name);
     const bool has_gpulet = model.application || gpulets != of_model_.end();
     if (model.state == ModelState::unavailable || !has_gpulet) {
-      if (model.missing && model.missing->lack == schedule::Lack::devices)
+      if (model.missing && model.missing->cause == schedule::UnservedCause::devices)
         return shortage_of(model);
       const std::string why = !model.reason.empty() ? model.reason
                               : has_gpulet          ? "the frontend does not say why"
@@ -229,7 +230,7 @@ class Diagnosis {
   }
 
   Cause shortage_of(const ModelStatus& model) const {
-    const bool full = model.missing && model.missing->lack == schedule::Lack::devices;
+    const bool full = model.missing && model.missing->cause == schedule::UnservedCause::devices;
     if (!full) {
       const std::string part = "No place for " + rate(model.rate_unserved) + " of " +
                                rate(model.rate_planned) + " of " + model.name;
@@ -243,11 +244,11 @@ class Diagnosis {
             fix_of(model)};
   }
 
-  // Of what has no place; empty where the plan does not say what it lacks.
+  // For demand without a place. Empty: the plan does not say what it lacks.
   std::string fix_of(const ModelStatus& model) const {
     if (!model.missing) return {};
-    switch (model.missing->lack) {
-      case schedule::Lack::devices: {
+    switch (model.missing->cause) {
+      case schedule::UnservedCause::devices: {
         const auto whole = [](double devices) {
           return static_cast<std::uint64_t>(std::max(1.0, std::ceil(devices)));
         };
@@ -257,19 +258,19 @@ class Diagnosis {
                (models_short_ > 1 ? " (" + std::to_string(all) + " for all models)" : "") +
                ", lower the rate, or raise the SLO.";
       }
-      case schedule::Lack::any_device:
+      case schedule::UnservedCause::any_device:
         return "Bring back a device that takes gpulets, or add one.";
-      case schedule::Lack::profile:
+      case schedule::UnservedCause::profile:
         return "Measure it with `gpulet profile run --only " + model.name +
                "`, or import its latencies.";
-      case schedule::Lack::latency:
+      case schedule::UnservedCause::latency:
         if (model.missing->least_slo_ms > 0)
           return "Raise its slo_ms to " + milliseconds(model.missing->least_slo_ms) + " at least.";
         return "Measure it at the sizes that the devices have.";
-      case schedule::Lack::memory:
+      case schedule::UnservedCause::memory:
         return "Use a device with more memory: it needs " +
                formatted("%.0f MB.", model.missing->memory_mb);
-      case schedule::Lack::kept_apart:
+      case schedule::UnservedCause::kept_apart:
         return "Repair the model whose processes crash, or add a device for it alone.";
     }
     return {};
@@ -320,10 +321,10 @@ class Diagnosis {
                  "reckon with it from then on."};
   }
 
-  // Another model whose batches are slow takes turns with it.
+  // The model takes turns with another whose batches are slow.
   std::optional<Cause> slow_companion_of(const ModelStatus& model, const Gpulets& held) const {
     for (const GpuletStatus* const gpulet : held) {
-      for (const schedule::LoadedModel& other : gpulet->gpulet.models) {
+      for (const schedule::RunningModel& other : gpulet->gpulet.models) {
         const auto found = models_.find(other.name);
         if (other.name == model.name || found == models_.end()) continue;
         if (found->second->pace < kSlowPace) continue;
@@ -363,12 +364,12 @@ class Diagnosis {
         "Spread the requests evenly, raise the SLO, or plan with a larger \"margin\"."};
   }
 
-  // ---- help
+  // ---- helpers
 
-  // Others of the plan in force on its device that do something.
+  // Busy gpulets of the plan in force on its device.
   Gpulets busy_neighbours_of(const GpuletStatus& gpulet) const {
     Gpulets busy;
-    const auto found = on_device_.find(place_of(gpulet));
+    const auto found = on_device_.find(device_of(gpulet));
     if (found == on_device_.end()) return busy;
     std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(busy),
                  [&](const GpuletStatus* other) {
@@ -380,15 +381,15 @@ class Diagnosis {
   static std::string names_of(const Gpulets& gpulets) {
     std::vector<std::string> names;
     for (const GpuletStatus* const gpulet : gpulets) {
-      for (const schedule::LoadedModel& model : gpulet->gpulet.models) {
+      for (const schedule::RunningModel& model : gpulet->gpulet.models) {
         if (std::find(names.begin(), names.end(), model.name) == names.end())
           names.push_back(model.name);
       }
     }
     if (names.empty()) return "no model";
-    if (names.size() > kNeighboursTold) {
-      const std::size_t more = names.size() - kNeighboursTold;
-      names.resize(kNeighboursTold);
+    if (names.size() > kNeighboursNamed) {
+      const std::size_t more = names.size() - kNeighboursNamed;
+      names.resize(kNeighboursNamed);
       names.push_back(std::to_string(more) + " more");
     }
     return joined(names, ", ");
@@ -403,8 +404,8 @@ class Diagnosis {
 
   const FrontendStatus& status_;
   std::unordered_map<std::string, const ModelStatus*> models_;
-  std::map<Place, Gpulets> on_device_;                 // of the plan in force
-  std::unordered_map<std::string, Gpulets> of_model_;  // in whatever state
+  std::map<DeviceOfBackend, Gpulets> on_device_;       // of the plan in force
+  std::unordered_map<std::string, Gpulets> of_model_;  // in any state
   double devices_missing_ = 0;
   std::size_t models_short_ = 0;  // of devices
   std::vector<Problem> found_;

@@ -1,56 +1,329 @@
-#include "gpulet/serve/rollout.h"
+#include "serve/rollout.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
 #include <utility>
 
-namespace gpulet::serve {
+#include "gpulet/schedule/reconcile.h"
 
-Rollout::Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
-                 const std::function<GpuletId()>& new_id, Time now, Duration timeout)
-    : plan_(std::move(plan)),
-      steps_(std::move(steps)),
-      in_place_(std::move(in_place)),
-      began_(now),
-      deadline_(now + timeout) {
-  for (const schedule::Steps::Keep& keep : steps_.keep) parts_[keep.running] = keep.planned;
-  for (const std::size_t planned : steps_.create) {
-    const GpuletId id = new_id();
-    parts_[id] = planned;
-    created_.insert(id);
-    if (in_place_.contains(plan_.gpulets[planned].device)) {
-      postponed_.insert(id);
-    } else {
-      awaited_.insert(id);
-      shadows_.insert(id);
-    }
+namespace gpulet::serve {
+namespace {
+
+constexpr std::size_t kModelsCreatedAtOnce = 512;  // of the gpulets that are created in one turn
+
+// The size whose latency a gpulet of that size has.
+Share measured_size(Share size, schedule::Service service) {
+  return service == schedule::Service::controlled ? kWholeDevice : size;
+}
+
+PlanPart part_for(const schedule::PlannedGpulet& planned) {
+  return {planned.duty_cycle_ms, planned.assignments, planned.service};
+}
+
+}  // namespace
+
+// ---- new gpulets
+
+void RolloutController::begin(schedule::Plan plan, schedule::Steps steps, Time now,
+                              FrontendEffects& effects) {
+  core_.deployment.set_gpulets_changed();
+  std::vector<schedule::RunningGpulet> running;
+  for (const auto& [id, gpulet] : core_.backends.gpulets())
+    running.push_back(as_running(id, gpulet));
+  std::set<schedule::DeviceKey> in_place = schedule::devices_without_rollout_capacity(
+      running, plan, steps, core_.backends.cluster(), *core_.profiles.profiles);
+  for (const schedule::DeviceKey& device : in_place) {
+    const std::string text = "device " + device_name(device) +
+                             " has no room for new gpulets beside the old ones: they are "
+                             "replaced in place";
+    plan.notes.push_back(text);
+    core_.log.note(false, text, now, effects);
+  }
+  Rollout& rollout = core_.deployment.rollout().emplace(
+      std::move(plan), std::move(steps), std::move(in_place),
+      [this] { return core_.deployment.new_gpulet(); }, now, options_.preparing_timeout);
+  for (const auto& [id, part] : rollout.parts()) {
+    const GpuletRecord* const kept = core_.backends.find(id);
+    if (kept != nullptr && !rollout.is_new(id) && kept->state == GpuletState::preparing)
+      rollout.await(id);
+  }
+  create_gpulets(now, effects);
+}
+
+void RolloutController::create_gpulets(Time now, FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  std::size_t models = 0;
+  while (models < kModelsCreatedAtOnce && rollout.has_to_create()) {
+    const GpuletId id = rollout.take_to_create();
+    models += rollout.part_of(id).assignments.size();
+    create_gpulet(id, now, effects);
   }
 }
 
-GpuletId Rollout::take_shadow() { return shadows_.extract(shadows_.begin()).value(); }
-
-void Rollout::lost(GpuletId id) {
-  awaited_.erase(id);
-  shadows_.erase(id);
-  postponed_.erase(id);
-  parts_.erase(id);
+void RolloutController::create_gpulet(GpuletId id, Time now, FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  const schedule::PlannedGpulet planned = rollout.part_of(id);
+  const std::optional<BackendId> backend = core_.backends.backend_of(planned.device);
+  CreateGpulet create{id, planned.device.device, planned.size, {}, part_for(planned)};
+  std::vector<schedule::RunningModel> loaded;
+  for (const schedule::Assignment& assignment : planned.assignments) {
+    const NamedModel* const known = core_.models.find(assignment.model);
+    if (known == nullptr) continue;
+    const ModelVersion& version = known->wanted();
+    const ServedModel& model = core_.dispatcher.models()[version.index];
+    // Prepared for somewhat larger batches than planned, so that the next plan may keep it.
+    std::uint32_t max_batch = 1;
+    while (max_batch < assignment.batch) max_batch *= 2;
+    max_batch = std::max(assignment.batch, std::min(max_batch, model.max_batch));
+    create.models.push_back(
+        {model.name, model.sha256, model.inputs, model.outputs, max_batch, model.numerics});
+    loaded.push_back({model.name, max_batch, version.id});
+  }
+  // The node or all of the models were removed since the plan was made.
+  if (!backend || create.models.empty()) {
+    rollout.lost(id);
+    core_.plan_requests.add("nodes or models went while a plan came into force");
+    return;
+  }
+  std::sort(loaded.begin(), loaded.end());
+  create.memory_mb = memory_needed_mb(planned);
+  create.instance = planned.instance;
+  core_.backends.add_gpulet(create, planned.device, std::move(loaded), now);
+  effects.emplace_back(SendToBackend{*backend, std::move(create)});
 }
 
-void Rollout::clear(Time now, Duration timeout) {
-  clearing_ = true;
-  deadline_ = now + timeout;
+double RolloutController::memory_needed_mb(const schedule::PlannedGpulet& planned) const {
+  double sum_mb = 0;
+  for (const schedule::Assignment& assignment : planned.assignments) {
+    const profile::ModelProfile* const measured = profile_of(planned.device, assignment.model);
+    if (measured == nullptr || !measured->memory_mb) return 0;
+    sum_mb += *measured->memory_mb;
+  }
+  return sum_mb;
 }
 
-void Rollout::make(GpuletId postponed) {
-  postponed_.erase(postponed);
-  awaited_.insert(postponed);
+const profile::ModelProfile* RolloutController::profile_of(const schedule::DeviceKey& device,
+                                                           const std::string& model) const {
+  return core_.profiles.find(core_.backends.offer_of(device), model);
 }
 
-std::vector<GpuletId> Rollout::give_up_awaited() {
-  std::vector<GpuletId> given_up(awaited_.begin(), awaited_.end());
-  given_up.insert(given_up.end(), postponed_.begin(), postponed_.end());
-  for (const GpuletId id : given_up) lost(id);
-  return given_up;
+// ---- progress
+
+void RolloutController::advance(Time now, FrontendEffects& effects) {
+  std::optional<Rollout>& rollout = core_.deployment.rollout();
+  if (!rollout) return;
+  if (rollout->has_to_create()) return create_gpulets(now, effects);
+  if (rollout->must_clear(now)) clear_devices(now, effects);
+  const bool changed = core_.deployment.take_gpulets_changed();
+  if (changed && rollout->clearing()) create_postponed(now, effects);
+  if (rollout->complete(now)) {
+    activate(now, effects);
+  } else if (changed) {
+    route_unserved_models(now, effects);
+  }
+}
+
+void RolloutController::route_unserved_models(Time now, FrontendEffects& effects) {
+  const Rollout& rollout = *core_.deployment.rollout();
+  bool joined = false;
+  for (const auto& [id, part] : rollout.parts()) {
+    if (rollout.awaits(id) || rollout.postponed().contains(id) ||
+        core_.deployment.serving().contains(id))
+      continue;
+    const schedule::PlannedGpulet& planned = rollout.part_of(id);
+    const bool needed =
+        std::any_of(planned.assignments.begin(), planned.assignments.end(),
+                    [this](const auto& one) { return !core_.models.has_ready_slot(one.model); });
+    if (!needed) continue;
+    core_.deployment.serving()[id] = planned;
+    joined = true;
+  }
+  if (joined) put_routes_in_force(now, effects);
+}
+
+void RolloutController::clear_devices(Time now, FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  std::vector<GpuletId> old;
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    const bool stays = rollout.parts().contains(id);
+    if (!stays && rollout.in_place().contains(gpulet.device)) old.push_back(id);
+  }
+  for (const GpuletId id : old) core_.deployment.serving().erase(id);
+  for (const auto& [id, part] : rollout.parts()) {
+    const GpuletRecord* const gpulet = core_.backends.find(id);
+    if (gpulet != nullptr && gpulet->state == GpuletState::ready)
+      core_.deployment.serving()[id] = rollout.part_of(id);
+  }
+  put_routes_in_force(now, effects);
+  for (const GpuletId id : old) core_.deployment.retire(id, effects);
+  rollout.clear(now, options_.preparing_timeout);
+  core_.deployment.set_gpulets_changed();
+}
+
+void RolloutController::create_postponed(Time now, FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  const std::set<GpuletId> postponed = rollout.postponed();
+  for (const GpuletId id : postponed) {
+    const schedule::DeviceKey& device = rollout.part_of(id).device;
+    if (!core_.backends.takes_gpulets(device)) {  // another plan is made for its loss
+      rollout.lost(id);
+      continue;
+    }
+    const bool cleared = std::none_of(
+        core_.backends.gpulets().begin(), core_.backends.gpulets().end(), [&](const auto& entry) {
+          return entry.second.device == device && !rollout.parts().contains(entry.first);
+        });
+    if (!cleared) continue;
+    rollout.create_postponed(id);
+    create_gpulet(id, now, effects);
+  }
+}
+
+void RolloutController::activate(Time now, FrontendEffects& effects) {
+  Rollout& rollout = *core_.deployment.rollout();
+  for (const GpuletId id : rollout.give_up_awaited()) {
+    const Status late(StatusCode::timeout, "a gpulet was not ready in time and is given up");
+    core_.log.note(true, late.message(), now, effects);
+    if (const GpuletRecord* const gpulet = core_.backends.find(id)) {
+      core_.failures.exclude(schedule::DeviceKey(gpulet->device), id, FailureCause::hung, late, now,
+                             effects);
+    }
+    core_.deployment.retire(id, effects);
+    core_.plan_requests.add("a gpulet was not ready in time");
+  }
+  Deployment::Serving& serving = core_.deployment.serving();
+  serving.clear();
+  for (const auto& [id, part] : rollout.parts()) {
+    const GpuletRecord* const gpulet = core_.backends.find(id);
+    if (gpulet == nullptr) continue;
+    serving[id] = rollout.part_of(id);
+    PlanPart planned = part_for(serving[id]);
+    if (gpulet->part == planned) continue;
+    effects.emplace_back(SendToBackend{gpulet->backend, AssignGpulet{id, planned}});
+    core_.backends.set_part(id, std::move(planned));
+  }
+  core_.deployment.advance(rollout.take_plan());
+  put_routes_in_force(now, effects);
+  for (const GpuletId id : rollout.retire()) core_.deployment.retire(id, effects);
+  const Duration took = now - rollout.began();
+  core_.history.in_force(core_.deployment.epoch(), took, now);
+  // The next stage would retire the gpulets that the missing ones were to replace.
+  if (rollout.parts().size() < core_.deployment.plan().gpulets.size())
+    core_.deployment.stages().clear();
+  core_.deployment.rollout().reset();
+  std::string text = "epoch " + std::to_string(core_.deployment.epoch().value) + " serves" +
+                     (core_.deployment.stages().empty() ? "" : " on the way to the plan") + ", " +
+                     std::to_string(std::llround(to_ms(took))) +
+                     " ms after it was decided: " + counted(serving.size(), "gpulet") + " on " +
+                     counted(core_.deployment.plan().devices_used(), "device");
+  if (core_.history.decision()->moves_gpulets()) {
+    core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);
+  } else {  // the event of the decision is enough for the status
+    effects.emplace_back(EventNote{false, std::move(text)});
+  }
+}
+
+// ---- routes
+
+void RolloutController::put_routes_in_force(Time now, FrontendEffects& effects) {
+  Deployment::Serving& serving = core_.deployment.serving();
+  std::erase_if(serving,
+                [this](const auto& one) { return core_.backends.find(one.first) == nullptr; });
+  std::vector<GpuletRoute> routes;
+  for (const auto& [id, planned] : serving) routes.push_back(route_of(id, planned));
+  DispatchOutput output;
+  core_.models.begin_successions(routes, now, output);
+  core_.dispatcher.set_routes(routes, now);
+  for (const auto& [id, planned] : serving)
+    core_.dispatcher.set_ready(id, core_.backends.find(id)->state == GpuletState::ready, now);
+  core_.responses.write(std::move(output), effects);
+  core_.instances.follow_routes(now, effects);
+}
+
+GpuletRoute RolloutController::route_of(GpuletId id, const schedule::PlannedGpulet& planned) const {
+  GpuletRoute route{
+      id, core_.backends.find(id)->backend, from_ms(planned.duty_cycle_ms), {}, planned.service};
+  for (const schedule::Assignment& assignment : planned.assignments) {
+    const std::optional<ModelIndex> model = core_.models.version_in(id, assignment.model);
+    if (!model) continue;  // it was removed since the plan was made
+    SlotSpec slot{*model, execution_of(planned, assignment)};
+    // New profiles may lack the model. Until the next plan, the previous durations count.
+    if (slot.execution.empty()) slot.execution = core_.dispatcher.execution(id, *model);
+    if (!slot.execution.empty()) route.slots.push_back(std::move(slot));
+  }
+  return route;
+}
+
+std::vector<Duration> RolloutController::execution_of(
+    const schedule::PlannedGpulet& planned, const schedule::Assignment& assignment) const {
+  const profile::ModelProfile* const measured = profile_of(planned.device, assignment.model);
+  if (measured == nullptr) return {};
+  const Share size = measured_size(planned.size, planned.service);
+  std::vector<Duration> execution;
+  for (std::uint32_t count = 1; count <= assignment.batch; ++count) {
+    // The table has every size up to a planned one.
+    const std::optional<double> alone_ms = measured->latency.latency_ms(count, size);
+    if (!alone_ms) return {};
+    execution.push_back(from_ms(*alone_ms * assignment.slowdown * options_.margin));
+  }
+  return execution;
+}
+
+// ---- after a restart of the frontend
+
+void RolloutController::adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects) {
+  if (core_.plan_requests.number() > 0) return;
+  Deployment::Serving& serving = core_.deployment.serving();
+  std::size_t adopted = 0;
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    if (gpulet.backend != backend || !adoptable(gpulet)) continue;
+    serving[id] = {gpulet.device,           gpulet.size,     gpulet.part.duty_cycle_ms,
+                   gpulet.part.assignments, gpulet.instance, gpulet.part.service};
+    ++adopted;
+  }
+  if (adopted == 0) return;
+  schedule::Plan plan;
+  plan.policy = options_.policy;
+  std::map<std::string, double> rates;
+  for (const auto& [id, planned] : serving) {
+    plan.gpulets.push_back(planned);
+    for (const schedule::Assignment& one : planned.assignments) rates[one.model] += one.rate;
+  }
+  std::sort(plan.gpulets.begin(), plan.gpulets.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.device, b.size) < std::tie(b.device, a.size);
+  });
+  core_.deployment.set_plan(std::move(plan));
+  for (const auto& [model, rate] : rates) {
+    const NamedModel* const known = core_.models.find(model);
+    if (rate > 0 && known != nullptr) core_.demands.adopt(known->demand, rate, now);
+  }
+  put_routes_in_force(now, effects);
+  core_.plan_requests.gather_until(now + options_.gather_after_restart);
+  core_.log.note(false,
+                 "goes on with " + counted(adopted, "gpulet") + " that node " +
+                     core_.backends.backends().at(backend).node + " runs",
+                 now, effects);
+}
+
+bool RolloutController::adoptable(const GpuletRecord& gpulet) const {
+  if (gpulet.part.assignments.empty()) return false;
+  const Share size = measured_size(gpulet.size, gpulet.part.service);
+  return std::all_of(
+      gpulet.part.assignments.begin(), gpulet.part.assignments.end(), [&](const auto& one) {
+        const NamedModel* const model = core_.models.find(one.model);
+        const profile::ModelProfile* const measured = profile_of(gpulet.device, one.model);
+        if (model == nullptr || measured == nullptr) return false;
+        const std::string& version = model->current.id;
+        const bool loaded = std::any_of(
+            gpulet.models.begin(), gpulet.models.end(), [&](const schedule::RunningModel& held) {
+              return held.name == one.model && held.version == version &&
+                     held.max_batch >= one.batch;
+            });
+        return loaded && measured->latency.latency_ms(one.batch, size).has_value();
+      });
 }
 
 }  // namespace gpulet::serve

@@ -2,8 +2,7 @@
 
 #include <bit>
 
-#include "gpulet/core/sha256.h"
-#include "gpulet/serve/messages.h"
+#include "gpulet/base/sha256.h"
 
 namespace gpulet::serve {
 namespace {
@@ -24,7 +23,7 @@ std::string to_text(const std::vector<TensorSpec>& tensors) {
   return text;
 }
 
-// Nothing for what a file without such a wish says.
+// Empty for the default numerics, so that versions without them keep their ids.
 std::string to_text(const Numerics& numerics) {
   if (numerics == Numerics{}) return {};
   return '\n' + std::string(to_string(numerics.precision)) +
@@ -68,6 +67,34 @@ Result<ServedModel> with_sizes(ServedModel model) {
   model.output_sizes = std::move(outputs).value();
   model.input_bytes = total.value();
   return model;
+}
+
+std::string wanted_version(const ModelInfo& model) {
+  const bool stages = !model.next.empty() && !model.next_refused;
+  return stages ? model.next : model.version;
+}
+
+std::optional<LoadOutcome> outcome_of_load(const ModelInfo& now,
+                                           const std::string& wanted_version) {
+  const std::string version = "version " + short_version(wanted_version);
+  if (now.version != wanted_version) {
+    if (now.next == wanted_version && !now.next_refused) return std::nullopt;
+    return LoadOutcome{false, now.reason.empty() ? "another version took its place" : now.reason};
+  }
+  switch (now.state) {
+    case ModelState::ready:
+      if (now.pending) return std::nullopt;
+      return LoadOutcome{true, version + " serves"};
+    case ModelState::idle:
+      return LoadOutcome{true, version + " is registered; its first request wakes it"};
+    case ModelState::unavailable:
+      return LoadOutcome{false, now.reason};
+    case ModelState::leaving:
+      return LoadOutcome{false, "it is being unloaded"};
+    case ModelState::loading:
+      break;
+  }
+  return std::nullopt;
 }
 
 }  // namespace gpulet::serve

@@ -1,12 +1,13 @@
 #include "gpulet/serve/statistics.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpulet::serve {
 namespace {
 
 constexpr std::size_t kSlicesOfNow = 2;
-constexpr std::uint64_t kLeastBatches = 5;  // that tell how fast batches run
+constexpr std::uint64_t kLeastBatches = 5;  // for a meaningful pace
 
 }  // namespace
 
@@ -49,10 +50,43 @@ double RecentPace::pace(Time now) const {
   return 0;
 }
 
-BatchTimes times_of(const BatchResult& result, Duration under_way, Time now) {
+void Responses::record(Duration response, Where where, Time now) {
+  const double seconds = to_seconds(response);
+  const std::int64_t number = slot_of(now);
+  Slot& slot = slots_[static_cast<std::size_t>(number % kSlots)];
+  if (slot.number != number) slot = {number, 0, 0};
+  ++slot.count;
+  slot.sum_s += seconds;
+  period_.histogram.record(response);
+  if (where == Where::gpu) {
+    ++period_.on_gpu;
+    period_.gpu_s += seconds;
+    return;
+  }
+  ++(where == Where::cpu ? period_.on_cpu : period_.dropped);
+  period_.rest_s += seconds;
+  period_.rest_histogram.record(response);
+}
+
+std::optional<Duration> Responses::recent_mean(Time now) const {
+  const std::int64_t oldest = slot_of(now) - kSlots + 1;
+  std::uint64_t count = 0;
+  double sum_s = 0;
+  for (const Slot& slot : slots_) {
+    if (slot.number < oldest) continue;
+    count += slot.count;
+    sum_s += slot.sum_s;
+  }
+  if (count == 0) return std::nullopt;
+  return from_seconds(sum_s / static_cast<double>(count));
+}
+
+Responses::Period Responses::take_period() { return std::exchange(period_, {}); }
+
+BatchTimes times_of(const BatchResult& result, Duration elapsed, Time now) {
   const Duration received =
       std::clamp(result.received, Duration::zero(), std::max(result.queued, Duration::zero()));
-  const Duration both_ways = under_way - result.queued - result.executed;
+  const Duration both_ways = elapsed - result.queued - result.executed;
   const Duration returned = result.returning == Time()
                                 ? Duration::zero()
                                 : std::clamp(now - result.returning, Duration::zero(),
@@ -61,7 +95,7 @@ BatchTimes times_of(const BatchResult& result, Duration under_way, Time now) {
   times.queued = result.queued - received;
   times.executed = result.executed;
   times.input = received + (both_ways - returned) / 2;
-  times.output = under_way - times.queued - times.executed - times.input;
+  times.output = elapsed - times.queued - times.executed - times.input;
   return times;
 }
 

@@ -5,96 +5,39 @@
 #include <map>
 #include <utility>
 
-#include "simulate/arrivals.h"
-#include "simulate/tally.h"
+#include "simulate/clients.h"
+#include "simulate/virtual_cluster.h"
 
 namespace gpulet::simulate {
 namespace {
 
-constexpr double kLongest_s = 1e7;  // some months; beyond, nanoseconds would overflow
-// A plan is in force, and every request answered, long before: else something is wrong.
-constexpr Duration kPatience = std::chrono::minutes(30);
-constexpr Duration kLook = std::chrono::milliseconds(50);
+constexpr double kLongest_s = 1e7;  // four months, far from an overflow of nanoseconds
+// More virtual time than the first plan, or the last responses, can take without a bug.
+constexpr Duration kTimeout = std::chrono::minutes(30);
+constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
-// Offers the load and counts what becomes of it.
-class Clients : public Outside {
- public:
-  Clients(const Scene& scene, const SimulationOptions& options)
-      : scene_(scene), options_(options), tally_(scene.demands, options) {}
-
-  void start(Time now) {
-    tally_.start(now);
-    arrivals_.emplace(scene_.demands, options_.trace.get(), options_.seed, now, options_.seconds);
-    next_ = arrivals_->next();
-  }
-
-  [[nodiscard]] Time next_request() const override { return next_; }
-
-  serve::InferRequest take_request() override {
-    if (free_.empty()) {
-      free_.push_back(waiting_.size());
-      waiting_.emplace_back();
-    }
-    const std::uint64_t tag = free_.back();
-    free_.pop_back();
-    waiting_[tag] = {next_, arrivals_->take()};
-    tally_.offered(waiting_[tag].model, next_);
-    next_ = arrivals_->next();
-    serve::InferRequest request;
-    request.tag = tag;
-    request.model = scene_.demands[waiting_[tag].model].name;
-    return request;
-  }
-
-  void answered(serve::InferReply reply, Time now) override {
-    const Waiting& asked = waiting_[reply.tag];
-    tally_.answered(asked.model, asked.arrived, now, reply.status);
-    free_.push_back(reply.tag);
-  }
-
-  void plan_in_force(const schedule::Plan& plan, Time now) override {
-    tally_.plan_in_force(plan, now);
-  }
-
-  [[nodiscard]] std::size_t outstanding() const { return waiting_.size() - free_.size(); }
-  [[nodiscard]] Tally& tally() { return tally_; }
-
- private:
-  struct Waiting {
-    Time arrived{};
-    std::size_t model = 0;
-  };
-  const Scene& scene_;
-  const SimulationOptions& options_;
-  Tally tally_;
-  std::optional<Arrivals> arrivals_;  // once the load has started
-  Time next_ = kNever;
-  std::vector<Waiting> waiting_;     // by tag; those in free_ are not waiting
-  std::vector<std::uint64_t> free_;  // tags
-};
-
-Status check_input(const Knowledge& knowledge, const Scene& scene,
+Status check_input(const Knowledge& knowledge, const SimulationInput& input,
                    const SimulationOptions& options) {
-  schedule::PlanInput input;
-  input.cluster = scene.cluster;
-  input.demands = scene.demands;
-  input.profiles = knowledge.profiles.get();
-  input.options = scene.options;
-  if (Status valid = schedule::validate(input); !valid.ok()) return valid;
+  schedule::PlanInput plan_input;
+  plan_input.cluster = input.cluster;
+  plan_input.demands = input.demands;
+  plan_input.profiles = knowledge.profiles.get();
+  plan_input.options = input.options;
+  if (Status valid = schedule::validate(plan_input); !valid.ok()) return valid;
   if (!(options.seconds > 0) || options.seconds > kLongest_s) {
     return {StatusCode::invalid,
-            "a simulation lasts more than 0 and at most 10000000 seconds; was " +
+            "the length of a simulation must be above 0 and at most 10000000 seconds; was " +
                 std::to_string(options.seconds)};
   }
   if (options.trace == nullptr) return {};
-  const auto known = [&scene](const std::string& name) {
-    return std::any_of(scene.demands.begin(), scene.demands.end(),
+  const auto known = [&input](const std::string& name) {
+    return std::any_of(input.demands.begin(), input.demands.end(),
                        [&name](const auto& demand) { return demand.name == name; });
   };
   const auto unknown = [](const std::string& name) {
     return Status(StatusCode::invalid, "the trace names the model '" + name +
-                                           "', which has no SLO: add it to the demand, with a rate "
-                                           "of 0 if the first plan need not expect it");
+                                           "', which the demand lacks; add it there, with a rate "
+                                           "of 0 if the first plan need not serve it");
   };
   for (const auto& [name, arrivals] : options.trace->arrivals) {
     if (!known(name)) return unknown(name);
@@ -112,7 +55,7 @@ Result<std::map<std::string, std::vector<schedule::Device>>> nodes_of(
     std::vector<schedule::Device>& devices = nodes[device.key.node];
     if (device.key.device != devices.size()) {
       return Status(StatusCode::invalid,
-                    "node " + device.key.node + ": its devices must be numbered from 0 in order");
+                    "node " + device.key.node + ": devices must be numbered from 0 in order");
     }
     devices.push_back(device);
   }
@@ -122,7 +65,7 @@ Result<std::map<std::string, std::vector<schedule::Device>>> nodes_of(
 std::vector<serve::ServedModel> served_models(const std::vector<schedule::ModelDemand>& demands) {
   std::vector<serve::ServedModel> models;
   for (const schedule::ModelDemand& demand : demands) {
-    serve::ServedModel& model = models.emplace_back();  // requests without tensors: time is all
+    serve::ServedModel& model = models.emplace_back();
     model.name = demand.name;
     model.sha256 = demand.name;
     model.slo_ms = demand.slo_ms;
@@ -132,48 +75,50 @@ std::vector<serve::ServedModel> served_models(const std::vector<schedule::ModelD
   return models;
 }
 
-serve::FrontendOptions frontend_options(const Knowledge& knowledge, const Scene& scene,
+serve::FrontendOptions frontend_options(const Knowledge& knowledge, const SimulationInput& input,
                                         const SimulationOptions& options) {
   serve::FrontendOptions frontend;
   frontend.policy = std::string(knowledge.policy->name());
-  frontend.margin = scene.options.margin;
-  frontend.headroom = scene.options.headroom;
-  frontend.max_devices = scene.options.max_devices;
+  frontend.margin = input.options.margin;
+  frontend.headroom = input.options.headroom;
+  frontend.max_devices = input.options.max_devices;
   frontend.keep_plan = options.keep_plan;
   frontend.period = options.period;
   frontend.control = options.control;
   return frontend;
 }
 
-// Runs on until `done`, at most for kPatience.
+// Runs until done(), at most for kTimeout. Returns whether done() came true.
 template <typename Done>
-bool run_until(World& world, Done done) {
-  const Time given_up = world.now() + kPatience;
+bool run_until(VirtualCluster& cluster, Done done) {
+  const Time deadline = cluster.now() + kTimeout;
   while (!done()) {
-    if (world.now() >= given_up) return false;
-    world.run_until(world.now() + kLook);
+    if (cluster.now() >= deadline) return false;
+    cluster.run_until(cluster.now() + kPollInterval);
   }
   return true;
 }
 
-Status await_first_plan(World& world) {
-  const auto refused = [&world] { return !world.faults().empty(); };
+Status await_first_plan(VirtualCluster& cluster) {
+  const auto refused = [&cluster] { return !cluster.faults().empty(); };
   const bool came =
-      run_until(world, [&] { return world.frontend().epoch().value > 0 || refused(); });
+      run_until(cluster, [&] { return cluster.frontend().epoch().value > 0 || refused(); });
   if (refused()) {
-    return {StatusCode::internal, "the plan breaks the rules (a bug): " + world.faults().front()};
+    return {StatusCode::internal,
+            "the plan violates the rules of check(), which is a bug: " + cluster.faults().front()};
   }
   if (came) return {};
-  return {StatusCode::internal, "no plan came into force"};
+  return {StatusCode::internal, "no plan came into force, which is a bug"};
 }
 
-// What was run of each model since the start, beside the demands.
-std::vector<Tally::BatchesRun> batches_run(const World& world, const Scene& scene) {
-  const serve::FrontendStatus status = world.frontend().status(world.now());
-  std::vector<Tally::BatchesRun> run(scene.demands.size());
+// The totals of each model since the start, in the order of the demands.
+std::vector<OutcomeRecorder::BatchesRun> batches_run(const VirtualCluster& cluster,
+                                                     const SimulationInput& input) {
+  const serve::FrontendStatus status = cluster.frontend().status(cluster.now());
+  std::vector<OutcomeRecorder::BatchesRun> run(input.demands.size());
   for (std::size_t model = 0; model < run.size(); ++model) {
     const auto of = std::find_if(status.models.begin(), status.models.end(), [&](const auto& one) {
-      return one.name == scene.demands[model].name;
+      return one.name == input.demands[model].name;
     });
     if (of == status.models.end()) continue;
     run[model] = {of->statistics.executions, of->statistics.successes(),
@@ -184,15 +129,15 @@ std::vector<Tally::BatchesRun> batches_run(const World& world, const Scene& scen
 
 using ControlOfModels = std::map<std::string, serve::ModelControlStatus>;
 
-ControlOfModels control_of_models(const World& world) {
+ControlOfModels control_of_models(const VirtualCluster& cluster) {
   ControlOfModels control;
-  for (const serve::ModelStatus& model : world.frontend().status(world.now()).models) {
+  for (const serve::ModelStatus& model : cluster.frontend().status(cluster.now()).models) {
     if (model.control) control.emplace(model.name, *model.control);
   }
   return control;
 }
 
-void tell_control(const ControlOfModels& before, const ControlOfModels& after, Outcome& outcome) {
+void write_control(const ControlOfModels& before, const ControlOfModels& after, Outcome& outcome) {
   for (ModelOutcome& model : outcome.models) {
     const auto end = after.find(model.name);
     if (end == after.end()) continue;
@@ -206,59 +151,71 @@ void tell_control(const ControlOfModels& before, const ControlOfModels& after, O
   }
 }
 
-void run_rows(World& world, const Scene& scene, Time start, Time end, Duration step, Tally& tally) {
-  std::vector<Tally::BatchesRun> before = batches_run(world, scene);
-  for (std::size_t row = 0; world.now() < end; ++row) {
-    world.run_until(std::min(end, start + step * static_cast<std::int64_t>(row + 1)));
-    std::vector<Tally::BatchesRun> now = batches_run(world, scene);
-    std::vector<Tally::BatchesRun> in_row(now.size());
+void run_rows(VirtualCluster& cluster, const SimulationInput& input, Time start, Time end,
+              Duration step, OutcomeRecorder& recorder) {
+  std::vector<OutcomeRecorder::BatchesRun> before = batches_run(cluster, input);
+  for (std::size_t row = 0; cluster.now() < end; ++row) {
+    cluster.run_until(std::min(end, start + step * static_cast<std::int64_t>(row + 1)));
+    std::vector<OutcomeRecorder::BatchesRun> now = batches_run(cluster, input);
+    std::vector<OutcomeRecorder::BatchesRun> in_row(now.size());
     for (std::size_t model = 0; model < now.size(); ++model) {
       in_row[model] = {now[model].batches - before[model].batches,
                        now[model].requests - before[model].requests,
                        now[model].core_seconds - before[model].core_seconds};
     }
-    tally.row_ended(row, world.frontend().plan(), in_row);
+    recorder.row_ended(row, cluster.frontend().plan(), in_row);
     before = std::move(now);
   }
 }
 
 }  // namespace
 
-Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
+std::shared_ptr<const profile::InterferenceSet> measured_pairs(
+    const profile::ProfileSet& profiles) {
+  profile::InterferenceSet pairs;
+  for (const auto& [name, profile] : profiles) {
+    Result<profile::InterferenceModel> model =
+        profile::InterferenceModel::create(profile, profile::InterferenceKind::measured);
+    if (model.ok()) pairs.emplace(name, std::move(model).value());
+  }
+  return std::make_shared<const profile::InterferenceSet>(std::move(pairs));
+}
+
+Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& input,
                          const SimulationOptions& options) {
-  if (Status valid = check_input(knowledge, scene, options); !valid.ok()) return valid;
-  const auto nodes = nodes_of(scene.cluster);
+  if (Status valid = check_input(knowledge, input, options); !valid.ok()) return valid;
+  const auto nodes = nodes_of(input.cluster);
   if (!nodes.ok()) return nodes.status();
 
-  Clients clients(scene, options);
-  World world(options.world, frontend_options(knowledge, scene, options),
-              served_models(scene.demands), knowledge, clients);
-  for (const auto& [name, devices] : nodes.value()) world.add_node(name, devices);
-  if (Status status = await_first_plan(world); !status.ok()) return status;
+  SimulatedClients clients(input, options);
+  VirtualCluster cluster(options.timings, frontend_options(knowledge, input, options),
+                         served_models(input.demands), knowledge, clients);
+  for (const auto& [name, devices] : nodes.value()) cluster.add_node(name, devices);
+  if (Status status = await_first_plan(cluster); !status.ok()) return status;
 
   Outcome outcome;
-  outcome.schedulable = world.frontend().plan().schedulable();
-  outcome.unserved = world.frontend().plan().unserved;
-  const Time start = world.now();
+  outcome.schedulable = cluster.frontend().plan().schedulable();
+  outcome.unserved = cluster.frontend().plan().unserved;
+  const Time start = cluster.now();
   clients.start(start);
-  const ControlOfModels control_at_start = control_of_models(world);
+  const ControlOfModels control_at_start = control_of_models(cluster);
   const bool runs = outcome.schedulable || !options.only_schedulable;
   const Time end = runs ? start + from_seconds(options.seconds) : start;
   if (runs && options.series_step) {
-    run_rows(world, scene, start, end, *options.series_step, clients.tally());
+    run_rows(cluster, input, start, end, *options.series_step, clients.recorder());
   } else if (runs) {
-    world.run_until(end);
+    cluster.run_until(end);
   }
-  const ControlOfModels control_at_end = control_of_models(world);
-  clients.tally().load_ended();
-  outcome.plans = world.plans().size();
-  if (runs && !run_until(world, [&] { return clients.outstanding() == 0; })) {
-    return Status(StatusCode::internal,
-                  std::to_string(clients.outstanding()) + " requests were never answered (a bug)");
+  const ControlOfModels control_at_end = control_of_models(cluster);
+  clients.recorder().load_ended();
+  outcome.plans = cluster.plans().size();
+  if (runs && !run_until(cluster, [&] { return clients.outstanding() == 0; })) {
+    return Status(StatusCode::internal, std::to_string(clients.outstanding()) +
+                                            " requests got no response, which is a bug");
   }
-  clients.tally().finish(end, outcome);
-  tell_control(control_at_start, control_at_end, outcome);
-  outcome.events = world.events();
+  clients.recorder().finish(end, outcome);
+  write_control(control_at_start, control_at_end, outcome);
+  outcome.events = cluster.events();
   return outcome;
 }
 

@@ -1,18 +1,17 @@
-#include "gpulet/simulate/trace.h"
-
 #include <optional>
 #include <utility>
 
-#include "gpulet/config/csv.h"
+#include "gpulet/config/readers.h"
+#include "gpulet/simulate/simulation.h"
 
 namespace gpulet::simulate {
 namespace {
 
 using config::CsvReader;
 
-constexpr double kLongest_s = 1e7;    // some months; beyond, nanoseconds would overflow
-constexpr double kHighestRate = 1e9;  // per second: one in each nanosecond
-constexpr std::uint32_t kMostAtOnce = 1U << 20U;
+constexpr double kLongest_s = 1e7;    // four months, far from an overflow of nanoseconds
+constexpr double kHighestRate = 1e9;  // per second: one per nanosecond
+constexpr std::uint32_t kMaxCount = 1U << 20U;
 
 template <typename Entry>
 void append(CsvReader& reader, std::vector<Entry>& entries, const Entry& entry) {
@@ -40,12 +39,12 @@ Result<Trace> read(CsvReader reader) {
       const double per_second = reader.number(*rate, config::between(0, kHighestRate));
       append(reader, trace.rates[model], RateStep{at_s, per_second});
     } else {
-      const std::uint32_t requests = count ? reader.count(*count, 0, kMostAtOnce) : 1;
+      const std::uint32_t requests = count ? reader.count(*count, 0, kMaxCount) : 1;
       append(reader, trace.arrivals[model], Arrival{at_s, requests});
     }
   }
   if (reader.status().ok() && trace.rates.empty() && trace.arrivals.empty()) {
-    reader.fail("the trace has no rows", "write one for each request or change of a rate");
+    reader.fail("the trace has no rows", "add a row for each request or rate change");
   }
   if (!reader.status().ok()) return reader.status();
   return trace;

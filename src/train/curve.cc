@@ -1,5 +1,3 @@
-#include "gpulet/train/curve.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,12 +5,14 @@
 #include <string_view>
 #include <vector>
 
+#include "gpulet/train/training.h"
+
 namespace gpulet::train {
 namespace {
 
 constexpr int kWidth = 760, kPanelHeight = 150, kPanelGap = 46;
 constexpr int kLeft = 78, kRight = 16, kTop = 34;
-// Episodes on each side of one that are in its mean.
+// Episodes on each side in a moving mean.
 constexpr std::size_t kAround = 12;
 
 std::string number(const char* format, double value) {
@@ -33,7 +33,7 @@ std::vector<double> means_around(const std::vector<double>& values) {
   return means;
 }
 
-// A part of the picture that shows one series of numbers, finite, at least one.
+// One plot of a series of finite values. REQUIRES: at least one.
 class Panel {
  public:
   Panel(int top, std::string_view title, std::vector<double> values)
@@ -115,7 +115,7 @@ std::string curve_svg(std::span<const EpisodeFigures> episodes) {
   };
   constexpr std::array<Shown, 3> kShown{
       Shown{"Reward of a step", &EpisodeFigures::reward, 1},
-      Shown{"Requests that were not served within their SLO, %", &EpisodeFigures::violation, 100},
+      Shown{"Requests not served within their SLO, %", &EpisodeFigures::violation, 100},
       Shown{"Requests/s within their SLO", &EpisodeFigures::throughput, 1}};
   const int height = kTop + static_cast<int>(kShown.size()) * (kPanelHeight + kPanelGap) + 4;
   std::string out = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + std::to_string(kWidth) +
@@ -132,7 +132,7 @@ std::string curve_svg(std::span<const EpisodeFigures> episodes) {
     top += kPanelHeight + kPanelGap;
   }
   out += Panel::text(kWidth - kRight, height - 14, "end",
-                     std::to_string(episodes.size()) + " episodes; dark: mean of " +
+                     std::to_string(episodes.size()) + " episodes; dark: moving mean of " +
                          std::to_string(2 * kAround + 1));
   return out + "</svg>\n";
 }

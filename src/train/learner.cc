@@ -7,22 +7,216 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <numeric>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "train/adam.h"
-#include "train/head_layout.h"
-#include "train/helper.h"
-#include "train/learner_options.h"
+#include "gpulet/learn/network.h"
 #include "train/losses.h"
 #include "train/perceptron.h"
 
 namespace gpulet::train {
+
 namespace {
 
-// Logits begin so near each other that the first policy is all but even.
+template <typename T>
+void put_row(std::vector<T>& rows, std::size_t row, std::span<const T> values) {
+  const std::size_t from = row * values.size();
+  if (rows.size() < from + values.size()) rows.resize(from + values.size());
+  std::copy(values.begin(), values.end(), rows.begin() + static_cast<std::ptrdiff_t>(from));
+}
+
+}  // namespace
+
+Result<Replay> Replay::restore(Shape shape, Rows rows) {
+  const std::size_t size = rows.rewards.size();
+  const bool fits = size <= shape.capacity && rows.next < shape.capacity && rows.next <= size &&
+                    rows.observations.size() == size * shape.observation &&
+                    rows.next_observations.size() == size * shape.observation &&
+                    rows.chosen.size() == size * shape.heads &&
+                    rows.allowed.size() == size * shape.possibilities;
+  if (!fits) {
+    return Status(StatusCode::malformed,
+                  "the replayed steps do not fit a buffer of " + std::to_string(shape.capacity));
+  }
+  Replay replay(shape);
+  replay.rows_ = std::move(rows);
+  return replay;
+}
+
+void Replay::add(std::span<const float> observation, const learn::Choices& choices, double reward,
+                 std::span<const float> next_observation) {
+  const std::size_t row = rows_.next;
+  put_row(rows_.observations, row, observation);
+  put_row(rows_.next_observations, row, next_observation);
+  put_row(rows_.chosen, row, std::span<const std::uint32_t>(choices.chosen));
+  put_row(rows_.allowed, row, std::span<const std::uint8_t>(choices.allowed));
+  put_row(rows_.rewards, row, std::span<const double>(&reward, 1));
+  rows_.next = (row + 1) % shape_.capacity;
+}
+
+Replay::Spread Replay::reward_spread() const {
+  const auto count = static_cast<double>(size());
+  const double mean = std::accumulate(rows_.rewards.begin(), rows_.rewards.end(), 0.0) / count;
+  double squares = 0;
+  for (const double reward : rows_.rewards) squares += (reward - mean) * (reward - mean);
+  return {mean, std::sqrt(squares / count)};
+}
+
+namespace {
+
+// Fails (invalid) and names the first option that is out of its range.
+Status check_options(const LearnerOptions& options) {
+  const auto bad = [](const std::string& what) { return Status(StatusCode::invalid, what); };
+  for (const std::uint32_t width : options.hidden) {
+    if (width == 0 || width > learn::Network::kMostWidth)
+      return bad("hidden: a layer's width must be 1 to 65536; was " + std::to_string(width));
+  }
+  const auto within = [](double value, double least, double most) {
+    return value >= least && value <= most;  // false for NaN
+  };
+  const auto in_range = [&](double value, double least, double most, const char* name) {
+    if (within(value, least, most)) return Status();
+    return bad(std::string(name) + ": must be from " + std::to_string(least) + " to " +
+               std::to_string(most) + "; was " + std::to_string(value));
+  };
+  for (const Status& status :
+       {in_range(options.learning_rate, 1e-9, 1, "learning_rate"),
+        in_range(options.discount, 0, 0.999999, "discount"),
+        in_range(options.target_update, 1e-6, 1, "target_update"),
+        in_range(options.first_temperature, 1e-6, 1e6, "first_temperature"),
+        in_range(options.entropy_fraction, 0, 1, "entropy_fraction"),
+        in_range(options.reward_scale, 1e-6, 1e6, "reward_scale"),
+        in_range(options.batch, 1, 1e6, "batch"),
+        in_range(options.replay_capacity, options.batch, 1e8, "replay_capacity"),
+        in_range(options.threads, 1, 2, "threads")}) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// The possibilities of the heads in two layouts: packed, head after head, as in learn/network.h;
+// and padded, in rows of the widest head's width, as in tensors.
+struct HeadLayout {
+  // REQUIRES: at least one head.
+  explicit HeadLayout(std::span<const std::uint32_t> head_sizes)
+      : sizes(head_sizes.begin(), head_sizes.end()),
+        possibilities(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0})),
+        widest(*std::max_element(sizes.begin(), sizes.end())) {}
+
+  [[nodiscard]] std::size_t heads() const { return sizes.size(); }
+  // Numbers in one padded row.
+  [[nodiscard]] std::size_t padded() const { return sizes.size() * widest; }
+
+  // Calls take(at, padded_at) for every possibility, in order.
+  template <typename Take>
+  void for_each(const Take& take) const {
+    std::size_t at = 0;
+    for (std::size_t head = 0; head < sizes.size(); ++head) {
+      for (std::size_t of_head = 0; of_head < sizes[head]; ++of_head)
+        take(at++, head * widest + of_head);
+    }
+  }
+
+  std::vector<std::uint32_t> sizes;
+  std::size_t possibilities;
+  std::size_t widest;
+};
+
+// A second thread that runs one function while its owner runs another. Results do not depend on
+// whether the thread exists. One owner.
+class Helper {
+ public:
+  // Without a thread, the owner runs both functions.
+  explicit Helper(bool has_thread);
+  ~Helper();
+  Helper(const Helper&) = delete;
+  Helper& operator=(const Helper&) = delete;
+
+  // Returns when both are done; rethrows an exception of either.
+  void both(const std::function<void()>& own, const std::function<void()>& others);
+
+ private:
+  void serve();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()>* work_ = nullptr;
+  std::exception_ptr failure_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+Helper::Helper(bool has_thread) {
+  if (has_thread) thread_ = std::thread([this] { serve(); });
+}
+
+Helper::~Helper() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Helper::both(const std::function<void()>& own, const std::function<void()>& others) {
+  if (!thread_.joinable()) {
+    others();
+    own();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    work_ = &others;
+  }
+  changed_.notify_all();
+  std::exception_ptr failure;
+  try {
+    own();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return work_ == nullptr; });
+  if (failure == nullptr) failure = std::exchange(failure_, nullptr);
+  lock.unlock();
+  if (failure != nullptr) std::rethrow_exception(failure);
+}
+
+void Helper::serve() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ending_ || work_ != nullptr; });
+    if (ending_) return;
+    const std::function<void()>& work = *work_;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    work_ = nullptr;
+    changed_.notify_all();
+  }
+}
+
+// Scale of the first logits: small, so that the first policy is nearly uniform.
 constexpr double kFirstLogits = 0.01;
-// Rewards that differ by less than this differ by rounding.
+// Smaller deviations of rewards are rounding errors.
 constexpr double kLeastDeviation = 1e-6;
 
 struct Optimised {
@@ -48,12 +242,12 @@ std::span<T> numbers(at::Tensor& tensor) {
   return {tensor.data_ptr<T>(), static_cast<std::size_t>(tensor.numel())};
 }
 
-// Steps that were drawn, as tensors.
+// Steps sampled from the replay buffer, as tensors.
 struct Batch {
   at::Tensor observations, next_observations;  // [rows][observation]
   at::Tensor chosen;                           // [rows][heads][1]
   at::Tensor mask;                             // [rows][heads][widest]
-  at::Tensor rewards;                          // [rows], as the learner sees them
+  at::Tensor rewards;                          // [rows], normalised
   at::Tensor target_entropies;                 // [rows]
 };
 
@@ -116,7 +310,7 @@ struct Learner::Impl {
                     kRuledOut, at::kFloat);
   }
 
-  // What the mask of a state lets an action's entropy be held to.
+  // The target of an action's entropy in a state with that mask.
   [[nodiscard]] double target_entropy(std::span<const std::uint8_t> allowed) const {
     if (options.target_entropy == TargetEntropy::paper)
       return -std::log(1 + static_cast<double>(layout.possibilities));
@@ -135,7 +329,7 @@ struct Learner::Impl {
   void descend(Optimised& optimised, const at::Tensor& loss) const;
   [[nodiscard]] at::Tensor step_critic(Optimised& critic, const Batch& batch,
                                        const at::Tensor& expected, double* loss_value) const;
-  void step_temperature(const at::Tensor& entropies, const at::Tensor& wanted);
+  void step_temperature(const at::Tensor& entropies, const at::Tensor& target_entropies);
   LearnerFigures update(Random& random);
 };
 
@@ -175,7 +369,7 @@ Batch Learner::Impl::draw_batch(Random& random) const {
 at::Tensor Learner::Impl::critic_targets(const Batch& batch, Random& random) const {
   const at::NoGradGuard no_gradients;
   MaskedPolicy next;
-  const auto foresee = [&] {
+  const auto choose_next = [&] {
     const at::Tensor outputs = policy.front().network.forward(batch.next_observations).contiguous();
     at::Tensor mask = empty_mask(options.batch);
     const std::span<const float> logits{outputs.data_ptr<float>(),
@@ -197,7 +391,7 @@ at::Tensor Learner::Impl::critic_targets(const Batch& batch, Random& random) con
     for (std::size_t at = 0; at < targets.size(); ++at)
       values[at] = by_head(targets[at].forward(batch.next_observations));
   };
-  helper.both(foresee, value);
+  helper.both(choose_next, value);
   const at::Tensor value_after = soft_value(next, cautious_values(next, values[0], values[1]),
                                             std::exp(double{log_temperature}));
   return batch.rewards + options.discount * (value_after - value_after.mean());
@@ -217,7 +411,7 @@ void Learner::Impl::descend(Optimised& optimised, const at::Tensor& loss) const 
   }
 }
 
-// One step of a critic; how it valued every possibility before it.
+// Updates a critic and returns its values of every possibility before the update.
 at::Tensor Learner::Impl::step_critic(Optimised& critic, const Batch& batch,
                                       const at::Tensor& expected, double* loss_value) const {
   const at::Tensor values = by_head(critic.network.forward(batch.observations));
@@ -227,9 +421,10 @@ at::Tensor Learner::Impl::step_critic(Optimised& critic, const Batch& batch,
   return values.detach();
 }
 
-void Learner::Impl::step_temperature(const at::Tensor& entropies, const at::Tensor& wanted) {
+void Learner::Impl::step_temperature(const at::Tensor& entropies,
+                                     const at::Tensor& target_entropies) {
   const at::Tensor logarithm = at::full({}, double{log_temperature}, at::kFloat).requires_grad_();
-  const at::Tensor loss = temperature_loss(logarithm, entropies, wanted);
+  const at::Tensor loss = temperature_loss(logarithm, entropies, target_entropies);
   const auto slope = torch::autograd::grad({loss}, {logarithm})[0].item<float>();
   adam_step(options.learning_rate, updates, {&slope, 1}, {&log_temperature, 1},
             {&log_temperature_first, 1}, {&log_temperature_second, 1});
@@ -283,7 +478,7 @@ Learner& Learner::operator=(Learner&&) noexcept = default;
 Result<Learner> Learner::create(std::size_t observation_size, const learn::ChoiceRules& rules,
                                 LearnerOptions options, std::uint64_t seed) {
   if (observation_size == 0)
-    return Status(StatusCode::invalid, "an observation must hold a number at least");
+    return Status(StatusCode::invalid, "an observation needs at least one number; its size is 0");
   if (Status status = check_options(options); !status.ok()) return status;
   at::set_num_threads(1);
   return Learner(std::make_unique<Impl>(observation_size, rules, std::move(options), seed));
@@ -333,7 +528,7 @@ Result<learn::Network> Learner::policy() const {
   }
   auto made = learn::Network::create(std::move(layers));
   if (made.ok()) return made;
-  return Status(StatusCode::internal, "training has diverged: " + made.status().message());
+  return Status(StatusCode::internal, "training diverged: " + made.status().message());
 }
 
 LearnerState Learner::state() const {
@@ -363,7 +558,7 @@ Status Learner::restore(LearnerState state) {
                  state.critics.size() == 2 && state.targets.size() == 2;
   for (const auto& critic : state.critics) all_fit = all_fit && fits(critic, size);
   for (const auto& target : state.targets) all_fit = all_fit && target.size() == size;
-  if (!all_fit) return {StatusCode::malformed, "the networks are of other sizes"};
+  if (!all_fit) return {StatusCode::malformed, "the networks have other sizes"};
   auto replay = Replay::restore(impl_->replay.shape(), std::move(state.replay));
   if (!replay.ok()) return replay.status();
 

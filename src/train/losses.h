@@ -1,12 +1,13 @@
-// The losses of gpulet/train/learner.h. Logits, values and masks are [rows][heads][widest head]:
-// heads with fewer possibilities are filled up with some that are never allowed.
+// The losses of train/learner.h. Logits, values and masks are [rows][heads][widest head]; smaller
+// heads are padded with possibilities that are never allowed.
 #pragma once
 
 #include <ATen/ATen.h>
 
 namespace gpulet::train {
 
-// Added to the logit of what is not allowed: its probability is 0, and 0 times its logarithm too.
+// Added to the logit of a ruled-out possibility: its probability, and the product of that with its
+// logarithm, become 0.
 inline constexpr double kRuledOut = -1e9;
 
 struct MaskedPolicy {
@@ -16,10 +17,10 @@ struct MaskedPolicy {
 // `mask`: 0 where allowed, kRuledOut elsewhere.
 [[nodiscard]] MaskedPolicy masked_policy(const at::Tensor& logits, const at::Tensor& mask);
 
-// H(π(. | s)) of each row, over all its heads, in nats.
+// H(π(. | s)) of each row over all heads, in nats.
 [[nodiscard]] at::Tensor entropy(const MaskedPolicy& policy);
 
-// Of each row, the values of the critic that expects less of the policy there.
+// For each row, the values of the critic with the lower expectation under the policy.
 [[nodiscard]] at::Tensor cautious_values(const MaskedPolicy& policy, const at::Tensor& one,
                                          const at::Tensor& other);
 
@@ -35,7 +36,7 @@ struct MaskedPolicy {
 [[nodiscard]] at::Tensor policy_loss(const MaskedPolicy& policy, const at::Tensor& values,
                                      double temperature);
 
-// (9), of entropies [rows] and what they are held to; `log_temperature` is a scalar.
+// (9); `entropies` and `target_entropies`: [rows]; `log_temperature`: scalar.
 [[nodiscard]] at::Tensor temperature_loss(const at::Tensor& log_temperature,
                                           const at::Tensor& entropies,
                                           const at::Tensor& target_entropies);

@@ -6,8 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpulet/core/random.h"
-#include "gpulet/learn/placement_rules.h"
+#include "gpulet/base/random.h"
+#include "gpulet/learn/placement.h"
 #include "gpulet/schedule/batch_search.h"
 
 namespace gpulet::train {
@@ -17,10 +17,10 @@ using learn::PlacementRules;
 using learn::PlacementTask;
 using schedule::Plan;
 
-// The plan that the places gave, whatever is asked.
-class Given final : public schedule::Policy {
+// A policy that always returns `plan`.
+class FixedPlanPolicy final : public schedule::Policy {
  public:
-  explicit Given(const Plan& plan) : plan_(plan) {}
+  explicit FixedPlanPolicy(const Plan& plan) : plan_(plan) {}
   [[nodiscard]] std::string_view name() const override { return "given"; }
   [[nodiscard]] Plan plan(const schedule::PlanInput&) const override { return plan_; }
 
@@ -39,8 +39,8 @@ struct Wave {
 
 class PlacementEnvironment final : public Environment {
  public:
-  PlacementEnvironment(PlacementTask task, simulate::Scene scene, simulate::Knowledge knowledge,
-                       const PlacementOptions& options)
+  PlacementEnvironment(PlacementTask task, simulate::SimulationInput scene,
+                       simulate::Knowledge knowledge, const PlacementOptions& options)
       : task_(std::move(task)),
         scene_(std::move(scene)),
         knowledge_(std::move(knowledge)),
@@ -56,7 +56,7 @@ class PlacementEnvironment final : public Environment {
       alone_rate_.push_back(1000 / learn::least_work_ms(input_, demand.name));
     }
     begin(0);
-    rules_.emplace(task_, input_);  // no rate is ever 0, so they are the same at every step
+    rules_.emplace(task_, input_);  // constant: no rate is ever 0
   }
 
   [[nodiscard]] const learn::ChoiceRules& rules() const override { return *rules_; }
@@ -68,7 +68,7 @@ class PlacementEnvironment final : public Environment {
   }
 
   Step step(std::span<const std::uint32_t> choices) override {
-    plan_ = schedule::BatchSearch(input_).decide(rules_->places_of(choices));
+    plan_ = schedule::BatchSearch(input_).decide(rules_->placements_of(choices));
     Step step = serve();
     ++step_;
     step.last = step_ == options_.steps;
@@ -102,7 +102,7 @@ class PlacementEnvironment final : public Environment {
   }
 
   Step serve() {
-    const Given given(plan_);
+    const FixedPlanPolicy given(plan_);
     simulate::Knowledge knowledge = knowledge_;
     knowledge.policy = &given;
     simulate::SimulationOptions options;
@@ -126,15 +126,15 @@ class PlacementEnvironment final : public Environment {
   }
 
   PlacementTask task_;
-  simulate::Scene scene_;
+  simulate::SimulationInput scene_;
   simulate::Knowledge knowledge_;
   PlacementOptions options_;
-  std::vector<double> highest_rate_;  // beside the scene's demands
-  std::vector<double> alone_rate_;    // H of equation 3: of a whole device, one after another
+  std::vector<double> highest_rate_;  // by demand
+  std::vector<double> alone_rate_;    // H of equation 3
   std::vector<Wave> waves_;
   std::uint64_t seed_ = 0;
   std::uint32_t step_ = 0;
-  Plan plan_;  // of the step before
+  Plan plan_;  // of the previous step
   schedule::PlanInput input_;
   std::optional<PlacementRules> rules_;
 };
@@ -142,7 +142,7 @@ class PlacementEnvironment final : public Environment {
 }  // namespace
 
 std::unique_ptr<Environment> make_placement_environment(learn::PlacementTask task,
-                                                        simulate::Scene scene,
+                                                        simulate::SimulationInput scene,
                                                         simulate::Knowledge knowledge,
                                                         const PlacementOptions& options) {
   return std::make_unique<PlacementEnvironment>(std::move(task), std::move(scene),

@@ -2,13 +2,15 @@
 
 #include <utility>
 
-#include "gpulet/learn/choices.h"
+#include "gpulet/learn/learned_policy.h"
+#include "gpulet/learn/network.h"
 #include "train/checkpoint.h"
 
 namespace gpulet::train {
+
 namespace {
 
-// Adds up steps and makes means of them.
+// Means over the steps of an episode.
 class Means {
  public:
   void add(const Step& step) {
@@ -50,8 +52,9 @@ Result<Training> Training::resume(Environment& environment, TrainingOptions opti
   Checkpoint& from = read.value();
   const auto same = [](const std::string& then, const std::string& now) {
     if (then == now) return Status();
-    return Status(StatusCode::invalid, "was made with " + then + "; this is with " + now +
-                                           ": give the same, or begin anew without --resume");
+    return Status(StatusCode::invalid,
+                  "was made with " + then + "; this run has " + now +
+                      ": give the same options, or start again without --resume");
   };
   if (Status status = same(from.made_with, in_words(options)); !status.ok()) return status;
   if (Status status = same(from.trained_for, options.trained_for); !status.ok()) return status;
@@ -65,7 +68,7 @@ Result<Training> Training::resume(Environment& environment, TrainingOptions opti
   const auto like = training.learner_.policy();
   if (!like.ok()) return like.status();
   auto best = learn::Network::create(like.value().widths(), from.best_weights);
-  if (!best.ok()) return Status(StatusCode::malformed, "has a best policy with other layers");
+  if (!best.ok()) return Status(StatusCode::malformed, "has a best policy with other layer sizes");
   training.best_ = Best{from.best_episode, from.best_reward, std::move(best).value()};
   return made;
 }
@@ -95,11 +98,11 @@ const EpisodeFigures& Training::run_episode() {
   figures.temperature = learned.temperature;
   figures.entropy = learned.entropy;
   figures.target_entropy = learned.target_entropy;
-  if (options_.play_every > 0 && episode % options_.play_every == 0) let_play(figures);
+  if (options_.play_every > 0 && episode % options_.play_every == 0) evaluate(figures);
   return figures;
 }
 
-void Training::let_play(EpisodeFigures& figures) {
+void Training::evaluate(EpisodeFigures& figures) {
   auto policy = learner_.policy();
   if (!policy.ok()) return;
   figures.played = options_.played_episodes;
@@ -145,6 +148,18 @@ EpisodeFigures play(Environment& environment, const learn::Network& policy, std:
     observation = std::move(step.observation);
   }
   return means.figures();
+}
+
+Status run(Training& training, const RunOptions& options) {
+  bool stopped = false;
+  while (!stopped && training.curve().size() < options.episodes) {
+    const EpisodeFigures& figures = training.run_episode();
+    stopped = !options.go_on(figures);
+    if (figures.episode % options.checkpoint_every != 0) continue;
+    if (Status status = learn::write_file(options.checkpoint, training.checkpoint()); !status.ok())
+      return status;
+  }
+  return learn::write_file(options.checkpoint, training.checkpoint());
 }
 
 }  // namespace gpulet::train

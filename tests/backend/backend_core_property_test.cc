@@ -1,5 +1,5 @@
-// Whatever happens in whatever order: the core does not throw, answers every batch exactly once on
-// the connection it came by, and ends when it is told to.
+// Under random events the core does not throw, answers every batch exactly once on the connection
+// on which it came, and ends after ShutDown.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -11,8 +11,8 @@
 namespace gpulet::serve {
 namespace {
 
-// Plays the shell: keeps to its side of the contract (a process per StartGpulet, one ProxyEnded for
-// each) and counts.
+// Imitates the shell: keeps the contract (a process per StartGpulet, one ProxyEnded for each) and
+// counts.
 class RandomShell {
  public:
   void step(std::uint64_t choice, std::uint64_t gpulet) {
@@ -67,17 +67,16 @@ class RandomShell {
         take(bench_.on(Heartbeat{}));
         break;
     }
-    // Without a frontend only the gpulets set the alarm: none that waits for its turn may be
-    // forgotten.
+    // Without a frontend only gpulets set the wake-up time, which must cover every waiting one.
     for (std::uint64_t id = 0; id < 8 && !connected_; ++id) {
       RC_ASSERT(bench_.phase(id) != GpuletPhase::restarting ||
                 bench_.core().next_wakeup() != kNever);
     }
   }
 
-  // Lets everything come to its end; returns whether it did.
+  // Runs until everything has ended; returns whether it did.
   bool shut_down() {
-    take(bench_.shut_down_unheeded());
+    take(bench_.shut_down_without_reaction());
     for (std::uint64_t gpulet = 0; gpulet < 8; ++gpulet) {
       while (answer_one(gpulet)) {
       }
@@ -90,7 +89,7 @@ class RandomShell {
   void ask(std::uint64_t gpulet) {
     auto asked = create(gpulet, {gpulet % 2 == 0 ? "a" : "b"}, gpulet % 4 == 3 ? 9U : 0U);
     if (gpulet % 4 == 0) asked.part.service = schedule::Service::controlled;
-    take(bench_.on(GpuletAsked{std::move(asked), {{"sha-a", "/store/a.pt"}}}));
+    take(bench_.on(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}}));
   }
 
   void arrive(std::uint64_t gpulet, std::uint64_t kind) {
@@ -125,14 +124,14 @@ class RandomShell {
   }
   void lose_frontend() {
     connected_ = false;
-    waiting_.clear();  // nobody waits any more, and nobody may be answered
-    take(bench_.on(FrontendLost{}));
+    waiting_.clear();  // no batch may be answered any more
+    take(bench_.on(FrontendDisconnected{}));
   }
 
   void take(const BackendEffects& effects) {
     bool dropped = false;
     for (const auto& start : all<StartGpulet>(effects)) {
-      RC_ASSERT(processes_.insert(start.gpulet.value).second);  // never two for one gpulet
+      RC_ASSERT(processes_.insert(start.gpulet.value).second);  // at most one per gpulet
     }
     for (const auto& adjust : all<AdjustCores>(effects)) {
       RC_ASSERT(bench_.phase(adjust.gpulet.value) == GpuletPhase::ready);
@@ -141,12 +140,11 @@ class RandomShell {
       RC_ASSERT(processes_.contains(run.gpulet.value));
       given_[run.gpulet.value].insert(run.batch.id);
     }
-    for (const auto& result : told<BatchResult>(effects)) {
-      RC_ASSERT(waiting_.erase(result.id) ==
-                1U);  // asked on this connection, and not answered before
+    for (const auto& result : sent<BatchResult>(effects)) {
+      RC_ASSERT(waiting_.erase(result.id) == 1U);  // from this connection, and not answered before
     }
-    RC_ASSERT(connected_ || all<TellFrontend>(effects).empty());
-    dropped = !all<DropFrontend>(effects).empty();
+    RC_ASSERT(connected_ || all<SendToFrontend>(effects).empty());
+    dropped = !all<DisconnectFrontend>(effects).empty();
     if (dropped) lose_frontend();
   }
 
@@ -155,7 +153,7 @@ class RandomShell {
   std::uint64_t next_batch_ = 1;
   std::set<BatchId> waiting_;
   std::set<std::uint64_t> processes_;
-  std::map<std::uint64_t, std::set<BatchId>> given_;  // to each process
+  std::map<std::uint64_t, std::set<BatchId>> given_;  // batches of each process
 };
 
 RC_GTEST_PROP(BackendCoreProperty, EveryBatchIsAnsweredExactlyOnce, ()) {

@@ -15,7 +15,7 @@ const Status kKilled{StatusCode::unavailable, "killed by signal 9"};
 
 // ---- the life of a gpulet
 
-TEST(GpuletLife, GoesFromAskedToReady) {
+TEST(GpuletLife, GoesFromRequestedToReady) {
   CoreBench bench;
   bench.connect();
   const auto asked = bench.ask(1);
@@ -30,52 +30,53 @@ TEST(GpuletLife, GoesFromAskedToReady) {
   EXPECT_FALSE(bench.core().takes_batches({1}));
   EXPECT_EQ(all<ActivateShare>(bench.on(ProxyLoaded{{1}, {}})).size(), 1U);
   EXPECT_EQ(bench.phase(1), loading) << "the share is not in force yet";
-  const auto reports = told<GpuletReport>(bench.on(ShareActive{{1}, {}}));
+  const auto reports = sent<GpuletReport>(bench.on(ShareActive{{1}, {}}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::ready);
   EXPECT_TRUE(bench.core().takes_batches({1}));
 }
 
-TEST(GpuletLife, AsksForEachMissingFileOnceAndStartsWhenAllAreHere) {
+TEST(GpuletLife, RequestsEachMissingFileOnceAndStartsWithAllFiles) {
   CoreBench bench;
   bench.connect();
-  auto effects = bench.on(GpuletAsked{create(1, {"a", "b"}), {{"sha-a", "/store/a.pt"}}});
-  ASSERT_EQ(told<ModelWanted>(effects).size(), 1U);
-  EXPECT_EQ(told<ModelWanted>(effects)[0].sha256, "sha-b");
+  auto effects = bench.on(GpuletRequested{create(1, {"a", "b"}), {{"sha-a", "/store/a.pt"}}});
+  ASSERT_EQ(sent<ModelPieceRequest>(effects).size(), 1U);
+  EXPECT_EQ(sent<ModelPieceRequest>(effects)[0].sha256, "sha-b");
   EXPECT_EQ(bench.phase(1), fetching);
-  effects = bench.on(GpuletAsked{create(2, {"b", "c"}), {}});
-  ASSERT_EQ(told<ModelWanted>(effects).size(), 1U);
-  EXPECT_EQ(told<ModelWanted>(effects)[0].sha256, "sha-c");
+  effects = bench.on(GpuletRequested{create(2, {"b", "c"}), {}});
+  ASSERT_EQ(sent<ModelPieceRequest>(effects).size(), 1U);
+  EXPECT_EQ(sent<ModelPieceRequest>(effects)[0].sha256, "sha-c");
   EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-b", "/store/b.pt"})).size(), 1U);
   EXPECT_EQ(bench.phase(1), starting);
   EXPECT_EQ(bench.phase(2), fetching);
   EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-c", "/store/c.pt"})).size(), 1U);
 }
 
-TEST(GpuletLife, AsksForALongFileNoFasterThanTheDiskTakesIt) {
+TEST(GpuletLife, RequestsALargeFileAtTheSpeedOfTheDisk) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  bench.on(GpuletRequested{create(1, {"b"}), {}});
   constexpr std::uint64_t kPieces = 30;
   constexpr std::uint64_t kTotal = kPieces * kModelPieceBytes - 5;
   std::uint64_t asked = 1;
   for (std::uint64_t stored = 1; stored < kPieces; ++stored) {
     const auto effects = bench.on(ModelProgress{"sha-b", stored * kModelPieceBytes, kTotal});
-    for (const auto& wanted : told<ModelWanted>(effects)) {
+    for (const auto& wanted : sent<ModelPieceRequest>(effects)) {
       EXPECT_EQ(wanted.sha256, "sha-b");
       EXPECT_EQ(wanted.offset, asked++ * kModelPieceBytes) << "in order, each once";
     }
     EXPECT_EQ(asked, std::min(kPieces, stored + 8)) << "and bounded";
   }
-  EXPECT_TRUE(told<ModelWanted>(bench.on(ModelProgress{"sha-x", 1, 2})).empty()) << "nobody's";
+  EXPECT_TRUE(sent<ModelPieceRequest>(bench.on(ModelProgress{"sha-x", 1, 2})).empty())
+      << "nobody's";
 }
 
-TEST(GpuletLife, AsksForAFewFilesAtATimeHoweverManyAreMissing) {
+TEST(GpuletLife, RequestsOnlyAFewFilesAtATime) {
   CoreBench bench;
   bench.connect();
-  const auto first = bench.on(GpuletAsked{create(1, {"a", "b", "c", "d", "e", "f"}), {}});
-  EXPECT_EQ(told<ModelWanted>(first).size(), 4U);
-  const auto next = told<ModelWanted>(bench.on(ModelStored{"sha-b", "/store/b.pt"}));
+  const auto first = bench.on(GpuletRequested{create(1, {"a", "b", "c", "d", "e", "f"}), {}});
+  EXPECT_EQ(sent<ModelPieceRequest>(first).size(), 4U);
+  const auto next = sent<ModelPieceRequest>(bench.on(ModelStored{"sha-b", "/store/b.pt"}));
   ASSERT_EQ(next.size(), 1U);
   EXPECT_EQ(next[0].sha256, "sha-e");
   for (const char* name : {"a", "c", "d", "e"})
@@ -83,11 +84,11 @@ TEST(GpuletLife, AsksForAFewFilesAtATimeHoweverManyAreMissing) {
   EXPECT_EQ(all<StartGpulet>(bench.on(ModelStored{"sha-f", "/store/f"})).size(), 1U);
 }
 
-TEST(GpuletLife, TellsAProcessInWhichFormItsModelWasLoadedLast) {
+TEST(GpuletLife, PassesTheVariantOfTheLastLoadToTheProcess) {
   CoreBench bench;
   bench.connect();
   const auto form_for = [&](std::uint64_t gpulet) {
-    return all<StartGpulet>(bench.ask(gpulet)).at(0).models.models.at(0).form;
+    return all<StartGpulet>(bench.ask(gpulet)).at(0).models.models.at(0).variant;
   };
   EXPECT_EQ(form_for(1), 0U);
   bench.on(ProxyStarted{{1}});
@@ -96,53 +97,53 @@ TEST(GpuletLife, TellsAProcessInWhichFormItsModelWasLoadedLast) {
   EXPECT_EQ(form_for(3), 2U);
 }
 
-TEST(GpuletLife, AsksTheNextFrontendForWhatIsStillMissing) {
+TEST(GpuletLife, RequestsMissingFilesFromTheNextFrontend) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletAsked{create(1, {"b"}), {}});
-  bench.on(FrontendLost{});
-  EXPECT_EQ(told<ModelWanted>(bench.connect()).size(), 1U);
+  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  bench.on(FrontendDisconnected{});
+  EXPECT_EQ(sent<ModelPieceRequest>(bench.connect()).size(), 1U);
 }
 
-TEST(GpuletLife, FailsWhereTheFrontendLacksAFile) {
+TEST(GpuletLife, FailsIfTheFrontendLacksAFile) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletAsked{create(1, {"b"}), {}});
+  bench.on(GpuletRequested{create(1, {"b"}), {}});
   const auto reports =
-      told<GpuletReport>(bench.on(ModelFailed{"sha-b", {StatusCode::not_found, "no file"}}));
+      sent<GpuletReport>(bench.on(ModelFailed{"sha-b", {StatusCode::not_found, "no file"}}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::failed);
   EXPECT_EQ(reports[0].status.code(), StatusCode::not_found);
   EXPECT_EQ(bench.phase(1), failed);
-  EXPECT_EQ(told<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
-  EXPECT_EQ(told<ModelWanted>(bench.on(GpuletAsked{create(2, {"b"}), {}})).size(), 1U)
+  EXPECT_EQ(sent<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<ModelPieceRequest>(bench.on(GpuletRequested{create(2, {"b"}), {}})).size(), 1U)
       << "asked anew";
 }
 
-// ---- what a failure counts against
+// ---- causes of failures
 
 TEST(FailureCauses, AreReportedAsTheyWereFound) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletAsked{create(1, {"b"}), {}});
-  const auto reports = told<GpuletReport>(bench.on(ModelFailed{
+  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  const auto reports = sent<GpuletReport>(bench.on(ModelFailed{
       "sha-b", {StatusCode::unavailable, "no space left on device"}, FailureCause::node_disk}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].cause, FailureCause::node_disk);
   EXPECT_EQ(reports[0].failed_model, "b");
 }
 
-TEST(FailureCauses, OfAProcessThatCannotBeMadeAreTheShells) {
+TEST(FailureCauses, OfAFailedStartComeFromTheShell) {
   CoreBench bench;
   bench.connect();
   bench.ask(1);
-  const auto reports = told<GpuletReport>(
+  const auto reports = sent<GpuletReport>(
       bench.on(ProxyEnded{{1}, kKilled, partition::DeviceHealth::works, FailureCause::node_spawn}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].cause, FailureCause::node_spawn);
 }
 
-TEST(FailureCauses, OfAModelThatDoesNotLoadAreTheProxys) {
+TEST(FailureCauses, OfAFailedLoadComeFromTheProxy) {
   CoreBench bench;
   bench.connect();
   bench.ask(1);
@@ -154,46 +155,46 @@ TEST(FailureCauses, OfAModelThatDoesNotLoadAreTheProxys) {
                        partition::DeviceHealth::works,
                        FailureCause::model_file,
                        "a"});
-  const auto reports = told<GpuletReport>(bench.end(1));
+  const auto reports = sent<GpuletReport>(bench.end(1));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::failed);
   EXPECT_EQ(reports[0].cause, FailureCause::model_file);
   EXPECT_EQ(reports[0].failed_model, "a");
 }
 
-TEST(FailureCauses, OfAProcessThatEndsByItselfIsItsCrash) {
+TEST(FailureCauses, OfAProcessThatEndsByItselfIsACrash) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
-  const auto reports = told<GpuletReport>(bench.end(1));
+  const auto reports = sent<GpuletReport>(bench.end(1));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].cause, FailureCause::model_crash);
   bench.pass(milliseconds(100));
   bench.on(TimePassed{});
   bench.on(ProxyStarted{{1}});
   bench.on(ProxyLoaded{{1}, {}});
-  const auto ready_again = told<GpuletReport>(bench.on(ShareActive{{1}, {}}));
+  const auto ready_again = sent<GpuletReport>(bench.on(ShareActive{{1}, {}}));
   ASSERT_EQ(ready_again.size(), 1U);
   EXPECT_EQ(ready_again[0].cause, FailureCause::unknown) << "it serves again";
 }
 
-TEST(FailureCauses, OfALostDeviceAreTheDevices) {
+TEST(FailureCauses, OfALostDeviceIsTheDevice) {
   CoreBench bench;
   bench.connect();
-  bench.on(GpuletAsked{create(1, {"b"}), {}});
-  const auto reports =
-      told<GpuletReport>(bench.on(DeviceSeen{0, {StatusCode::unavailable, "fell off the bus"}}));
+  bench.on(GpuletRequested{create(1, {"b"}), {}});
+  const auto reports = sent<GpuletReport>(
+      bench.on(DeviceHealthReported{0, {StatusCode::unavailable, "fell off the bus"}}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].cause, FailureCause::device);
 }
 
-TEST(GpuletLife, RestartsAProcessThatDiesAfterAGrowingDelay) {
+TEST(GpuletLife, RestartsADeadProcessAfterAGrowingDelay) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
   auto delay = milliseconds(100);
   for (int death = 0; death < 4; ++death, delay *= 2) {
-    const auto reports = told<GpuletReport>(bench.end(1));
+    const auto reports = sent<GpuletReport>(bench.end(1));
     ASSERT_EQ(reports.size(), 1U);
     EXPECT_EQ(reports[0].state, GpuletState::restarting);
     EXPECT_EQ(reports[0].status, kKilled);
@@ -206,7 +207,7 @@ TEST(GpuletLife, RestartsAProcessThatDiesAfterAGrowingDelay) {
   }
 }
 
-TEST(GpuletLife, ForgetsOldDeathsOfAProcessThatRanWell) {
+TEST(GpuletLife, ResetsTheDelayAfterAStableTime) {
   CoreBench bench;
   bench.make_ready(1);
   for (int death = 0; death < 5; ++death) {
@@ -227,7 +228,7 @@ TEST(GpuletLife, GivesUpAfterThreeFailuresOfLoading) {
     const auto killed =
         all<KillProxy>(bench.on(ProxyLoaded{{1}, {StatusCode::internal, "out of memory"}}));
     ASSERT_EQ(killed.size(), 1U);
-    const auto reports = told<GpuletReport>(bench.end(1));
+    const auto reports = sent<GpuletReport>(bench.end(1));
     ASSERT_EQ(reports.size(), 1U);
     EXPECT_EQ(reports[0].status.message(), "out of memory") << "not how the killing went";
     EXPECT_EQ(reports[0].state, attempt < 3 ? GpuletState::restarting : GpuletState::failed);
@@ -239,7 +240,7 @@ TEST(GpuletLife, GivesUpAfterThreeFailuresOfLoading) {
   EXPECT_EQ(bench.phase(1), failed);
 }
 
-TEST(GpuletLife, GivesUpAtOnceWhereTryingAgainCannotHelp) {
+TEST(GpuletLife, GivesUpAtOnceIfARetryCannotHelp) {
   CoreBench bench;
   bench.ask(1);
   EXPECT_EQ(bench.phase(1), starting);
@@ -247,7 +248,7 @@ TEST(GpuletLife, GivesUpAtOnceWhereTryingAgainCannotHelp) {
   EXPECT_EQ(bench.phase(1), failed);
 }
 
-TEST(GpuletLife, KillsAProcessWhoseShareCannotBePutInForce) {
+TEST(GpuletLife, KillsAProcessWhoseShareCannotBeActivated) {
   CoreBench bench;
   bench.ask(1);
   bench.on(ProxyStarted{{1}});
@@ -268,7 +269,7 @@ TEST(GpuletLife, KillsAProcessThatDoesNotLoadInTime) {
   EXPECT_EQ(bench.core().next_wakeup(), kNever) << "it is killed once";
 }
 
-TEST(GpuletLife, FinishesWhatItHoldsWhenRetired) {
+TEST(GpuletLife, FinishesItsBatchesWhenRetired) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
@@ -277,10 +278,10 @@ TEST(GpuletLife, FinishesWhatItHoldsWhenRetired) {
   EXPECT_EQ(all<FinishProxy>(retired).size(), 1U);
   EXPECT_EQ(bench.phase(1), retiring);
   EXPECT_TRUE(all<FinishProxy>(bench.on(RetireGpulet{{1}})).empty()) << "once is enough";
-  EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
+  EXPECT_EQ(sent<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
             StatusCode::unavailable);
-  EXPECT_TRUE(told<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
-  const auto reports = told<GpuletReport>(bench.end(1, {}));
+  EXPECT_TRUE(sent<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
+  const auto reports = sent<GpuletReport>(bench.end(1, {}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::gone);
   EXPECT_EQ(bench.phase(1), std::nullopt);
@@ -291,7 +292,7 @@ TEST(GpuletLife, CanBeRetiredInEveryPhase) {
   const std::vector<std::pair<GpuletPhase, Reach>> ways{
       {fetching,
        [](CoreBench& bench) {
-         bench.on(GpuletAsked{create(1, {"b"}), {}});
+         bench.on(GpuletRequested{create(1, {"b"}), {}});
        }},
       {starting, [](CoreBench& bench) { bench.ask(1); }},
       {loading,
@@ -323,16 +324,16 @@ TEST(GpuletLife, CanBeRetiredInEveryPhase) {
       EXPECT_EQ(all<KillProxy>(effects).size(), serves ? 0U : 1U) << to_string(phase);
       effects = bench.end(1, {});
     }
-    EXPECT_EQ(told<GpuletReport>(effects).back().state, GpuletState::gone) << to_string(phase);
+    EXPECT_EQ(sent<GpuletReport>(effects).back().state, GpuletState::gone) << to_string(phase);
     EXPECT_EQ(bench.phase(1), std::nullopt) << to_string(phase);
   }
 }
 
-TEST(GpuletLife, RefusesWhatNoDeviceHereCanDo) {
+TEST(GpuletLife, RejectsRequestsThatNoDeviceSupports) {
   CoreBench bench;
   bench.connect();
   const auto refused = [&](CreateGpulet asked) {
-    const auto reports = told<GpuletReport>(bench.on(GpuletAsked{std::move(asked), {}}));
+    const auto reports = sent<GpuletReport>(bench.on(GpuletRequested{std::move(asked), {}}));
     return reports.size() == 1 && reports[0].state == GpuletState::failed &&
            reports[0].status.code() == StatusCode::invalid;
   };
@@ -343,34 +344,34 @@ TEST(GpuletLife, RefusesWhatNoDeviceHereCanDo) {
   EXPECT_TRUE(refused(in_instance)) << "the device is not divided by MIG";
   EXPECT_TRUE(refused(create(1, {"a"}, 2))) << "a simulated device without a profile";
   EXPECT_EQ(bench.phase(1), std::nullopt);
-  EXPECT_EQ(told<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<GpuletReport>(bench.on(RetireGpulet{{1}})).at(0).state, GpuletState::gone);
 }
 
-TEST(GpuletLife, OnADeviceDividedByMigAGpuletIsInAnInstance) {
+TEST(GpuletLife, HasAnInstanceOnAMigDevice) {
   BackendCoreOptions options;
   DeviceOffer divided = device(0, "mig");
   divided.device.mig = partition::MigGeometry::of("a100-80").value();
   options.devices = {divided};
   CoreBench bench(options);
   bench.connect();
-  const auto refused = told<GpuletReport>(bench.on(GpuletAsked{create(1, {"a"}), {}}));
+  const auto refused = sent<GpuletReport>(bench.on(GpuletRequested{create(1, {"a"}), {}}));
   ASSERT_EQ(refused.size(), 1U);
   EXPECT_EQ(refused[0].status.code(), StatusCode::invalid);
   CreateGpulet asked = create(2, {"a"});
   asked.instance = partition::MigInstance{3, 4};
-  const auto effects = bench.on(GpuletAsked{asked, {{"sha-a", "/store/a"}}});
-  EXPECT_EQ(told<GpuletReport>(effects).at(0).instance, asked.instance);
+  const auto effects = bench.on(GpuletRequested{asked, {{"sha-a", "/store/a"}}});
+  EXPECT_EQ(sent<GpuletReport>(effects).at(0).instance, asked.instance);
   ASSERT_EQ(all<StartGpulet>(effects).size(), 1U);
   EXPECT_EQ(all<StartGpulet>(effects)[0].instance, asked.instance);
 }
 
-TEST(GpuletLife, AnswersASecondAskingWithHowItStands) {
+TEST(GpuletLife, AnswersARepeatedRequestWithItsState) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
   const auto effects = bench.ask(1);
   EXPECT_TRUE(all<StartGpulet>(effects).empty());
-  EXPECT_EQ(told<GpuletReport>(effects).at(0).state, GpuletState::ready);
+  EXPECT_EQ(sent<GpuletReport>(effects).at(0).state, GpuletState::ready);
 }
 
 // ---- batches
@@ -386,7 +387,7 @@ TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   EXPECT_EQ(runs[0].batch.id, BatchId{7});
   EXPECT_EQ(runs[0].batch.count, 2U);
   EXPECT_EQ(runs[0].batch.start_within, milliseconds(47)) << "arriving took 3 of its 50 ms";
-  const auto results = told<BatchResult>(bench.ran(1, 7));
+  const auto results = sent<BatchResult>(bench.ran(1, 7));
   ASSERT_EQ(results.size(), 1U);
   EXPECT_TRUE(results[0].status.ok());
   EXPECT_EQ(results[0].queued, milliseconds(3) + Duration(100));
@@ -394,7 +395,7 @@ TEST(Batches, GoToTheProxyAndTheirResultsToTheFrontend) {
   EXPECT_EQ(results[0].executed, Duration(200));
 }
 
-TEST(Batches, AreRefusedWithTheReasonsCode) {
+TEST(Batches, AreRejectedWithACode) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
@@ -402,7 +403,7 @@ TEST(Batches, AreRefusedWithTheReasonsCode) {
   const auto code = [&](Batch asked, bool placed = true) {
     const auto effects = bench.arrive(std::move(asked), placed);
     EXPECT_TRUE(all<RunOnProxy>(effects).empty());
-    const auto results = told<BatchResult>(effects);
+    const auto results = sent<BatchResult>(effects);
     return results.size() == 1 ? results[0].status.code() : StatusCode::ok;
   };
   EXPECT_EQ(code(batch(1, 9)), StatusCode::unavailable) << "unknown gpulet";
@@ -419,7 +420,7 @@ TEST(Batches, AreRefusedWithTheReasonsCode) {
   EXPECT_EQ(code(late), StatusCode::too_late);
 }
 
-TEST(Batches, OfAProcessThatDiesAreAnsweredUnavailableOnce) {
+TEST(Batches, OfADeadProcessAreAnsweredUnavailableOnce) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
@@ -427,14 +428,14 @@ TEST(Batches, OfAProcessThatDiesAreAnsweredUnavailableOnce) {
   bench.arrive(batch(7, 1));
   bench.arrive(batch(8, 1));
   bench.arrive(batch(9, 2));
-  const auto results = told<BatchResult>(bench.end(1));
+  const auto results = sent<BatchResult>(bench.end(1));
   ASSERT_EQ(results.size(), 2U);
   for (const auto& result : results) EXPECT_EQ(result.status.code(), StatusCode::unavailable);
-  EXPECT_TRUE(told<BatchResult>(bench.end(1)).empty());
-  EXPECT_EQ(told<BatchResult>(bench.ran(2, 9)).size(), 1U);
+  EXPECT_TRUE(sent<BatchResult>(bench.end(1)).empty());
+  EXPECT_EQ(sent<BatchResult>(bench.ran(2, 9)).size(), 1U);
 }
 
-TEST(Batches, ThatHangTakeTheirProcessDown) {
+TEST(Batches, ThatHangEndTheirProcess) {
   CoreBench bench;
   bench.make_ready(1);
   bench.connect();
@@ -447,22 +448,22 @@ TEST(Batches, ThatHangTakeTheirProcessDown) {
   }
   ASSERT_EQ(all<KillProxy>(effects).size(), 1U);
   EXPECT_EQ(bench.now() - began, BackendCoreOptions().hang_timeout);
-  const auto results = told<BatchResult>(effects);
+  const auto results = sent<BatchResult>(effects);
   ASSERT_EQ(results.size(), 1U) << "at once: it may take a while to end";
   EXPECT_EQ(results[0].status.code(), StatusCode::unavailable);
   EXPECT_EQ(results[0].cause, FailureCause::hung);
-  const auto reports = told<GpuletReport>(effects);
+  const auto reports = sent<GpuletReport>(effects);
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::restarting);
   EXPECT_EQ(reports[0].cause, FailureCause::hung);
-  EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
+  EXPECT_EQ(sent<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
             StatusCode::unavailable);
-  EXPECT_TRUE(told<BatchResult>(bench.end(1)).empty());
+  EXPECT_TRUE(sent<BatchResult>(bench.end(1)).empty());
   bench.pass(milliseconds(100));
   EXPECT_EQ(all<StartGpulet>(bench.on(TimePassed{})).size(), 1U) << "and it is started anew";
 }
 
-// The first wake-up at which the process is killed.
+// Wakes the core until it kills the process.
 Duration hangs_after(CoreBench& bench, Batch held) {
   bench.make_ready(1);
   bench.arrive(std::move(held));
@@ -472,11 +473,11 @@ Duration hangs_after(CoreBench& bench, Batch held) {
   return bench.now() - began;
 }
 
-TEST(Batches, ThatAreExpectedToTakeLongHangLater) {
+TEST(Batches, ThatAreExpectedToTakeLongMayHangLonger) {
   CoreBench bench;
   Batch held = batch(7, 1);
   held.expected_duration = seconds(2);
-  held.start_within = seconds(600);  // a client's long timeout hides no hung process
+  held.start_within = seconds(600);  // a client's long timeout does not hide a hung process
   EXPECT_EQ(hangs_after(bench, std::move(held)), seconds(10));
 }
 
@@ -494,16 +495,16 @@ TEST(Batches, DoNotHangWhileOthersBeforeThemAreAnswered) {
   EXPECT_EQ(all<KillProxy>(bench.on(TimePassed{})).size(), 1U);
 }
 
-TEST(Batches, DoNotHangBecauseThisBackendStoodStill) {
+TEST(Batches, DoNotHangWhileTheBackendIsSuspended) {
   CoreBench bench;
   bench.make_ready(1);
   bench.arrive(batch(7, 1));
-  bench.pass(seconds(60));  // stopped, or a machine that slept
+  bench.pass(seconds(60));  // the process was stopped or the machine slept
   EXPECT_TRUE(all<KillProxy>(bench.on(TimePassed{})).empty());
   EXPECT_EQ(all<KillProxy>(bench.wake()).size(), 1U) << "the proxy had as long again";
 }
 
-TEST(Batches, SayHowTheProcessEndedUnderThem) {
+TEST(Batches, ReportHowTheProcessEnded) {
   const auto results_of = [](ProcessEnd end) {
     CoreBench bench;
     bench.make_ready(1);
@@ -511,7 +512,7 @@ TEST(Batches, SayHowTheProcessEndedUnderThem) {
     bench.arrive(batch(7, 1));
     ProxyEnded ended{{1}, {StatusCode::unavailable, "as the test says"}};
     ended.end = end;
-    return told<BatchResult>(bench.on(std::move(ended)));
+    return sent<BatchResult>(bench.on(std::move(ended)));
   };
   const auto crashed = results_of({11, 0});
   ASSERT_EQ(crashed.size(), 1U);
@@ -521,8 +522,8 @@ TEST(Batches, SayHowTheProcessEndedUnderThem) {
   EXPECT_EQ(results_of({9, 0}).at(0).cause, FailureCause::unknown) << "somebody killed it";
 }
 
-// Of the lanes of one process anyone may have ended it, where several had batches.
-TEST(Batches, OfLanesAreBlamedOnlyWhereOneAloneHadSome) {
+// If several workers of a process had batches, any of them may have crashed it.
+TEST(Batches, OfWorkersAreBlamedOnlyIfOneWorkerHadBatches) {
   BackendCoreOptions options;
   options.devices = {device(0, "green")};
   options.devices[0].traits.change = partition::ChangeOfSize::in_place;
@@ -538,7 +539,7 @@ TEST(Batches, OfLanesAreBlamedOnlyWhereOneAloneHadSome) {
       ProxyEnded ended{{gpulet}, {StatusCode::unavailable, "as the test says"}};
       ended.device = partition::DeviceHealth::not_ready;
       ended.end.signal = 11;
-      for (const auto& one : told<BatchResult>(bench.on(std::move(ended)))) results.push_back(one);
+      for (const auto& one : sent<BatchResult>(bench.on(std::move(ended)))) results.push_back(one);
     }
     ASSERT_EQ(results.size(), both ? 2U : 1U);
     for (const auto& one : results)
@@ -546,29 +547,29 @@ TEST(Batches, OfLanesAreBlamedOnlyWhereOneAloneHadSome) {
   }
 }
 
-TEST(Batches, AnAnswerThatNobodyAskedForTakesTheProcessDown) {
+TEST(Batches, AnUnexpectedAnswerEndsTheProcess) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
   const auto effects = bench.ran(1, 7);
-  EXPECT_TRUE(told<BatchResult>(effects).empty());
+  EXPECT_TRUE(sent<BatchResult>(effects).empty());
   EXPECT_EQ(all<KillProxy>(effects).size(), 1U);
 }
 
 // ---- the frontend
 
-TEST(FrontendLink, IsToldOfWhatRunsWhenItComesBack) {
+TEST(FrontendLink, GetsAllGpuletsWhenItReturns) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
   bench.ask(2);
   bench.make_ready(3);
   bench.on(RetireGpulet{{3}});
-  bench.on(FrontendLost{});
+  bench.on(FrontendDisconnected{});
   EXPECT_EQ(bench.phase(1), ready);
   bench.load(2);
   EXPECT_EQ(bench.phase(2), ready) << "life goes on without a frontend";
-  const auto hellos = told<Hello>(bench.connect());
+  const auto hellos = sent<Hello>(bench.connect());
   ASSERT_EQ(hellos.size(), 1U);
   EXPECT_EQ(hellos[0].node, "n0");
   EXPECT_EQ(hellos[0].devices.size(), 4U);
@@ -583,33 +584,33 @@ TEST(FrontendLink, ResultsOfAnEarlierConnectionAreDropped) {
   bench.make_ready(1);
   bench.arrive(batch(7, 1));
   bench.arrive(batch(8, 1));
-  bench.on(FrontendLost{});
+  bench.on(FrontendDisconnected{});
   EXPECT_TRUE(bench.ran(1, 7).empty());
   bench.connect();
-  EXPECT_TRUE(told<BatchResult>(bench.ran(1, 8)).empty()) << "nobody there asked for it";
+  EXPECT_TRUE(sent<BatchResult>(bench.ran(1, 8)).empty()) << "nobody there asked for it";
   bench.arrive(batch(8, 1));
-  EXPECT_EQ(told<BatchResult>(bench.ran(1, 8)).size(), 1U);
+  EXPECT_EQ(sent<BatchResult>(bench.ran(1, 8)).size(), 1U);
 }
 
-TEST(FrontendLink, HeartbeatsTellWhatDevicesDraw) {
+TEST(FrontendLink, HeartbeatsReportThePowerOfDevices) {
   CoreBench bench;
   bench.connect();
-  bench.on(DeviceSeen{0, {}, {0, 300.0, 700.0, 5000.0}});
-  const auto beats = told<Heartbeat>(bench.wake());
+  bench.on(DeviceHealthReported{0, {}, {0, 300.0, 700.0, 5000.0}});
+  const auto beats = sent<Heartbeat>(bench.wake());
   ASSERT_EQ(beats.size(), 1U);
   EXPECT_EQ(beats[0].power, (std::vector<DevicePower>{{0, 300.0, 700.0, 5000.0}}));
   bench.on(Heartbeat{});
-  bench.on(DeviceSeen{0, {}, {}});
-  EXPECT_TRUE(told<Heartbeat>(bench.wake()).at(0).power.empty());
+  bench.on(DeviceHealthReported{0, {}, {}});
+  EXPECT_TRUE(sent<Heartbeat>(bench.wake()).at(0).power.empty());
 }
 
-TEST(FrontendLink, HeartbeatsAsOftenAsItIsTold) {
+TEST(FrontendLink, HeartbeatsAtTheConfiguredInterval) {
   CoreBench bench;
   bench.connect();
   for (int beat = 1; beat <= 10; ++beat) {
     EXPECT_EQ(bench.core().next_wakeup(), bench.now() + seconds(1));
-    EXPECT_EQ(told<Heartbeat>(bench.wake()).size(), 1U);
-    EXPECT_TRUE(told<Heartbeat>(bench.on(TimePassed{})).empty());
+    EXPECT_EQ(sent<Heartbeat>(bench.wake()).size(), 1U);
+    EXPECT_TRUE(sent<Heartbeat>(bench.on(TimePassed{})).empty());
     bench.on(Heartbeat{});
   }
 }
@@ -619,21 +620,21 @@ TEST(FrontendLink, IsDroppedAfterFourSilentHeartbeats) {
   bench.connect();
   const Time began = bench.now();
   BackendEffects effects;
-  while (all<DropFrontend>(effects).empty() && bench.now() - began < seconds(60))
+  while (all<DisconnectFrontend>(effects).empty() && bench.now() - began < seconds(60))
     effects = bench.wake();
   EXPECT_EQ(bench.now() - began, seconds(4));
-  ASSERT_EQ(all<DropFrontend>(effects).size(), 1U);
-  EXPECT_EQ(all<DropFrontend>(effects)[0].reason.code(), StatusCode::timeout);
+  ASSERT_EQ(all<DisconnectFrontend>(effects).size(), 1U);
+  EXPECT_EQ(all<DisconnectFrontend>(effects)[0].reason.code(), StatusCode::timeout);
   EXPECT_EQ(bench.core().next_wakeup(), kNever) << "dropped once";
 }
 
 TEST(FrontendLink, IsDroppedWithoutAWelcome) {
   CoreBench bench;
   bench.on(FrontendConnected{});
-  EXPECT_EQ(all<DropFrontend>(bench.wake()).size(), 1U);
+  EXPECT_EQ(all<DisconnectFrontend>(bench.wake()).size(), 1U);
 }
 
-TEST(FrontendLink, AnAbsurdHeartbeatNeitherSpinsNorOverflows) {
+TEST(FrontendLink, AnExtremeHeartbeatIntervalNeitherSpinsNorOverflows) {
   CoreBench bench;
   bench.on(FrontendConnected{});
   bench.on(Welcome{Duration(0)});
@@ -644,12 +645,12 @@ TEST(FrontendLink, AnAbsurdHeartbeatNeitherSpinsNorOverflows) {
 
 // ---- the end
 
-TEST(ShuttingDown, ServesUntilItsFrontendHasMovedWhatItHolds) {
+TEST(ShuttingDown, ServesUntilItsFrontendHasMovedItsGpulets) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
   const auto effects = bench.on(ShutDown{});
-  EXPECT_EQ(told<Leaving>(effects).size(), 1U);
+  EXPECT_EQ(sent<Draining>(effects).size(), 1U);
   EXPECT_TRUE(all<FinishProxy>(effects).empty());
   EXPECT_EQ(all<RunOnProxy>(bench.arrive(batch(7, 1))).size(), 1U);
   bench.ran(1, 7);
@@ -662,11 +663,11 @@ TEST(ShuttingDown, WithoutAFrontendEndsAtOnce) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
-  bench.on(FrontendLost{});
+  bench.on(FrontendDisconnected{});
   EXPECT_EQ(all<FinishProxy>(bench.on(ShutDown{})).size(), 1U);
 }
 
-TEST(ShuttingDown, WaitsForNobodyWhoStillLoads) {
+TEST(ShuttingDown, DoesNotWaitForLoadingGpulets) {
   CoreBench bench;
   bench.connect();
   bench.ask(1);
@@ -675,23 +676,23 @@ TEST(ShuttingDown, WaitsForNobodyWhoStillLoads) {
   ASSERT_EQ(kills.size(), 1U);
   EXPECT_EQ(kills[0].reason.code(), StatusCode::cancelled);
   bench.on(ProxyLoaded{{1}, {}});
-  EXPECT_TRUE(told<GpuletReport>(bench.end(1, kKilled)).at(0).status.ok());
+  EXPECT_TRUE(sent<GpuletReport>(bench.end(1, kKilled)).at(0).status.ok());
   EXPECT_TRUE(bench.core().finished());
 }
 
-TEST(ShuttingDown, FinishesWhatIsInFlightAndTakesNothingNew) {
+TEST(ShuttingDown, FinishesBatchesInFlightAndAcceptsNoMore) {
   CoreBench bench;
   bench.connect();
   bench.make_ready(1);
-  bench.on(GpuletAsked{create(2, {"b"}), {}});
+  bench.on(GpuletRequested{create(2, {"b"}), {}});
   bench.arrive(batch(7, 1));
-  EXPECT_EQ(all<FinishProxy>(bench.shut_down_unheeded()).size(), 1U);
+  EXPECT_EQ(all<FinishProxy>(bench.shut_down_without_reaction()).size(), 1U);
   EXPECT_EQ(bench.phase(2), std::nullopt);
   EXPECT_FALSE(bench.core().finished());
-  EXPECT_EQ(told<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
+  EXPECT_EQ(sent<BatchResult>(bench.arrive(batch(8, 1))).at(0).status.code(),
             StatusCode::unavailable);
-  EXPECT_EQ(told<GpuletReport>(bench.ask(3)).at(0).status.code(), StatusCode::unavailable);
-  EXPECT_TRUE(told<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
+  EXPECT_EQ(sent<GpuletReport>(bench.ask(3)).at(0).status.code(), StatusCode::unavailable);
+  EXPECT_TRUE(sent<BatchResult>(bench.ran(1, 7)).at(0).status.ok());
   bench.end(1, {});
   EXPECT_TRUE(bench.core().finished());
 }

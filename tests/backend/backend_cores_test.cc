@@ -1,4 +1,4 @@
-// Gpulets whose cores are controlled.
+// Gpulets with controlled cores.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,7 @@ std::shared_ptr<const profile::ProfileSet> measured_on_cores() {
   return std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"type", measured}});
 }
 
-// A node with a CPU of cgroups, one that is simulated, and a GPU.
+// A node with a CPU in cgroups, a simulated CPU, and a GPU.
 class ControlledCores : public ::testing::Test {
  protected:
   ControlledCores() : bench_(with_cpus()) { bench_.connect(); }
@@ -43,7 +43,7 @@ class ControlledCores : public ::testing::Test {
     auto asked = create(gpulet, {"a"}, of_device);
     asked.size = {1};
     asked.part.service = service;
-    return bench_.on(GpuletAsked{std::move(asked), {{"sha-a", "/store/a.pt"}}});
+    return bench_.on(GpuletRequested{std::move(asked), {{"sha-a", "/store/a.pt"}}});
   }
   BackendEffects load(std::uint64_t gpulet) {
     bench_.on(ProxyStarted{{gpulet}});
@@ -54,7 +54,7 @@ class ControlledCores : public ::testing::Test {
     ask(gpulet, of_device);
     load(gpulet);
   }
-  // The cores that it is adjusted to; 0: it is not.
+  // The cores of the last adjustment; 0: none.
   static double adjusted(const BackendEffects& effects) {
     const auto adjustments = all<AdjustCores>(effects);
     EXPECT_LE(adjustments.size(), 1U);
@@ -71,7 +71,7 @@ class ControlledCores : public ::testing::Test {
   CoreBench bench_;
 };
 
-TEST_F(ControlledCores, FollowAtOnceWhereTheShareIsInForce) {
+TEST_F(ControlledCores, AreSetAtOnceIfTheShareIsActive) {
   const auto started = all<StartGpulet>(ask(1));
   ASSERT_EQ(started.size(), 1U);
   EXPECT_TRUE(started[0].adjustable);
@@ -81,18 +81,18 @@ TEST_F(ControlledCores, FollowAtOnceWhereTheShareIsInForce) {
   EXPECT_TRUE(bench_.on(CoresSet{{1}, {}}).empty());
 }
 
-TEST_F(ControlledCores, AreThoseThatWereAskedForLastOnceTheShareIsInForce) {
+TEST_F(ControlledCores, AreTheLastRequestedOnceTheShareIsActive) {
   ask(1);
   EXPECT_EQ(set(1, 2), 0);
   bench_.on(ProxyStarted{{1}});
   EXPECT_EQ(set(1, 3), 0);
   bench_.on(ProxyLoaded{{1}, {}});
   const auto effects = bench_.on(ShareActive{{1}, {}});
-  EXPECT_EQ(told<GpuletReport>(effects).at(0).state, GpuletState::ready);
+  EXPECT_EQ(sent<GpuletReport>(effects).at(0).state, GpuletState::ready);
   EXPECT_EQ(adjusted(effects), 3);
 }
 
-TEST_F(ControlledCores, AreGivenToTheNextProcessAgain) {
+TEST_F(ControlledCores, AreSetForTheNextProcess) {
   make_ready(1);
   set(1, 2.5);
   bench_.end(1);
@@ -101,7 +101,7 @@ TEST_F(ControlledCores, AreGivenToTheNextProcessAgain) {
   EXPECT_EQ(adjusted(load(1)), 0.5);
 }
 
-TEST_F(ControlledCores, AreNotForGpuletsThatHaveAFixedShare) {
+TEST_F(ControlledCores, AreNotSetForAFixedShare) {
   const auto started = all<StartGpulet>(ask(1, 0, schedule::Service::rounds));
   ASSERT_EQ(started.size(), 1U);
   EXPECT_FALSE(started[0].adjustable);
@@ -110,13 +110,13 @@ TEST_F(ControlledCores, AreNotForGpuletsThatHaveAFixedShare) {
   EXPECT_TRUE(bench_.on(SetCores{{99}, 1}).empty()) << "nobody knows it";
 }
 
-TEST_F(ControlledCores, AreRefusedWhereTheDeviceDoesNotHaveThem) {
+TEST_F(ControlledCores, AreRejectedBeyondTheDevice) {
   make_ready(1);
   set(1, 2);
   for (const double cores : {0.0, -1.0, 6.1, std::nan("")}) {
     const auto effects = bench_.on(SetCores{{1}, cores});
     EXPECT_EQ(adjusted(effects), 0);
-    const auto reports = told<GpuletReport>(effects);
+    const auto reports = sent<GpuletReport>(effects);
     ASSERT_EQ(reports.size(), 1U) << cores;
     EXPECT_EQ(reports[0].state, GpuletState::ready) << "it serves on";
     EXPECT_EQ(reports[0].status.code(), StatusCode::invalid);
@@ -126,18 +126,18 @@ TEST_F(ControlledCores, AreRefusedWhereTheDeviceDoesNotHaveThem) {
   bench_.wake();
   EXPECT_EQ(adjusted(load(1)), kCores) << "what was refused is forgotten";
 
-  const auto refused = told<GpuletReport>(ask(2, 2));
+  const auto refused = sent<GpuletReport>(ask(2, 2));
   ASSERT_EQ(refused.size(), 1U);
   EXPECT_EQ(refused[0].state, GpuletState::failed);
   EXPECT_NE(refused[0].status.message().find("no cores"), std::string::npos)
       << refused[0].status.message();
 }
 
-TEST_F(ControlledCores, ThatADriverRefusesAreToldToTheFrontend) {
+TEST_F(ControlledCores, ThatADriverRejectsAreReported) {
   make_ready(1);
   set(1, 2);
   const Status why(StatusCode::unavailable, "cannot write");
-  const auto reports = told<GpuletReport>(bench_.on(CoresSet{{1}, why}));
+  const auto reports = sent<GpuletReport>(bench_.on(CoresSet{{1}, why}));
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].state, GpuletState::ready);
   EXPECT_EQ(reports[0].status, why);
@@ -145,7 +145,7 @@ TEST_F(ControlledCores, ThatADriverRefusesAreToldToTheFrontend) {
   EXPECT_TRUE(bench_.on(CoresSet{{1}, why}).empty()) << "nobody wants it any more";
 }
 
-TEST_F(ControlledCores, SayHowLongABatchTakesOnASimulatedDevice) {
+TEST_F(ControlledCores, DetermineTheLatencyOnASimulatedDevice) {
   make_ready(1, 1);
   ASSERT_EQ(bench_.phase(1), GpuletPhase::ready) << "no profile has its 1 %";
   EXPECT_EQ(latency(1, 1), from_ms(50 * 20)) << "a hundredth of the device";
@@ -157,7 +157,7 @@ TEST_F(ControlledCores, SayHowLongABatchTakesOnASimulatedDevice) {
   EXPECT_EQ(latency(3, 2), from_ms(20)) << "a quota keeps the neighbours apart";
 }
 
-TEST_F(ControlledCores, StretchTheBatchThatRunsOnASimulatedDevice) {
+TEST_F(ControlledCores, ExtendARunningBatchOnASimulatedDevice) {
   make_ready(1, 1);
   set(1, 3);
   const auto stretch = [this](double cores) {

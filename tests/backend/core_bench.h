@@ -1,4 +1,4 @@
-// A BackendCore with a hand on its clock, and short ways to tell it things.
+// A BackendCore with a settable clock, and helpers to send it events.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gpulet::serve {
 
-inline constexpr std::size_t kInputBytes = 4;  // of one request of every model here
+inline constexpr std::size_t kInputBytes = 4;  // per request
 inline constexpr std::uint32_t kMaxBatch = 8;
 
 inline ModelToServe model(const std::string& name) {
@@ -19,9 +19,9 @@ inline ModelToServe model(const std::string& name) {
 
 inline CreateGpulet create(std::uint64_t id, const std::vector<std::string>& models,
                            std::uint32_t device = 0) {
-  CreateGpulet asked{{id}, device, {40}, {}};
-  for (const auto& name : models) asked.models.push_back(model(name));
-  return asked;
+  CreateGpulet request{{id}, device, {40}, {}};
+  for (const auto& name : models) request.models.push_back(model(name));
+  return request;
 }
 
 inline Batch batch(std::uint64_t id, std::uint64_t gpulet, const std::string& model_name = "a",
@@ -45,7 +45,7 @@ inline DeviceOffer device(std::uint32_t number, const std::string& partitioning)
   return offer;
 }
 
-inline constexpr std::uint32_t kSharedFate = 3;  // the device whose faults reach all its gpulets
+inline constexpr std::uint32_t kSharedFate = 3;  // the device whose faults affect all its gpulets
 
 class CoreBench {
  public:
@@ -57,7 +57,7 @@ class CoreBench {
     return effects;
   }
   void pass(Duration duration) { now_ += duration; }
-  // Goes to the core's next wake-up and tells it.
+  // Advances to the core's next wake-up.
   BackendEffects wake() {
     now_ = std::max(now_, core_.next_wakeup());
     return on(TimePassed{});
@@ -69,10 +69,10 @@ class CoreBench {
     return core_.phase_of({gpulet});
   }
 
-  // Told to stop, with a frontend that does nothing about it for as long as it may.
-  BackendEffects shut_down_unheeded() {
+  // Shuts down with a frontend that does not react until the timeout.
+  BackendEffects shut_down_without_reaction() {
     on(ShutDown{});
-    pass(BackendCoreOptions().leave_timeout);
+    pass(BackendCoreOptions().drain_timeout);
     return on(TimePassed{});
   }
 
@@ -81,9 +81,9 @@ class CoreBench {
     on(Welcome{std::chrono::seconds(1)});
     return effects;
   }
-  // Asks for a gpulet of model "a" whose file is there.
+  // Requests a gpulet of model "a", whose file is stored.
   BackendEffects ask(std::uint64_t gpulet, std::uint32_t of_device = 0) {
-    return on(GpuletAsked{create(gpulet, {"a"}, of_device), {{"sha-a", "/store/a.pt"}}});
+    return on(GpuletRequested{create(gpulet, {"a"}, of_device), {{"sha-a", "/store/a.pt"}}});
   }
   void make_ready(std::uint64_t gpulet, std::uint32_t of_device = 0) {
     ask(gpulet, of_device);
@@ -98,7 +98,7 @@ class CoreBench {
     return on(BatchArrived{std::move(arrived), now_, placed});
   }
   BackendEffects ran(std::uint64_t gpulet, std::uint64_t batch_id) {
-    return on(ProxyRan{{gpulet}, {{batch_id}, {}, 8, Duration(100), Duration(200)}, Bytes()});
+    return on(BatchCompleted{{gpulet}, {{batch_id}, {}, 8, Duration(100), Duration(200)}, Bytes()});
   }
   BackendEffects end(std::uint64_t gpulet,
                      Status reason = {StatusCode::unavailable, "killed by signal 9"}) {
@@ -132,9 +132,9 @@ std::vector<Effect> all(const BackendEffects& effects) {
 
 // The messages of one kind to the frontend.
 template <typename Message>
-std::vector<Message> told(const BackendEffects& effects) {
+std::vector<Message> sent(const BackendEffects& effects) {
   std::vector<Message> found;
-  for (const auto& tell : all<TellFrontend>(effects)) {
+  for (const auto& tell : all<SendToFrontend>(effects)) {
     if (const auto* one = std::get_if<Message>(&tell.message)) found.push_back(*one);
   }
   return found;

@@ -1,4 +1,4 @@
-// BackendCore and a device that fails under its gpulets.
+// BackendCore with a failing device.
 #include <gtest/gtest.h>
 
 #include "gpulet/serve/backend_core.h"
@@ -15,8 +15,8 @@ using std::chrono::seconds;
 const Status kFault{StatusCode::internal, "an illegal memory access was encountered"};
 const Status kServerRecovers{StatusCode::unavailable, "the MPS server is not ready"};
 
-ProxyRan lost(std::uint64_t gpulet, std::uint64_t batch_id) {
-  ProxyRan event{{gpulet}, {{batch_id}, kFault, 0, {}, {}}, Bytes()};
+BatchCompleted lost(std::uint64_t gpulet, std::uint64_t batch_id) {
+  BatchCompleted event{{gpulet}, {{batch_id}, kFault, 0, {}, {}}, Bytes()};
   event.ran.device = DeviceHealth::lost;
   return event;
 }
@@ -28,7 +28,7 @@ BackendEffects refuse(CoreBench& bench, std::uint64_t gpulet) {
   return bench.end(gpulet);
 }
 
-// Two gpulets that serve on the device, one that loads there, one that serves elsewhere.
+// Two gpulets serve on the device, one loads there, one serves elsewhere.
 class DeviceFault : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -45,23 +45,23 @@ class DeviceFault : public ::testing::Test {
   CoreBench bench_;
 };
 
-TEST_F(DeviceFault, EndsAllProcessesOfThatDeviceAndNoOther) {
+TEST_F(DeviceFault, EndsAllProcessesOfThatDeviceOnly) {
   const auto effects = bench_.on(lost(1, 11));
   std::vector<GpuletId> killed;
   for (const auto& kill : all<KillProxy>(effects)) killed.push_back(kill.gpulet);
   EXPECT_EQ(killed, (std::vector<GpuletId>{{1}, {2}, {3}}));
   EXPECT_EQ(bench_.phase(4), ready);
-  EXPECT_TRUE(told<BatchResult>(bench_.ran(4, 41)).at(0).status.ok());
+  EXPECT_TRUE(sent<BatchResult>(bench_.ran(4, 41)).at(0).status.ok());
 }
 
-TEST_F(DeviceFault, GivesBackWhatWasInFlightAtOnceAfterSayingThatItRestarts) {
+TEST_F(DeviceFault, ReturnsBatchesInFlightAfterTheReport) {
   const auto effects = bench_.on(lost(1, 11));
-  const auto results = told<BatchResult>(effects);
+  const auto results = sent<BatchResult>(effects);
   ASSERT_EQ(results.size(), 2U);
   for (const auto& result : results)
     EXPECT_EQ(result.status.code(), StatusCode::unavailable) << "so that it runs elsewhere";
   std::vector<std::string> order;
-  for (const auto& tell : all<TellFrontend>(effects)) {
+  for (const auto& tell : all<SendToFrontend>(effects)) {
     if (const auto* report = std::get_if<GpuletReport>(&tell.message)) {
       EXPECT_EQ(report->state, GpuletState::restarting);
       order.push_back("restarts " + std::to_string(report->id.value));
@@ -70,28 +70,28 @@ TEST_F(DeviceFault, GivesBackWhatWasInFlightAtOnceAfterSayingThatItRestarts) {
     }
   }
   EXPECT_EQ(order, (std::vector<std::string>{"restarts 1", "batch 11", "restarts 2", "batch 21"}));
-  EXPECT_EQ(told<BatchResult>(bench_.arrive(batch(22, 2))).at(0).status.code(),
+  EXPECT_EQ(sent<BatchResult>(bench_.arrive(batch(22, 2))).at(0).status.code(),
             StatusCode::unavailable);
 }
 
-TEST_F(DeviceFault, HearsTheNeighboursOwnComplaintsWithoutAnsweringTwice) {
+TEST_F(DeviceFault, AnswersEachBatchOnceWhenSeveralProcessesReportIt) {
   bench_.on(lost(1, 11));
   EXPECT_TRUE(bench_.on(lost(2, 21)).empty());
-  EXPECT_TRUE(told<GpuletReport>(bench_.end(1)).empty()) << "it was said before";
+  EXPECT_TRUE(sent<GpuletReport>(bench_.end(1)).empty()) << "it was said before";
   EXPECT_EQ(bench_.phase(1), restarting);
 }
 
-TEST_F(DeviceFault, IsToldToAFrontendThatComesMeanwhile) {
+TEST_F(DeviceFault, IsReportedToANewFrontend) {
   bench_.on(lost(1, 11));
-  bench_.on(FrontendLost{});
-  const auto hello = told<Hello>(bench_.on(FrontendConnected{}));
+  bench_.on(FrontendDisconnected{});
+  const auto hello = sent<Hello>(bench_.on(FrontendConnected{}));
   ASSERT_EQ(hello.size(), 1U);
   for (const auto& report : hello[0].gpulets) {
     EXPECT_NE(report.state, report.device == kSharedFate ? GpuletState::ready : GpuletState::gone);
   }
 }
 
-TEST_F(DeviceFault, BringsAllBackHoweverLongTheServerTakesNoClients) {
+TEST_F(DeviceFault, RestartsAllGpuletsAfterAnyTime) {
   bench_.on(lost(1, 11));
   for (const std::uint64_t id : {1, 2, 3}) bench_.end(id);
   Duration last{};
@@ -100,7 +100,7 @@ TEST_F(DeviceFault, BringsAllBackHoweverLongTheServerTakesNoClients) {
     std::size_t started = 0;
     while (started < 3) started += all<StartGpulet>(bench_.wake()).size();
     for (const std::uint64_t id : {1, 2, 3}) {
-      const auto reports = told<GpuletReport>(refuse(bench_, id));
+      const auto reports = sent<GpuletReport>(refuse(bench_, id));
       ASSERT_EQ(bench_.phase(id), restarting) << "never given up: " << reports.size();
     }
     EXPECT_GE(bench_.now() - before, std::min<Duration>(last, seconds(9))) << "ever more patient";
@@ -112,7 +112,7 @@ TEST_F(DeviceFault, BringsAllBackHoweverLongTheServerTakesNoClients) {
   for (const std::uint64_t id : {1, 2, 3}) EXPECT_EQ(bench_.phase(id), ready);
 }
 
-TEST_F(DeviceFault, ADeviceThatMakesReadyIsAskedAtAShortPaceForAsLongAsItTakes) {
+TEST_F(DeviceFault, ADeviceThatIsNotReadyIsRetriedAtShortIntervals) {
   bench_.ask(5, 0);
   for (int attempt = 0; attempt < 20; ++attempt) {
     const auto before = bench_.now();
@@ -126,7 +126,7 @@ TEST_F(DeviceFault, ADeviceThatMakesReadyIsAskedAtAShortPaceForAsLongAsItTakes) 
   EXPECT_EQ(bench_.phase(5), ready);
 }
 
-TEST_F(DeviceFault, IsFoundOutByAProcessThatLoads) {
+TEST_F(DeviceFault, IsDetectedByALoadingProcess) {
   bench_.on(ProxyStarted{{3}});
   const auto effects = bench_.on(ProxyLoaded{{3}, kFault, {}, {}, DeviceHealth::lost});
   EXPECT_EQ(all<KillProxy>(effects).size(), 3U);
@@ -135,75 +135,75 @@ TEST_F(DeviceFault, IsFoundOutByAProcessThatLoads) {
 TEST_F(DeviceFault, EndsARetiringNeighbourForGood) {
   bench_.on(RetireGpulet{{2}});
   const auto effects = bench_.on(lost(1, 11));
-  EXPECT_EQ(told<BatchResult>(effects).size(), 2U);
-  EXPECT_EQ(told<GpuletReport>(bench_.end(2)).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<BatchResult>(effects).size(), 2U);
+  EXPECT_EQ(sent<GpuletReport>(bench_.end(2)).at(0).state, GpuletState::gone);
 }
 
-TEST_F(DeviceFault, StaysWithItsProcessWhereTheDeviceKeepsThemApart) {
+TEST_F(DeviceFault, AffectsOnlyItsProcessIfTheDeviceIsolatesFaults) {
   bench_.make_ready(5, 0);
   bench_.arrive(batch(51, 5));
   const auto effects = bench_.on(lost(5, 51));
   ASSERT_EQ(all<KillProxy>(effects).size(), 1U);
   EXPECT_EQ(all<KillProxy>(effects)[0].gpulet, GpuletId{5});
-  EXPECT_EQ(told<BatchResult>(effects).at(0).status.code(), StatusCode::unavailable);
+  EXPECT_EQ(sent<BatchResult>(effects).at(0).status.code(), StatusCode::unavailable);
   bench_.end(5);
   EXPECT_EQ(bench_.phase(5), restarting);
 }
 
-// ---- a device that is lost to its machine
+// ---- a device that is lost
 
 const Status kGone{StatusCode::unavailable, "GPU is lost"};
 
-TEST_F(DeviceFault, ADeviceThatIsGoneEndsItsGpuletsUntilItIsBack) {
-  const auto effects = bench_.on(DeviceSeen{kSharedFate, kGone});
-  EXPECT_EQ(told<DeviceReport>(effects).at(0).device, kSharedFate);
-  EXPECT_EQ(told<DeviceReport>(effects).at(0).fault, kGone);
+TEST_F(DeviceFault, ALostDeviceEndsItsGpuletsUntilItReturns) {
+  const auto effects = bench_.on(DeviceHealthReported{kSharedFate, kGone});
+  EXPECT_EQ(sent<DeviceReport>(effects).at(0).device, kSharedFate);
+  EXPECT_EQ(sent<DeviceReport>(effects).at(0).fault, kGone);
   EXPECT_EQ(all<KillProxy>(effects).size(), 3U);
-  EXPECT_EQ(told<BatchResult>(effects).size(), 2U);
+  EXPECT_EQ(sent<BatchResult>(effects).size(), 2U);
   EXPECT_EQ(bench_.phase(4), ready);
-  EXPECT_TRUE(bench_.on(DeviceSeen{kSharedFate, kGone}).empty()) << "it was told";
+  EXPECT_TRUE(bench_.on(DeviceHealthReported{kSharedFate, kGone}).empty()) << "it was told";
   for (const std::uint64_t id : {1, 2, 3}) bench_.end(id);
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(all<StartGpulet>(bench_.wake()).empty()) << "nothing can run there";
     bench_.on(Heartbeat{});
   }
-  const auto back = bench_.on(DeviceSeen{kSharedFate, {}});
-  EXPECT_TRUE(told<DeviceReport>(back).at(0).fault.ok());
+  const auto back = bench_.on(DeviceHealthReported{kSharedFate, {}});
+  EXPECT_TRUE(sent<DeviceReport>(back).at(0).fault.ok());
   std::size_t started = 0;
   while (started < 3) started += all<StartGpulet>(bench_.wake()).size();
   for (const std::uint64_t id : {1, 2, 3}) bench_.load(id);
   for (const std::uint64_t id : {1, 2, 3}) EXPECT_EQ(bench_.phase(id), ready);
 }
 
-TEST_F(DeviceFault, ADeviceThatIsGoneTakesNoGpuletsAndAFrontendThatComesIsToldWhy) {
-  bench_.on(GpuletAsked{create(5, {"fetched"}, kSharedFate), {}});
+TEST_F(DeviceFault, ALostDeviceAcceptsNoGpuletsAndIsReported) {
+  bench_.on(GpuletRequested{create(5, {"fetched"}, kSharedFate), {}});
   EXPECT_EQ(bench_.phase(5), fetching);
-  bench_.on(DeviceSeen{kSharedFate, kGone});
+  bench_.on(DeviceHealthReported{kSharedFate, kGone});
   EXPECT_EQ(bench_.phase(5), failed) << "its file may come, and it could not start";
-  const auto refused = told<GpuletReport>(bench_.ask(6, kSharedFate));
+  const auto refused = sent<GpuletReport>(bench_.ask(6, kSharedFate));
   ASSERT_EQ(refused.size(), 1U);
   EXPECT_EQ(refused[0].state, GpuletState::failed);
   EXPECT_EQ(refused[0].status, kGone);
-  bench_.on(FrontendLost{});
-  const auto hello = told<Hello>(bench_.on(FrontendConnected{})).at(0);
+  bench_.on(FrontendDisconnected{});
+  const auto hello = sent<Hello>(bench_.on(FrontendConnected{})).at(0);
   EXPECT_EQ(hello.devices[kSharedFate].fault, kGone);
   EXPECT_TRUE(hello.devices[0].fault.ok());
 }
 
-TEST_F(DeviceFault, ADeviceThatWasThereAllAlongIsNoNews) {
-  EXPECT_TRUE(bench_.on(DeviceSeen{kSharedFate, {}}).empty());
-  EXPECT_TRUE(bench_.on(DeviceSeen{99, kGone}).empty());
+TEST_F(DeviceFault, AnUnchangedDeviceIsNotReported) {
+  EXPECT_TRUE(bench_.on(DeviceHealthReported{kSharedFate, {}}).empty());
+  EXPECT_TRUE(bench_.on(DeviceHealthReported{99, kGone}).empty());
 }
 
-TEST_F(DeviceFault, AGpuletOfADeviceThatIsGoneCanBeRetired) {
-  bench_.on(DeviceSeen{kSharedFate, kGone});
+TEST_F(DeviceFault, AGpuletOfALostDeviceCanBeRetired) {
+  bench_.on(DeviceHealthReported{kSharedFate, kGone});
   bench_.on(RetireGpulet{{1}});
-  EXPECT_EQ(told<GpuletReport>(bench_.end(1)).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<GpuletReport>(bench_.end(1)).at(0).state, GpuletState::gone);
   bench_.end(2);
-  EXPECT_EQ(told<GpuletReport>(bench_.on(RetireGpulet{{2}})).at(0).state, GpuletState::gone);
+  EXPECT_EQ(sent<GpuletReport>(bench_.on(RetireGpulet{{2}})).at(0).state, GpuletState::gone);
 }
 
-TEST(DeviceNotReady, IsWaitedForWhereNoProcessCouldBeMade) {
+TEST(DeviceNotReady, IsRetriedIfNoProcessCouldStart) {
   CoreBench bench;
   bench.connect();
   bench.ask(1, kSharedFate);
@@ -211,7 +211,7 @@ TEST(DeviceNotReady, IsWaitedForWhereNoProcessCouldBeMade) {
     ASSERT_EQ(bench.phase(1), starting);
     bench.on(ProxyEnded{{1}, kServerRecovers, DeviceHealth::not_ready});
     ASSERT_EQ(bench.phase(1), restarting);
-    while (all<StartGpulet>(bench.wake()).empty()) {  // heartbeats come between
+    while (all<StartGpulet>(bench.wake()).empty()) {  // heartbeats in between
       ASSERT_NE(bench.core().next_wakeup(), kNever);
     }
   }
@@ -223,7 +223,7 @@ TEST(FoundShare, IsReportedOnceTheProcessHasLoaded) {
   bench.ask(1, kSharedFate);
   bench.on(ProxyStarted{{1}});
   bench.on(ProxyLoaded{{1}, {}, {}, {true, 52, 132}});
-  const auto reports = told<GpuletReport>(bench.on(ShareActive{{1}, {}}));
+  const auto reports = sent<GpuletReport>(bench.on(ShareActive{{1}, {}}));
   EXPECT_EQ(reports.at(0).found, (partition::FoundShare{true, 52, 132}));
 }
 

@@ -1,4 +1,4 @@
-// The frontend's end of one connection of a backend under test: keeps what the backend says.
+// The frontend's end of a connection of a backend under test. Records the backend's messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,11 +12,11 @@
 #include <variant>
 #include <vector>
 
+#include "gpulet/base/bytes.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/core/bytes.h"
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/serve/messages.h"
+#include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/messages.h"
 #include "tests/net/loop.h"
 
 namespace gpulet::backend {
@@ -26,9 +26,9 @@ class FrontendEnd : public net::ConnectionHandler {
   explicit FrontendEnd(net::StreamSocket socket)
       : connection_(net::Connection::start(std::move(socket), net::ConnectionOptions(), *this)) {}
 
-  void say(const serve::BackendCommand& command) { connection_->send(net::encode(command)); }
+  void say(const BackendCommand& command) { connection_->send(protocol::encode(command)); }
   void send_rubbish() {
-    net::OutgoingFrame frame;
+    protocol::OutgoingFrame frame;
     frame.head = "this is not a frame, whatever it may look like";
     connection_->send(std::move(frame));
   }
@@ -43,26 +43,26 @@ class FrontendEnd : public net::ConnectionHandler {
   }
 
  private:
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte>) override {
     auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
     const std::span<std::byte> view(*memory);
     return MutableBytes(std::move(memory), view);
   }
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    auto decoded = net::decode_backend_message(header, message, payload.freeze());
+    auto decoded = protocol::decode_backend_message(header, message, payload.freeze());
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
     messages_.push_back(std::move(decoded).value());
   }
   void on_closed(const Status&) override { closed_ = true; }
 
-  std::deque<serve::BackendMessage> messages_;
+  std::deque<BackendMessage> messages_;
   bool closed_ = false;
   std::shared_ptr<net::Connection> connection_;
 };
 
-// Where a backend under test finds its frontend: a port of loopback.
+// The loopback port of a scripted frontend.
 class FrontendPort {
  public:
   explicit FrontendPort(net::asio::io_context& io)
@@ -71,9 +71,9 @@ class FrontendPort {
   [[nodiscard]] config::Endpoint address() const {
     return {"127.0.0.1", acceptor_.local_endpoint().port()};
   }
-  // The backend's next connection, welcomed; the test has failed where none comes.
+  // Accepts and welcomes the backend's next connection. Fails the test if there is none.
   [[nodiscard]] std::unique_ptr<FrontendEnd> accept(std::chrono::steady_clock::duration within) {
-    // Shared with the handler, which may still be called after this has given up.
+    // Shared with the handler, which may run after the timeout.
     const auto accepted = std::make_shared<std::unique_ptr<FrontendEnd>>();
     acceptor_.async_accept(
         [accepted](const boost::system::error_code& error, net::asio::ip::tcp::socket socket) {
@@ -82,7 +82,7 @@ class FrontendPort {
         });
     EXPECT_TRUE(net::testing::run_until(
         io_, [&] { return *accepted != nullptr; }, within));
-    if (*accepted != nullptr) (*accepted)->say(serve::Welcome{std::chrono::seconds(60)});
+    if (*accepted != nullptr) (*accepted)->say(Welcome{std::chrono::seconds(60)});
     return std::move(*accepted);
   }
   void close() { acceptor_.close(); }

@@ -1,5 +1,5 @@
-// A backend with one GPU, where NVML, CUDA, MPS's daemon and the processes on the GPU are all
-// stand-ins, and a frontend made of a socket.
+// A backend with fakes of NVML, CUDA, MPS's daemon and the processes on the GPU, and a scripted
+// frontend.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/backend/daemon.h"
-#include "gpulet/backend/setup.h"
-#include "gpulet/core/sha256.h"
+#include "backend/daemon.h"
+#include "backend/setup.h"
+#include "gpulet/base/sha256.h"
 #include "tests/backend/frontend_end.h"
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/gpu/fake_mps.h"
@@ -26,7 +26,6 @@
 namespace gpulet::backend {
 
 namespace asio = net::asio;
-using serve::GpuletState;
 using std::chrono::milliseconds;
 
 inline constexpr std::chrono::seconds kPatience(30);
@@ -52,15 +51,15 @@ inline config::DeviceConfig described(const std::string& partitioning) {
 
 class GpuBackendTest : public ::testing::Test {
  protected:
-  [[nodiscard]] GpuPlaces places() const {
+  [[nodiscard]] GpuEnvironment gpu_environment() const {
     return {.nvml = support::FakeGpus::nvml(),
             .cuda = support::FakeGpus::cuda(),
             .mps = mps_.options(),
-            .look_every = milliseconds(20)};
+            .poll_interval = milliseconds(20)};
   }
   [[nodiscard]] config::BackendConfig configured(const std::vector<config::DeviceConfig>& devices) {
     config::BackendConfig config;
-    // Another user would not find the daemon in this test's folder.
+    // Another user has no access to the daemon in this test's directory.
     if (::geteuid() == 0) config.proxy_user = "root";
     config.node = "n0";
     config.frontend = port_.address();
@@ -72,12 +71,12 @@ class GpuBackendTest : public ::testing::Test {
   }
   void start(const std::string& partitioning) { start({described(partitioning)}); }
   void start(const std::vector<config::DeviceConfig>& devices) {
-    auto setup = make_setup(configured(devices), places());
+    auto setup = make_setup(configured(devices), gpu_environment());
     ASSERT_TRUE(setup.ok()) << setup.status().to_string();
     daemon_ = BackendDaemon::start(io_, std::move(setup).value());
     frontend_ = port_.accept(kPatience);
     ASSERT_NE(frontend_, nullptr);
-    ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Hello>().empty(); }));
+    ASSERT_TRUE(run_until([this] { return !frontend_->heard<Hello>().empty(); }));
   }
   bool run_until(const std::function<bool()>& condition) {
     const auto look = [&] {
@@ -86,23 +85,23 @@ class GpuBackendTest : public ::testing::Test {
     };
     return net::testing::run_until(io_, look, kPatience);
   }
-  // The frontend has the model's file.
+  // The frontend sends the model's file.
   void give_pieces() {
     if (frontend_ == nullptr) return;
-    const auto wanted = frontend_->heard<serve::ModelWanted>();
+    const auto wanted = frontend_->heard<ModelPieceRequest>();
     const auto bytes = std::as_bytes(std::span(kModelText));
     const auto text = Bytes::own({bytes.begin(), bytes.end()});
     for (; pieces_ < wanted.size(); ++pieces_)
-      frontend_->say(serve::ModelPiece{model_sha256(), 0, text.size(), text});
+      frontend_->say(ModelPiece{model_sha256(), 0, text.size(), text});
   }
   void ask(std::uint64_t gpulet, int percent) {
     const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
-    frontend_->say(serve::CreateGpulet{
-        {gpulet}, 0, {percent}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}});
+    frontend_->say(
+        CreateGpulet{{gpulet}, 0, {percent}, {{"echo", model_sha256(), {tensor}, {tensor}, 4}}});
   }
-  [[nodiscard]] std::optional<serve::GpuletReport> last_report(std::uint64_t gpulet) const {
-    std::optional<serve::GpuletReport> last;
-    for (const auto& report : frontend_->heard<serve::GpuletReport>()) {
+  [[nodiscard]] std::optional<GpuletReport> last_report(std::uint64_t gpulet) const {
+    std::optional<GpuletReport> last;
+    for (const auto& report : frontend_->heard<GpuletReport>()) {
       if (report.id == GpuletId{gpulet}) last = report;
     }
     return last;
@@ -111,7 +110,7 @@ class GpuBackendTest : public ::testing::Test {
     const auto report = last_report(gpulet);
     return report && report->state == state;
   }
-  // Gpulets 1 and 2, of these shares.
+  // Starts gpulets 1 and 2 with these shares.
   void start_two(const std::string& partitioning, int first, int second) {
     start(partitioning);
     ask(1, first);
@@ -139,7 +138,7 @@ class GpuBackendTest : public ::testing::Test {
     }
     return all;
   }
-  // What a process found in its environment.
+  // The environment of a process.
   [[nodiscard]] std::string environment_of(pid_t process) const {
     return mps_.recorded("proxy." + std::to_string(process));
   }

@@ -1,4 +1,3 @@
-#include "gpulet/serve/gpulet_phase.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpulet/serve/hosted_gpulet.h"
+#include "serve/hosted_gpulet.h"
 #include "tests/backend/core_bench.h"
 
 namespace gpulet::serve {
@@ -17,7 +16,7 @@ using enum GpuletPhase;
 constexpr std::array kPhases{fetching,   starting, loading,  ready,
                              restarting, failed,   retiring, gone};
 
-// The picture in gpulet_phase.h, edge by edge.
+// The edges of the diagram in gpulet_phase.h.
 const std::set<std::pair<GpuletPhase, GpuletPhase>> kEdges{
     {fetching, starting},   {fetching, failed},     {fetching, gone},     {starting, loading},
     {starting, restarting}, {starting, failed},     {starting, retiring}, {loading, ready},
@@ -25,7 +24,7 @@ const std::set<std::pair<GpuletPhase, GpuletPhase>> kEdges{
     {ready, retiring},      {restarting, starting}, {restarting, gone},   {failed, gone},
     {retiring, gone}};
 
-TEST(GpuletPhase, AllowsTheEdgesOfThePictureAndNoOthers) {
+TEST(GpuletPhase, AllowsOnlyTheEdgesOfTheDiagram) {
   for (const auto from : kPhases) {
     for (const auto to : kPhases) {
       EXPECT_EQ(is_legal_transition(from, to), kEdges.contains({from, to}))
@@ -34,7 +33,7 @@ TEST(GpuletPhase, AllowsTheEdgesOfThePictureAndNoOthers) {
   }
 }
 
-TEST(GpuletPhase, EndsEverywhereInGone) {
+TEST(GpuletPhase, EveryPhaseLeadsToGone) {
   for (const auto from : kPhases) {
     if (from == gone) continue;
     std::set<GpuletPhase> reached{from};
@@ -47,14 +46,14 @@ TEST(GpuletPhase, EndsEverywhereInGone) {
   }
 }
 
-TEST(HostedGpulet, RefusesAnIllegalTransition) {
+TEST(HostedGpulet, RejectsAnIllegalTransition) {
   auto made = HostedGpulet::create(create(1, {"a"}), Time());
   ASSERT_TRUE(made.ok());
   EXPECT_THROW(made.value().enter(ready, Time()), std::logic_error);
   EXPECT_EQ(made.value().phase(), fetching);
 }
 
-TEST(HostedGpulet, RefusesWhatCannotBeServed) {
+TEST(HostedGpulet, RejectsInvalidRequests) {
   const auto code = [](const CreateGpulet& asked) {
     return HostedGpulet::create(asked, Time()).status().code();
   };
@@ -74,7 +73,7 @@ TEST(HostedGpulet, RefusesWhatCannotBeServed) {
   EXPECT_EQ(code(too_big), StatusCode::invalid);
 }
 
-TEST(HostedGpulet, HasRoomForTheLargestBatchOfAnyOfItsModels) {
+TEST(HostedGpulet, HoldsTheLargestBatchOfItsModels) {
   auto asked = create(1, {"a", "b"});
   asked.models[1].outputs[0].shape = {100};
   const auto made = HostedGpulet::create(asked, Time());

@@ -1,4 +1,4 @@
-// A backend with a GPU divided by green contexts: all its gpulets in one process.
+// A backend with a GPU that is divided by green contexts: one process serves all gpulets.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -20,10 +20,10 @@ class GreenBackendTest : public GpuBackendTest {
   bool both_ready(std::uint64_t one, std::uint64_t other) {
     return run_until([&] { return is(one, GpuletState::ready) && is(other, GpuletState::ready); });
   }
-  // Both have been ready twice: before and after.
+  // Both became ready twice: before and after.
   bool both_came_back() {
     return run_until([this] {
-      const auto reports = frontend_->heard<serve::GpuletReport>();
+      const auto reports = frontend_->heard<GpuletReport>();
       return std::count_if(reports.begin(), reports.end(), [](const auto& report) {
                return report.state == GpuletState::ready;
              }) == 4;
@@ -37,9 +37,9 @@ class GreenBackendTest : public GpuBackendTest {
   }
 };
 
-TEST_F(GreenBackendTest, GpuletsAreLanesOfOneProcessWithSmsOfTheirOwn) {
+TEST_F(GreenBackendTest, GpuletsAreWorkersOfOneProcessWithTheirOwnSms) {
   start_two();
-  EXPECT_EQ(frontend_->heard<serve::Hello>().at(0).devices.at(0).traits.change,
+  EXPECT_EQ(frontend_->heard<Hello>().at(0).devices.at(0).traits.change,
             partition::ChangeOfSize::in_place);
   EXPECT_EQ(daemon_->proxies().size(), 1U);
   EXPECT_EQ(last_report(1)->found, (partition::FoundShare{true, 64, 132}));
@@ -47,9 +47,8 @@ TEST_F(GreenBackendTest, GpuletsAreLanesOfOneProcessWithSmsOfTheirOwn) {
   EXPECT_THAT(environment_of(daemon_->proxies()[0]), HasSubstr("CUDA_VISIBLE_DEVICES=" + kUuid));
 }
 
-// What a change of plan is to a backend: new gpulets while the old ones serve, batches to those,
-// then the old ones go.
-TEST_F(GreenBackendTest, OtherSharesTakeNoProcessNoLoadingAndNoBatchAway) {
+// A change of plan: new gpulets start while the old ones serve, then the old ones are retired.
+TEST_F(GreenBackendTest, OtherSharesNeedNoProcessAndLoseNoBatch) {
   start_two();
   const auto before = daemon_->proxies();
   std::uint64_t batch = 0;
@@ -64,8 +63,8 @@ TEST_F(GreenBackendTest, OtherSharesTakeNoProcessNoLoadingAndNoBatchAway) {
   ASSERT_TRUE(both_ready(3, 4));
   send_to(1, 2);
   send_to(3, 4);
-  frontend_->say(serve::RetireGpulet{{1}});
-  frontend_->say(serve::RetireGpulet{{2}});
+  frontend_->say(RetireGpulet{{1}});
+  frontend_->say(RetireGpulet{{2}});
   send_to(3, 4);
   EXPECT_TRUE(all_ok(batch));
   ASSERT_TRUE(run_until([this] { return is(1, GpuletState::gone) && is(2, GpuletState::gone); }));
@@ -77,12 +76,12 @@ TEST_F(GreenBackendTest, OtherSharesTakeNoProcessNoLoadingAndNoBatchAway) {
   EXPECT_TRUE(all_ok(batch));
 }
 
-TEST_F(GreenBackendTest, TheProcessStaysWithItsModelsWhenItsLastGpuletHasGone) {
+TEST_F(GreenBackendTest, TheProcessStaysAfterItsLastGpulet) {
   start();
   ask(1, 50);
   ASSERT_TRUE(run_until([this] { return is(1, GpuletState::ready); }));
   const auto before = daemon_->proxies();
-  frontend_->say(serve::RetireGpulet{{1}});
+  frontend_->say(RetireGpulet{{1}});
   ASSERT_TRUE(run_until([this] { return is(1, GpuletState::gone); }));
   ask(2, 100);
   ASSERT_TRUE(run_until([this] { return is(2, GpuletState::ready); }));
@@ -91,7 +90,7 @@ TEST_F(GreenBackendTest, TheProcessStaysWithItsModelsWhenItsLastGpuletHasGone) {
   EXPECT_EQ(last_report(2)->found.sms, 132U);
 }
 
-TEST_F(GreenBackendTest, AllGpuletsComeBackWhenTheProcessIsKilledAndEachBatchIsAnswered) {
+TEST_F(GreenBackendTest, AllGpuletsRestartWhenTheProcessIsKilled) {
   start_two();
   const auto before = daemon_->proxies();
   ::kill(before.at(0), SIGSTOP);
@@ -109,34 +108,34 @@ TEST_F(GreenBackendTest, AllGpuletsComeBackWhenTheProcessIsKilledAndEachBatchIsA
   EXPECT_NE(daemon_->proxies(), before);
 }
 
-TEST_F(GreenBackendTest, AFaultOfTheGpuEndsTheProcessAndAllComeBack) {
+TEST_F(GreenBackendTest, AFaultOfTheGpuEndsTheProcessAndAllRestart) {
   start_two();
   const auto before = daemon_->proxies();
-  mps_.tell("fault");
+  mps_.set("fault");
   send_batch(1, 1);
   ASSERT_TRUE(run_until([this] { return results().size() == 1; }));
   EXPECT_EQ(results().at(1), StatusCode::unavailable);
   ASSERT_TRUE(run_until([&] { return ::kill(before.at(0), 0) != 0; })) << "it ends by itself";
-  mps_.forget("fault");
+  mps_.clear("fault");
   ASSERT_TRUE(both_came_back());
   send_batch(2, 2);
   ASSERT_TRUE(run_until([this] { return results().size() == 2; }));
   EXPECT_EQ(results().at(2), StatusCode::ok);
 }
 
-TEST_F(GreenBackendTest, AGpuletThatStillLoadsAndIsNoLongerWantedGoesWithoutTheOthers) {
+TEST_F(GreenBackendTest, ALoadingGpuletIsRetiredWithoutTheOthers) {
   start();
   ask(1, 50);
   ASSERT_TRUE(run_until([this] { return is(1, GpuletState::ready); }));
   const auto before = daemon_->proxies();
-  mps_.tell("slow");
+  mps_.set("slow");
   ask(2, 50);
   ASSERT_TRUE(run_until([this] { return is(2, GpuletState::preparing); }));
-  frontend_->say(serve::RetireGpulet{{2}});
+  frontend_->say(RetireGpulet{{2}});
   ASSERT_TRUE(run_until([this] { return is(2, GpuletState::gone); }));
   send_batch(1, 1);
   EXPECT_TRUE(all_ok(1));
-  mps_.forget("slow");
+  mps_.clear("slow");
   EXPECT_EQ(daemon_->proxies(), before);
 }
 

@@ -1,10 +1,10 @@
-// Which devices divided by green contexts a backend offers.
+// The devices with green contexts that a backend offers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "gpulet/backend/setup.h"
+#include "backend/setup.h"
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/temporary_folder.h"
 
@@ -40,15 +40,15 @@ class GreenSetupTest : public ::testing::Test {
     config.devices = devices;
     return make_setup(config, {.nvml = FakeGpus::nvml(), .cuda = FakeGpus::cuda()});
   }
-  std::string refusal(const config::DeviceConfig& device) {
-    return set_up({device}).status().message();
+  StatusCode failure(const config::DeviceConfig& device) {
+    return set_up({device}).status().code();
   }
 
   support::TemporaryFolder folder_;
   FakeGpus gpus_{gpu(kFirst, "memory_mib 143771\n") + gpu(kSecond)};
 };
 
-TEST_F(GreenSetupTest, OffersTheGpuWithItsStepAndWhatAChangeTakes) {
+TEST_F(GreenSetupTest, OffersTheGpuWithItsTraits) {
   auto setup = set_up({described()});
   ASSERT_TRUE(setup.ok()) << setup.status().to_string();
   ASSERT_EQ(setup.value().devices.size(), 1U);
@@ -64,7 +64,7 @@ TEST_F(GreenSetupTest, OffersTheGpuWithItsStepAndWhatAChangeTakes) {
   EXPECT_EQ(granted.value().environment.at("CUDA_VISIBLE_DEVICES"), kFirst);
 }
 
-TEST_F(GreenSetupTest, CountTakesTheGpusInOrderAndGpuNamesOne) {
+TEST_F(GreenSetupTest, CountAssignsGpusInOrderAndGpuNamesOne) {
   auto both = described();
   both.count = 2;
   auto setup = set_up({both});
@@ -73,30 +73,29 @@ TEST_F(GreenSetupTest, CountTakesTheGpusInOrderAndGpuNamesOne) {
   auto one = described();
   one.gpu = "GPU-2222";
   EXPECT_EQ(set_up({one}).value().devices.at(0).gpu, kSecond);
-  EXPECT_THAT(set_up({both, one}).status().message(),
-              AllOf(HasSubstr(kSecond), HasSubstr("another device of this file")));
+  EXPECT_EQ(set_up({both, one}).status().code(), StatusCode::invalid);
 }
 
-TEST_F(GreenSetupTest, ASizeThatIsLessThanABlockIsAMistakeOfTheFile) {
+TEST_F(GreenSetupTest, ASizeBelowABlockIsInvalid) {
   const auto setup = set_up({described({{5}, {80}})});
   EXPECT_EQ(setup.status().code(), StatusCode::invalid);
-  EXPECT_THAT(setup.status().message(), AllOf(HasSubstr("device 0 (h200)"), HasSubstr("7 %")));
+  EXPECT_THAT(setup.status().message(), HasSubstr("device 0 (h200)"));
 }
 
-TEST_F(GreenSetupTest, SaysInOneLineWhyAGpuCannotBeDivided) {
+TEST_F(GreenSetupTest, AGpuThatCannotBeDividedIsUnavailable) {
   gpus_.write("cuda_version 12020\n" + gpu(kFirst));
-  EXPECT_THAT(refusal(described()), AllOf(HasSubstr("12.4"), HasSubstr("divide the GPU by mps")));
+  EXPECT_EQ(failure(described()), StatusCode::unavailable);
   gpus_.write("cuda_init 100\n" + gpu(kFirst));
-  EXPECT_THAT(refusal(described()), HasSubstr("CUDA does not start"));
+  EXPECT_EQ(failure(described()), StatusCode::unavailable);
   gpus_.write(gpu(kFirst, "mig 1\n"));
-  EXPECT_THAT(refusal(described()), AllOf(HasSubstr("MIG"), HasSubstr("green")));
+  EXPECT_EQ(failure(described()), StatusCode::unavailable);
   gpus_.write(gpu(kFirst, "compute_mode 2\n"));
-  EXPECT_THAT(refusal(described()), HasSubstr("compute mode"));
+  EXPECT_EQ(failure(described()), StatusCode::unavailable);
   gpus_.write(gpu(kFirst, "error 15\n"));
-  EXPECT_THAT(refusal(described()), HasSubstr("GPU is lost"));
+  EXPECT_EQ(failure(described()), StatusCode::unavailable);
 }
 
-TEST_F(GreenSetupTest, AGpuThatCannotBeUsedIsAbsentAndTheOthersAreOffered) {
+TEST_F(GreenSetupTest, AnUnusableGpuIsAbsentAndOthersAreOffered) {
   gpus_.write(gpu(kFirst, "error 15\n") + gpu(kSecond));
   auto both = described();
   both.count = 2;
@@ -104,7 +103,7 @@ TEST_F(GreenSetupTest, AGpuThatCannotBeUsedIsAbsentAndTheOthersAreOffered) {
   ASSERT_TRUE(setup.ok()) << setup.status().to_string();
   ASSERT_EQ(setup.value().devices.size(), 1U);
   EXPECT_EQ(setup.value().devices[0].gpu, kSecond);
-  EXPECT_THAT(setup.value().absent.at(0), HasSubstr("GPU is lost"));
+  EXPECT_THAT(setup.value().absent.at(0), HasSubstr("device 0 (h200)"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Models that attack what is around them, in a real proxy as the backend starts it.
+// Models that attack their environment, in a proxy that is started as by a backend.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/setup.h"
 #include "gpulet/backend/proxy_process.h"
 #include "gpulet/confine/confine.h"
 #include "gpulet/partition/driver.h"
@@ -25,7 +26,7 @@ namespace {
 
 constexpr std::chrono::seconds kPatience(30);
 
-// A proxy that has loaded these models, and what they answer.
+// A proxy with hostile models.
 class Hostile {
  public:
   explicit Hostile(const std::vector<std::string>& models, bool sandbox = true,
@@ -35,8 +36,8 @@ class Hostile {
     options.user = choose_proxy_user("").value();
     options.confinement.sandbox = sandbox;
     ProxyCallbacks callbacks;
-    callbacks.on_ready = [this](serve::ProxyReady ready) { ready_ = std::move(ready); };
-    callbacks.on_ran = [this](const serve::BatchRan& ran, Bytes outputs) {
+    callbacks.on_ready = [this](ProxyReady ready) { ready_ = std::move(ready); };
+    callbacks.on_ran = [this](const BatchRan& ran, Bytes outputs) {
       status_ = ran.status;
       outputs_ = std::move(outputs);
     };
@@ -45,7 +46,7 @@ class Hostile {
     EXPECT_TRUE(started.ok()) << started.status().to_string();
     process_ = std::move(started).value();
     const TensorSpec number{"number", DataType::int64, {1}};
-    serve::LoadModels load;
+    LoadModels load;
     for (const auto& model : models) load.models.push_back({model, "", {number}, {number}, 1});
     load.environment = std::move(environment);
     EXPECT_TRUE(process_->load(load, {.input_capacity = 8, .output_capacity = 8}).ok());
@@ -54,12 +55,12 @@ class Hostile {
 
   [[nodiscard]] pid_t pid() const { return process_->pid(); }
 
-  // 0 where the model could, else the errno, or what it counted; nothing where the process ended.
+  // 0 if the attack succeeded, else its errno or count; empty if the process ended.
   std::optional<std::int64_t> ask(const std::string& model, std::int64_t number = 0) {
     auto slot = process_->take_slot(sizeof number);
     if (!slot) return std::nullopt;
     std::memcpy(slot->view().data(), &number, sizeof number);
-    serve::RunBatch batch;
+    RunBatch batch;
     batch.id = {++last_};
     batch.model = model;
     batch.count = 1;
@@ -82,7 +83,7 @@ class Hostile {
   }
 
   net::asio::io_context io_;
-  std::optional<serve::ProxyReady> ready_;
+  std::optional<ProxyReady> ready_;
   std::optional<Status> status_;
   Bytes outputs_;
   std::optional<Status> exit_;
@@ -92,7 +93,7 @@ class Hostile {
 
 class HostileProxyTest : public ::testing::Test {
  protected:
-  // Once: it makes a child, which wants no other threads here.
+  // Runs once, because it forks and needs a process without other threads.
   static void SetUpTestSuite() { possible_ = confine::try_in_child(); }
   void SetUp() override {
     if (!possible_.system_calls.ok()) GTEST_SKIP() << confine::describe(possible_);
@@ -113,18 +114,18 @@ TEST_F(HostileProxyTest, HasNoNetwork) {
   }
 }
 
-TEST_F(HostileProxyTest, HasNoSocketAtAllUnlessADeviceNeedsOne) {
+TEST_F(HostileProxyTest, HasNoSockets) {
   EXPECT_EQ(Hostile({"unix"}).ask("unix"), Ask(EPERM));
   EXPECT_EQ(Hostile({"unix"}, true, {{partition::kDeviceVariable, "cuda:0"}}).ask("unix"), Ask(0));
 }
 
-TEST_F(HostileProxyTest, SeesNoneOfTheBackendsVariables) {
+TEST_F(HostileProxyTest, SeesNoVariablesOfTheBackend) {
   const support::Variable secret("GPULET_TEST_SECRET", "not for models");
   EXPECT_EQ(Hostile({"secret"}).ask("secret"), Ask(0));
   EXPECT_EQ(Hostile({"secret"}, false).ask("secret"), Ask(0)) << "also without the sandbox";
 }
 
-TEST_F(HostileProxyTest, CannotTouchItsNeighbour) {
+TEST_F(HostileProxyTest, CannotAccessAnotherProxy) {
   Hostile neighbour({"thread"});
   Hostile hostile({"ptrace", "memory", "environ", "signal", "signal_itself"});
   for (const char* attack : {"memory", "environ"}) {
@@ -138,7 +139,7 @@ TEST_F(HostileProxyTest, CannotTouchItsNeighbour) {
   EXPECT_EQ(neighbour.ask("thread"), Ask(0)) << "it serves on";
 }
 
-TEST_F(HostileProxyTest, CannotReachTheKernelsOtherDoors) {
+TEST_F(HostileProxyTest, CannotUseOtherSystemCalls) {
   Hostile hostile({"namespace", "bpf", "io_uring", "keyctl"});
   EXPECT_EQ(hostile.ask("namespace"), Ask(EPERM));
   EXPECT_EQ(hostile.ask("bpf"), Ask(EPERM));
@@ -147,7 +148,7 @@ TEST_F(HostileProxyTest, CannotReachTheKernelsOtherDoors) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_F(HostileProxyTest, StartsThreadsAndNothingElse) {
+TEST_F(HostileProxyTest, StartsThreadsButNoProcesses) {
   Hostile hostile({"exec", "fork", "thread"});
   EXPECT_EQ(hostile.ask("exec"), Ask(EPERM));
   EXPECT_EQ(hostile.ask("fork"), Ask(EPERM));
@@ -155,7 +156,7 @@ TEST_F(HostileProxyTest, StartsThreadsAndNothingElse) {
 }
 #endif
 
-TEST_F(HostileProxyTest, MayDoAllThatWhereTheSandboxIsOff) {
+TEST_F(HostileProxyTest, MayDoAllOfThisWithoutTheSandbox) {
   Hostile hostile({"tcp", "unix", "fork"}, false);
   EXPECT_EQ(hostile.ask("tcp"), Ask(0));
   EXPECT_EQ(hostile.ask("unix"), Ask(0));

@@ -1,4 +1,4 @@
-// A model that takes more memory than its gpulet may, in a real backend.
+// A model that exceeds the memory limit of its gpulet, in a real backend.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/backend/daemon.h"
-#include "gpulet/core/sha256.h"
-#include "gpulet/partition/drivers/cpu_quota.h"
+#include "backend/daemon.h"
+#include "gpulet/base/sha256.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "tests/backend/frontend_end.h"
 #include "tests/support/temporary_folder.h"
 
@@ -52,7 +52,7 @@ class MemoryLimitTest : public ::testing::Test {
                                          nullptr, std::move(user).value()});
     frontend_ = port_.accept(kPatience);
     ASSERT_NE(frontend_, nullptr);
-    ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::Hello>().empty(); }));
+    ASSERT_TRUE(run_until([this] { return !frontend_->heard<Hello>().empty(); }));
   }
 
   template <typename Condition>
@@ -60,25 +60,24 @@ class MemoryLimitTest : public ::testing::Test {
     return net::testing::run_until(io_, condition, kPatience);
   }
 
-  // A gpulet of the model "allocate", which takes as many megabytes as it is sent.
+  // Starts a gpulet of the model "allocate", which allocates as many megabytes as its input says.
   void serve(std::uint64_t gpulet) {
     const TensorSpec number{"number", DataType::int64, {1}};
-    serve::CreateGpulet create{
-        {gpulet}, 0, {40}, {{"allocate", sha256_of(kFile), {number}, {number}, 1}}};
+    CreateGpulet create{{gpulet}, 0, {40}, {{"allocate", sha256_of(kFile), {number}, {number}, 1}}};
     create.memory_mb = 64;
     frontend_->say(create);
     if (gpulet == 1) {
-      ASSERT_TRUE(run_until([this] { return !frontend_->heard<serve::ModelWanted>().empty(); }));
+      ASSERT_TRUE(run_until([this] { return !frontend_->heard<ModelPieceRequest>().empty(); }));
       const auto bytes = std::as_bytes(std::span(kFile));
-      frontend_->say(serve::ModelPiece{sha256_of(kFile), 0, kFile.size(),
-                                       Bytes::own({bytes.begin(), bytes.end()})});
+      frontend_->say(
+          ModelPiece{sha256_of(kFile), 0, kFile.size(), Bytes::own({bytes.begin(), bytes.end()})});
     }
-    ASSERT_TRUE(report_of(gpulet, serve::GpuletState::ready));
+    ASSERT_TRUE(report_of(gpulet, GpuletState::ready));
   }
-  std::optional<serve::GpuletReport> report_of(std::uint64_t gpulet, serve::GpuletState state) {
-    std::optional<serve::GpuletReport> found;
+  std::optional<GpuletReport> report_of(std::uint64_t gpulet, GpuletState state) {
+    std::optional<GpuletReport> found;
     run_until([&] {
-      for (const auto& report : frontend_->heard<serve::GpuletReport>()) {
+      for (const auto& report : frontend_->heard<GpuletReport>()) {
         if (report.id.value == gpulet && report.state == state) found = report;
       }
       return found.has_value();
@@ -110,12 +109,12 @@ class MemoryLimitTest : public ::testing::Test {
   std::uint64_t last_batch_ = 0;
 };
 
-TEST_F(MemoryLimitTest, EndsTheGpuletThatTakesTooMuchAndSaysWhy) {
+TEST_F(MemoryLimitTest, EndsAGpuletThatExceedsItsLimit) {
   serve(1);
   serve(2);
   EXPECT_EQ(take(1, 10), StatusCode::ok);
   EXPECT_EQ(take(1, 300), StatusCode::unavailable);
-  const auto report = report_of(1, serve::GpuletState::restarting);
+  const auto report = report_of(1, GpuletState::restarting);
   ASSERT_TRUE(report);
   EXPECT_NE(report->status.message().find("\"proxy_memory\""), std::string::npos)
       << report->status.to_string();

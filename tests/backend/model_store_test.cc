@@ -1,4 +1,4 @@
-#include "gpulet/backend/model_store.h"
+#include "backend/model_store.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "gpulet/core/sha256.h"
+#include "gpulet/base/sha256.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::backend {
@@ -26,7 +26,7 @@ std::string text_of(const std::filesystem::path& file) {
 
 const std::string kText = "the bytes of a model";
 
-serve::ModelPiece piece(std::uint64_t offset, std::size_t length) {
+ModelPiece piece(std::uint64_t offset, std::size_t length) {
   return {sha256_of(kText), offset, kText.size(), bytes_of(kText.substr(offset, length))};
 }
 
@@ -49,14 +49,14 @@ class ModelStoreTest : public ::testing::Test {
   support::TemporaryFolder directory_;
 };
 
-TEST_F(ModelStoreTest, KeepsAFileThatCameInPieces) {
+TEST_F(ModelStoreTest, KeepsAFileReceivedInPieces) {
   auto store = open();
   EXPECT_FALSE(store.find(sha256_of(kText)));
-  auto first = store.take(piece(0, 5));
+  auto first = store.add(piece(0, 5));
   ASSERT_TRUE(first.ok());
   EXPECT_FALSE(first.value());
-  EXPECT_FALSE(store.find(sha256_of(kText))) << "it is not whole";
-  const auto last = store.take(piece(5, kText.size()));
+  EXPECT_FALSE(store.find(sha256_of(kText))) << "it is not complete";
+  const auto last = store.add(piece(5, kText.size()));
   ASSERT_TRUE(last.ok()) << last.status().to_string();
   ASSERT_TRUE(last.value());
   EXPECT_EQ(text_of(*last.value()), kText);
@@ -65,74 +65,73 @@ TEST_F(ModelStoreTest, KeepsAFileThatCameInPieces) {
   EXPECT_EQ(files(), 1U);
 }
 
-TEST_F(ModelStoreTest, AFileThatChangedOnItsWayMayComeLater) {
+TEST_F(ModelStoreTest, AFileThatChangedWhileSentMayComeAgain) {
   auto store = open();
-  ASSERT_TRUE(store.take(piece(0, 5)).ok());
-  EXPECT_EQ(store.take({sha256_of(kText), 0, 0, {}, true}).status().code(),
-            StatusCode::unavailable);
-  EXPECT_EQ(store.take({sha256_of(kText), 0, 0, {}}).status().code(), StatusCode::not_found);
+  ASSERT_TRUE(store.add(piece(0, 5)).ok());
+  EXPECT_EQ(store.add({sha256_of(kText), 0, 0, {}, true}).status().code(), StatusCode::unavailable);
+  EXPECT_EQ(store.add({sha256_of(kText), 0, 0, {}}).status().code(), StatusCode::not_found);
   EXPECT_EQ(files(), 0U);
-  EXPECT_TRUE(store.take(piece(0, kText.size())).value());
+  EXPECT_TRUE(store.add(piece(0, kText.size())).value());
 }
 
-TEST_F(ModelStoreTest, KeepsNothingThatHasAnotherHash) {
+TEST_F(ModelStoreTest, RejectsAnotherHash) {
   auto store = open();
   auto wrong = piece(0, kText.size());
   wrong.sha256 = std::string(64, 'a');
-  EXPECT_EQ(store.take(wrong).status().code(), StatusCode::invalid);
+  EXPECT_EQ(store.add(wrong).status().code(), StatusCode::invalid);
   EXPECT_FALSE(store.find(wrong.sha256));
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(ModelStoreTest, RefusesPiecesOutOfOrder) {
+TEST_F(ModelStoreTest, RejectsPiecesOutOfOrder) {
   auto store = open();
-  ASSERT_TRUE(store.take(piece(0, 5)).ok());
-  EXPECT_EQ(store.take(piece(6, 3)).status().code(), StatusCode::malformed);
+  ASSERT_TRUE(store.add(piece(0, 5)).ok());
+  EXPECT_EQ(store.add(piece(6, 3)).status().code(), StatusCode::malformed);
   EXPECT_EQ(files(), 0U);
-  EXPECT_TRUE(store.take(piece(9, 3)).ok()) << "the rest of it is passed over";
+  EXPECT_TRUE(store.add(piece(9, 3)).ok()) << "further pieces are ignored";
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(ModelStoreTest, RefusesMoreThanWasAnnounced) {
+TEST_F(ModelStoreTest, RejectsMoreBytesThanAnnounced) {
   auto store = open();
   auto longer = piece(0, kText.size());
   longer.total_bytes = 3;
-  EXPECT_EQ(store.take(longer).status().code(), StatusCode::malformed);
+  EXPECT_EQ(store.add(longer).status().code(), StatusCode::malformed);
   EXPECT_EQ(files(), 0U);
 }
 
-TEST_F(ModelStoreTest, SaysThatTheFrontendLacksAFile) {
+TEST_F(ModelStoreTest, ReportsThatTheFrontendLacksAFile) {
   auto store = open();
-  EXPECT_EQ(store.take({sha256_of(kText), 0, 0, {}}).status().code(), StatusCode::not_found);
+  EXPECT_EQ(store.add({sha256_of(kText), 0, 0, {}}).status().code(), StatusCode::not_found);
 }
 
-TEST_F(ModelStoreTest, TakesNoNameThatLeadsOutOfItsDirectory) {
+TEST_F(ModelStoreTest, RejectsNamesThatLeadOutOfItsDirectory) {
   auto store = open();
   for (const std::string& name : {std::string("../../etc/passwd"), std::string(),
                                   std::string(64, 'A'), "../" + std::string(61, 'a')}) {
-    EXPECT_EQ(store.take({name, 0, 1, bytes_of("x")}).status().code(), StatusCode::malformed)
+    EXPECT_EQ(store.add({name, 0, 1, bytes_of("x")}).status().code(), StatusCode::malformed)
         << name;
     EXPECT_FALSE(store.find(name));
   }
 }
 
-TEST_F(ModelStoreTest, FollowsNoLink) {
+TEST_F(ModelStoreTest, DoesNotFollowLinks) {
   const auto outside = directory_.path() / "outside";
   std::ofstream(outside) << "not hashed";
   auto store = open();
-  const auto folder = directory_.path() / "store";
-  std::filesystem::create_symlink(outside, folder / (sha256_of(kText) + ".pt"));
+  const auto store_path = directory_.path() / "store";
+  std::filesystem::create_symlink(outside, store_path / (sha256_of(kText) + ".pt"));
   EXPECT_FALSE(store.find(sha256_of(kText)));
-  // Nor where somebody has guessed what a file will be called while it comes.
+  // Not even a link with the name of the temporary file.
   std::filesystem::create_symlink(
-      outside, folder / (sha256_of(kText) + "." + std::to_string(::getpid()) + ".part"));
-  EXPECT_EQ(store.take(piece(0, kText.size())).status().code(), StatusCode::unavailable);
+      outside, store_path / (sha256_of(kText) + "." + std::to_string(::getpid()) + ".part"));
+  EXPECT_EQ(store.add(piece(0, kText.size())).status().code(), StatusCode::unavailable);
   EXPECT_EQ(text_of(outside), "not hashed");
 }
 
-TEST_F(ModelStoreTest, IsForItsUserAlone) {
+TEST_F(ModelStoreTest, IsAccessibleToItsUserOnly) {
   auto store = open();
-  const auto stored = store.take(piece(0, kText.size()));
+  const auto stored = store.add(piece(0, kText.size()));
   ASSERT_TRUE(stored.ok() && stored.value());
   using std::filesystem::perms;
   const auto mode = [](const std::filesystem::path& path) {
@@ -140,40 +139,38 @@ TEST_F(ModelStoreTest, IsForItsUserAlone) {
   };
   EXPECT_EQ(mode(directory_.path() / "store"), perms::owner_all);
   EXPECT_EQ(mode(*stored.value()), perms::owner_read | perms::owner_write);
-  // Proxies of another user must open the files; a backend that goes back to its own takes that
-  // away again.
+  // Proxies of another user must open the files. A later backend without such a user revokes that.
   const perms shared =
       perms::owner_read | perms::owner_write | perms::group_read | perms::others_read;
-  ASSERT_TRUE(ModelStore::open(directory_.path() / "store", {.read_by_others = true}).ok());
+  ASSERT_TRUE(ModelStore::open(directory_.path() / "store", {.readable_by_others = true}).ok());
   EXPECT_EQ(mode(*stored.value()), shared);
   ASSERT_TRUE(ModelStore::open(directory_.path() / "store").ok());
   EXPECT_EQ(mode(*stored.value()), perms::owner_read | perms::owner_write);
   std::filesystem::permissions(directory_.path() / "store", perms::all);
   const auto refused = ModelStore::open(directory_.path() / "store").status();
   EXPECT_EQ(refused.code(), StatusCode::invalid);
-  EXPECT_NE(refused.message().find("chmod o-w"), std::string::npos) << refused.message();
 }
 
-TEST_F(ModelStoreTest, StartsAgainAfterTheConnectionWasLost) {
+TEST_F(ModelStoreTest, ReceivesAFileAgainAfterALostConnection) {
   auto store = open();
-  ASSERT_TRUE(store.take(piece(0, 5)).ok());
+  ASSERT_TRUE(store.add(piece(0, 5)).ok());
   store.forget_unfinished();
   EXPECT_EQ(files(), 0U);
-  EXPECT_TRUE(store.take(piece(0, kText.size())).value());
+  EXPECT_TRUE(store.add(piece(0, kText.size())).value());
 }
 
-TEST_F(ModelStoreTest, ClearsAwayWhatADeadBackendLeftAndNothingElse) {
+TEST_F(ModelStoreTest, RemovesFilesOfADeadBackendOnly) {
   auto writer = open();
-  ASSERT_TRUE(writer.take(piece(0, 5)).ok());
+  ASSERT_TRUE(writer.add(piece(0, 5)).ok());
   std::ofstream(directory_.path() / "store" / "abandoned.part") << "half a model";
   std::ofstream(directory_.path() / "store" / "notes.txt") << "somebody's";
   EXPECT_EQ(files(), 3U);
   const auto other = open();
   EXPECT_EQ(files(), 2U);
-  EXPECT_TRUE(writer.take(piece(5, kText.size())).value()) << "what is being written is left alone";
+  EXPECT_TRUE(writer.add(piece(5, kText.size())).value()) << "a file with a living writer stays";
 }
 
-TEST_F(ModelStoreTest, SaysWhichDirectoryItCannotUse) {
+TEST_F(ModelStoreTest, NamesAnUnusableDirectory) {
   std::ofstream(directory_.path() / "file") << "no directory";
   const auto refused = ModelStore::open(directory_.path() / "file" / "store").status();
   EXPECT_EQ(refused.code(), StatusCode::unavailable);

@@ -1,10 +1,10 @@
-// Which variables a proxy gets.
-#include "backend/proxy_environment.h"
-
+// The environment variables of a proxy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+
+#include "backend/child_process.h"
 
 namespace gpulet::backend {
 namespace {
@@ -16,7 +16,7 @@ Strings sorted(Strings strings) {
   return strings;
 }
 
-TEST(ProxyEnvironment, PassesOnWhatLibrariesReadAndNothingElse) {
+TEST(ProxyEnvironment, PassesOnVariablesOfLibrariesOnly) {
   const std::array own{"PATH=/bin",
                        "LC_ALL=C",
                        "OMP_NUM_THREADS=4",
@@ -31,19 +31,19 @@ TEST(ProxyEnvironment, PassesOnWhatLibrariesReadAndNothingElse) {
                      "TORCH_HOME=/t"}));
 }
 
-TEST(ProxyEnvironment, PassesOnWhatIsAskedForByName) {
+TEST(ProxyEnvironment, PassesOnListedVariables) {
   const std::array own{"A=1", "AB=2", "C=3", "GPULET_PROXY_ENVIRONMENT=C,D",
                        static_cast<const char*>(nullptr)};
   EXPECT_EQ(sorted(proxy_environment(own.data(), {"A"}, {})), (Strings{"A=1", "C=3"}));
 }
 
-TEST(ProxyEnvironment, PutsWhatTheShareNeedsOnTop) {
+TEST(ProxyEnvironment, AppliesOverrides) {
   const std::array own{"OMP_NUM_THREADS=4", "A=1", static_cast<const char*>(nullptr)};
   EXPECT_EQ(sorted(proxy_environment(own.data(), {"A"}, {{"A", "2"}, {"OMP_NUM_THREADS", "1"}})),
             (Strings{"A=2", "OMP_NUM_THREADS=1"}));
 }
 
-TEST(ProxyEnvironment, IgnoresWhatIsNoVariable) {
+TEST(ProxyEnvironment, IgnoresEntriesThatAreNotVariables) {
   const std::array own{"PATH", "", "=x", static_cast<const char*>(nullptr)};
   EXPECT_EQ(proxy_environment(own.data(), {}, {}), Strings());
 }

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/setup.h"
 #include "tests/net/loop.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/variable.h"
@@ -31,13 +32,13 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kPatience(20);
 constexpr std::size_t kRequestBytes = 16;
 
-serve::LoadModels models() {
+LoadModels models() {
   const TensorSpec tensor{"x", DataType::uint8, {kRequestBytes}};
   return {{{"echo", "", {tensor}, {tensor}, 4}}};
 }
 
-serve::RunBatch batch(std::uint64_t id, std::uint32_t count, Duration latency = {}) {
-  serve::RunBatch run;
+RunBatch batch(std::uint64_t id, std::uint32_t count, Duration latency = {}) {
+  RunBatch run;
   run.id = {id};
   run.model = "echo";
   run.count = count;
@@ -47,7 +48,7 @@ serve::RunBatch batch(std::uint64_t id, std::uint32_t count, Duration latency = 
 }
 
 struct Ran {
-  serve::BatchRan ran;
+  BatchRan ran;
   Bytes outputs;
 };
 
@@ -63,8 +64,8 @@ class ProxyProcessTest : public ::testing::Test {
   ProxyCallbacks callbacks() {
     ProxyCallbacks callbacks;
     callbacks.on_idle = [this] { idle_ = true; };
-    callbacks.on_ready = [this](serve::ProxyReady ready) { ready_ = std::move(ready); };
-    callbacks.on_ran = [this](serve::BatchRan ran, Bytes outputs) {
+    callbacks.on_ready = [this](ProxyReady ready) { ready_ = std::move(ready); };
+    callbacks.on_ran = [this](BatchRan ran, Bytes outputs) {
       ran_.push_back({std::move(ran), std::move(outputs)});
     };
     callbacks.on_exit = [this](Status reason) { exit_ = std::move(reason); };
@@ -85,7 +86,7 @@ class ProxyProcessTest : public ::testing::Test {
   bool run_until(Condition condition) {
     return net::testing::run_until(io_, condition, kPatience);
   }
-  // The input of `count` requests, each filled with its own number.
+  // The input of `count` requests, filled with `first`, `first` + 1, ...
   std::optional<Bytes> fill_slot(std::uint32_t count, std::uint8_t first) {
     auto slot = process_->take_slot(count * kRequestBytes);
     if (!slot) return std::nullopt;
@@ -99,7 +100,7 @@ class ProxyProcessTest : public ::testing::Test {
 
   net::asio::io_context io_;
   bool idle_ = false;
-  std::optional<serve::ProxyReady> ready_;
+  std::optional<ProxyReady> ready_;
   std::vector<Ran> ran_;
   std::optional<Status> exit_;
   std::unique_ptr<ProxyProcess> process_;
@@ -118,15 +119,15 @@ TEST_F(ProxyProcessTest, RunsABatchInSharedMemory) {
   EXPECT_EQ(std::memcmp(ran_[0].outputs.view().data(), input->view().data(), 3 * kRequestBytes), 0);
 }
 
-TEST_F(ProxyProcessTest, MayStartBeforeAnybodyNeedsItAndBeHandedOver) {
+TEST_F(ProxyProcessTest, MayStartAheadAndChangeItsCallbacks) {
   ProxyOptions options;
   options.in_background = true;
   ASSERT_TRUE(start(options).ok());
   ASSERT_TRUE(run_until([this] { return idle_; }));
   EXPECT_FALSE(process_->take_slot(1)) << "it has no memory yet";
-  process_->hand_over({});
+  process_->set_callbacks({});
   EXPECT_FALSE(process_->holds(Bytes()));
-  process_->hand_over(callbacks());
+  process_->set_callbacks(callbacks());
   ASSERT_TRUE(load().ok());
   ASSERT_TRUE(run_until([this] { return ready_.has_value(); }));
   EXPECT_TRUE(ready_->status.ok()) << ready_->status.to_string();
@@ -135,7 +136,7 @@ TEST_F(ProxyProcessTest, MayStartBeforeAnybodyNeedsItAndBeHandedOver) {
             ::getpriority(PRIO_PROCESS, 0));
 }
 
-TEST_F(ProxyProcessTest, GivesASlotBackWhenItsOutputsAreGone) {
+TEST_F(ProxyProcessTest, FreesASlotWhenItsOutputsAreDestroyed) {
   start_and_load();
   std::vector<Bytes> inputs;
   while (auto input = fill_slot(1, 1)) inputs.push_back(*input);
@@ -143,12 +144,12 @@ TEST_F(ProxyProcessTest, GivesASlotBackWhenItsOutputsAreGone) {
   process_->run(batch(1, 1), inputs.back());
   inputs.pop_back();
   ASSERT_TRUE(run_until([this] { return ran_.size() == 1; }));
-  EXPECT_FALSE(process_->take_slot(1)) << "its outputs are still here";
+  EXPECT_FALSE(process_->take_slot(1)) << "its outputs still exist";
   ran_.clear();
   EXPECT_TRUE(process_->take_slot(1));
 }
 
-TEST_F(ProxyProcessTest, TellsARefusalWithoutOutputs) {
+TEST_F(ProxyProcessTest, AFailedBatchHasNoOutputs) {
   start_and_load();
   auto unknown = batch(1, 1);
   unknown.model = "nobody";
@@ -158,7 +159,7 @@ TEST_F(ProxyProcessTest, TellsARefusalWithoutOutputs) {
   EXPECT_TRUE(ran_[0].outputs.empty());
 }
 
-TEST_F(ProxyProcessTest, FinishesWhatItWasGivenBeforeItStops) {
+TEST_F(ProxyProcessTest, FinishesItsBatchesBeforeItStops) {
   start_and_load();
   for (std::uint64_t id = 1; id <= 4; ++id)
     process_->run(batch(id, 1, milliseconds(20)), *fill_slot(1, 1));
@@ -182,7 +183,7 @@ TEST_F(ProxyProcessTest, IsKilledWhenItDoesNotStopInTime) {
   EXPECT_TRUE(ran_.empty());
 }
 
-TEST_F(ProxyProcessTest, TellsHowAProcessWasKilled) {
+TEST_F(ProxyProcessTest, ReportsHowAProcessWasKilled) {
   start_and_load();
   ::kill(process_->pid(), SIGKILL);
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
@@ -191,7 +192,7 @@ TEST_F(ProxyProcessTest, TellsHowAProcessWasKilled) {
   EXPECT_TRUE(ran_.empty());
 }
 
-TEST_F(ProxyProcessTest, KillsForTheReasonThatItIsGiven) {
+TEST_F(ProxyProcessTest, ReportsTheReasonOfAKill) {
   start_and_load();
   process_->kill({StatusCode::timeout, "it hangs"});
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
@@ -205,7 +206,7 @@ TEST_F(ProxyProcessTest, EndsAStoppedProcessToo) {
   ASSERT_TRUE(run_until([this] { return exit_.has_value(); }));
 }
 
-TEST_F(ProxyProcessTest, TakesItsProcessWithIt) {
+TEST_F(ProxyProcessTest, EndsItsProcessWhenDestroyed) {
   start_and_load();
   const pid_t process = process_->pid();
   EXPECT_TRUE(exists(process));
@@ -213,7 +214,7 @@ TEST_F(ProxyProcessTest, TakesItsProcessWithIt) {
   EXPECT_FALSE(exists(process));
   io_.restart();
   io_.run();
-  EXPECT_FALSE(exit_) << "nobody is told";
+  EXPECT_FALSE(exit_) << "no callback after destruction";
 }
 
 TEST_F(ProxyProcessTest, OutputsOutliveTheProcess) {
@@ -241,7 +242,7 @@ TEST_F(ProxyProcessTest, MayBeDestroyedInsideItsLastCallback) {
   EXPECT_TRUE(run_until([&] { return ended; }));
 }
 
-TEST_F(ProxyProcessTest, SaysWhichProgramItCannotStart) {
+TEST_F(ProxyProcessTest, NamesAProgramThatCannotBeStarted) {
   ProxyOptions options;
   options.program = "/nonexistent/proxy";
   const auto refused = start(options);
@@ -249,9 +250,8 @@ TEST_F(ProxyProcessTest, SaysWhichProgramItCannotStart) {
   EXPECT_NE(refused.message().find("/nonexistent/proxy"), std::string::npos) << refused.message();
 }
 
-TEST_F(ProxyProcessTest, PassesTheEnvironmentAndNothingElseThatIsOpen) {
-  // A shell in place of a proxy: succeeds only where it sees the variable, fd 3 to 5, and no fd 6
-  // or above.
+TEST_F(ProxyProcessTest, PassesTheEnvironmentAndItsDescriptorsOnly) {
+  // The script succeeds only if it sees the variable, fds 3 to 5, and no fd above.
   ProxyOptions options;
   options.program = GPULET_SOURCE_DIR "/tests/backend/inherits.sh";
   const support::Variable passed("GPULET_TEST", "here");
@@ -278,7 +278,7 @@ std::vector<std::string> status_of(pid_t process, const std::string& name) {
 }
 using Words = std::vector<std::string>;
 
-TEST_F(ProxyProcessTest, GainsNoRightsAndLeavesNoCoreFile) {
+TEST_F(ProxyProcessTest, GainsNoPrivilegesAndLeavesNoCoreFile) {
   start_and_load();
   const pid_t process = process_->pid();
   EXPECT_EQ(status_of(process, "NoNewPrivs"), Words{"1"});
@@ -286,14 +286,14 @@ TEST_F(ProxyProcessTest, GainsNoRightsAndLeavesNoCoreFile) {
   EXPECT_EQ(status_of(process, "CapAmb"), Words{"0000000000000000"});
   const auto core = words_after("Max core file size", process, "limits");
   ASSERT_GE(core.size(), 2U);
-  EXPECT_EQ(core[0] + core[1], "00") << "of both limits";
+  EXPECT_EQ(core[0] + core[1], "00") << "soft and hard limit";
 }
 
-TEST_F(ProxyProcessTest, RunsAsTheUserGivenWithoutAnyCapability) {
+TEST_F(ProxyProcessTest, RunsAsTheGivenUserWithoutCapabilities) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root may run processes as another user";
   const auto nobody = choose_proxy_user("nobody");
   ASSERT_TRUE(nobody.ok()) << nobody.status().to_string();
-  // The program lies where that user may not look.
+  // That user has no access to the program's directory.
   const support::TemporaryFolder closed;
   ProxyOptions options;
   options.program = closed.path() / "proxy";
@@ -320,7 +320,7 @@ TEST_F(ProxyProcessTest, RunsAsTheUserGivenWithoutAnyCapability) {
   EXPECT_TRUE(ran_[0].ran.status.ok()) << ran_[0].ran.status.to_string();
 }
 
-TEST_F(ProxyProcessTest, RefusesAModelWhoseFileCannotBeRead) {
+TEST_F(ProxyProcessTest, RejectsAModelWhoseFileCannotBeRead) {
   ASSERT_TRUE(start().ok());
   auto unreadable = models();
   unreadable.models[0].file = "/nowhere/model.pt";
@@ -329,21 +329,21 @@ TEST_F(ProxyProcessTest, RefusesAModelWhoseFileCannotBeRead) {
   EXPECT_NE(loaded.message().find("/nowhere/model.pt"), std::string::npos) << loaded.to_string();
 }
 
-TEST(ProxyUser, IsNobodyElseWhereRootAsksForRoot) {
+TEST(ProxyUser, IsEmptyIfRootRequestsRoot) {
   if (::geteuid() != 0) GTEST_SKIP() << "this is not root";
   const auto root = choose_proxy_user("root");
   ASSERT_TRUE(root.ok());
   EXPECT_FALSE(root.value().has_value());
 }
 
-TEST(ProxyUser, HasADefaultForRootAlone) {
+TEST(ProxyUser, HasADefaultForRootOnly) {
   const auto chosen = choose_proxy_user("");
   ASSERT_TRUE(chosen.ok()) << chosen.status().to_string();
   EXPECT_EQ(chosen.value().has_value(), ::geteuid() == 0);
   EXPECT_TRUE(!chosen.value() || chosen.value()->user != 0);
 }
 
-TEST(ProxyUser, MustExistAndBeTheOwnWithoutRoot) {
+TEST(ProxyUser, MustExistAndBeTheOwnUserWithoutRoot) {
   const auto unknown = choose_proxy_user("no-such-user");
   EXPECT_EQ(unknown.status().code(), StatusCode::invalid);
   EXPECT_NE(unknown.status().message().find("no-such-user"), std::string::npos);

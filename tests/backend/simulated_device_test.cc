@@ -1,7 +1,6 @@
-#include "gpulet/serve/simulated_device.h"
-
 #include <gtest/gtest.h>
 
+#include "serve/latency_simulator.h"
 #include "tests/backend/core_bench.h"
 
 namespace gpulet::serve {
@@ -12,7 +11,7 @@ profile::ModelProfile model_profile() {
   return {std::move(table).value(), {}, std::nullopt};
 }
 
-// "a" runs 1.5 times as long beside "a", and 1.2 times beside "b"; alone 10 ms.
+// "a" takes 10 ms alone, 1.5 times as long beside "a", and 1.2 times beside "b".
 std::shared_ptr<const profile::ProfileSet> profiles() {
   profile::Profile measured;
   measured.name = "type";
@@ -22,33 +21,33 @@ std::shared_ptr<const profile::ProfileSet> profiles() {
   return std::make_shared<const profile::ProfileSet>(profile::ProfileSet{{"type", measured}});
 }
 
-TEST(SimulatedDevice, TakesWhatTheProfileMeasured) {
-  SimulatedDevice device("type", profiles());
+TEST(LatencySimulator, HasTheLatenciesOfTheProfile) {
+  LatencySimulator device("type", profiles());
   EXPECT_EQ(device.latency({"a", 1, {40}}, {}).value(), from_ms(10));
   EXPECT_EQ(device.latency({"a", 8, {40}}, {}).value(), from_ms(20));
 }
 
-TEST(SimulatedDevice, AddsTheExcessOfEveryNeighbour) {
-  SimulatedDevice device("type", profiles());
+TEST(LatencySimulator, AddsTheSlowdownOfEveryNeighbour) {
+  LatencySimulator device("type", profiles());
   EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(15));
   EXPECT_EQ(device.latency({"a", 1, {40}}, {{"a", 1, {40}}, {"b", 1, {40}}}).value(), from_ms(17));
   EXPECT_EQ(device.latency({"b", 1, {40}}, {{"a", 1, {40}}}).value(), from_ms(10))
       << "never measured";
 }
 
-TEST(SimulatedDevice, SaysWhatTheProfileLacks) {
-  const SimulatedDevice device("type", profiles());
+TEST(LatencySimulator, ReportsWhatTheProfileLacks) {
+  const LatencySimulator device("type", profiles());
   EXPECT_TRUE(device.can_run("a", 8, {40}).ok());
   for (const auto& lacking :
        {device.can_run("c", 1, {40}), device.can_run("a", 9, {40}), device.can_run("a", 1, {80}),
-        SimulatedDevice("other", profiles()).can_run("a", 1, {40}),
-        SimulatedDevice("type", nullptr).can_run("a", 1, {40})}) {
+        LatencySimulator("other", profiles()).can_run("a", 1, {40}),
+        LatencySimulator("type", nullptr).can_run("a", 1, {40})}) {
     EXPECT_EQ(lacking.code(), StatusCode::invalid);
     EXPECT_NE(lacking.message().find("profile"), std::string::npos) << lacking.message();
   }
 }
 
-TEST(SimulatedDevice, SlowsABatchByWhatRunsBesideItWhenItIsSent) {
+TEST(LatencySimulator, SlowsABatchByItsNeighboursWhenSent) {
   BackendCoreOptions options;
   options.profiles = profiles();
   CoreBench bench(std::move(options));
@@ -67,13 +66,13 @@ TEST(SimulatedDevice, SlowsABatchByWhatRunsBesideItWhenItIsSent) {
   EXPECT_EQ(latency(4, 2), from_ms(10));
 }
 
-TEST(SimulatedDevice, NeedsNoModelFiles) {
+TEST(LatencySimulator, NeedsNoModelFiles) {
   BackendCoreOptions options;
   options.profiles = profiles();
   CoreBench bench(std::move(options));
   bench.connect();
-  const auto effects = bench.on(GpuletAsked{create(1, {"a"}, 2), {}});
-  EXPECT_TRUE(told<ModelWanted>(effects).empty());
+  const auto effects = bench.on(GpuletRequested{create(1, {"a"}, 2), {}});
+  EXPECT_TRUE(sent<ModelPieceRequest>(effects).empty());
   EXPECT_EQ(all<StartGpulet>(effects).size(), 1U);
 }
 

@@ -1,9 +1,9 @@
-#include "backend/slot_memory.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <thread>
+
+#include "backend/proxy_link.h"
 
 namespace gpulet::backend {
 namespace {
@@ -20,7 +20,7 @@ std::shared_ptr<SlotMemory> make(std::uint32_t slots, std::size_t input = 100,
   return std::move(made).value();
 }
 
-TEST(SlotMemory, GivesEachSlotOnceUntilItIsReleased) {
+TEST(SlotMemory, GivesEachSlotOnceUntilReleased) {
   const auto memory = make(2);
   auto first = memory->take(100);
   auto second = memory->take(100);
@@ -31,7 +31,7 @@ TEST(SlotMemory, GivesEachSlotOnceUntilItIsReleased) {
   EXPECT_TRUE(memory->take(1));
 }
 
-TEST(SlotMemory, KeepsASlotWhileOutputsOfItAreAround) {
+TEST(SlotMemory, KeepsASlotWhileItsOutputsExist) {
   const auto memory = make(1);
   Bytes part;
   {
@@ -44,7 +44,7 @@ TEST(SlotMemory, KeepsASlotWhileOutputsOfItAreAround) {
   EXPECT_TRUE(memory->take(1));
 }
 
-TEST(SlotMemory, OutlivesItsOwnerWhileSlotsAreOut) {
+TEST(SlotMemory, OutlivesItsOwnerWhileSlotsExist) {
   auto memory = make(1);
   auto input = memory->take(100);
   ASSERT_TRUE(input);
@@ -53,7 +53,7 @@ TEST(SlotMemory, OutlivesItsOwnerWhileSlotsAreOut) {
   EXPECT_EQ(input->freeze().view()[99], std::byte{1});
 }
 
-TEST(SlotMemory, AreasDoNotOverlapAndLieInTheMemory) {
+TEST(SlotMemory, AreasAreDisjointAndInsideTheMemory) {
   const auto memory = make(3, 5000, 3);
   std::set<std::uint64_t> offsets;
   std::vector<Bytes> held;
@@ -69,7 +69,7 @@ TEST(SlotMemory, AreasDoNotOverlapAndLieInTheMemory) {
   EXPECT_EQ(held.size(), 3U);
 }
 
-TEST(SlotMemory, KnowsWhatIsNotItsOwn) {
+TEST(SlotMemory, DetectsBytesThatAreNotItsOwn) {
   const auto memory = make(1);
   const auto other = make(1)->take(10)->freeze();
   EXPECT_FALSE(memory->slot_of(other));
@@ -79,7 +79,7 @@ TEST(SlotMemory, KnowsWhatIsNotItsOwn) {
       << "not the beginning of a slot";
 }
 
-TEST(SlotMemory, RefusesSizesThatNoMemoryHas) {
+TEST(SlotMemory, RejectsInvalidSizes) {
   EXPECT_EQ(create(0, 1, 1).status().code(), StatusCode::invalid);
   EXPECT_EQ(create(65, 1, 1).status().code(), StatusCode::invalid);
   EXPECT_EQ(create(4, std::numeric_limits<std::size_t>::max(), 1).status().code(),

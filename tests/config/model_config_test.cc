@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tests/config/error_case.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::config {
 namespace {
@@ -40,7 +43,7 @@ TEST(ModelConfig, ReadsEveryMember) {
   EXPECT_EQ(model.memory_mb, 200);
 }
 
-TEST(ModelConfig, ReadsInWhatNumbersAModelComputes) {
+TEST(ModelConfig, ReadsTheNumerics) {
   const auto loaded = parse_models(
       numbers(
           R"("slo_ms":5,"precision":"bfloat16","memory_format":"channels_last","largest_error":0.1)"),
@@ -49,7 +52,7 @@ TEST(ModelConfig, ReadsInWhatNumbersAModelComputes) {
   EXPECT_EQ(loaded.value()[0].numerics, (Numerics{Precision::bfloat16, true, 0.1}));
 }
 
-TEST(ModelConfig, ReadsWhereTheLabelsOfAnOutputAre) {
+TEST(ModelConfig, ReadsTheLabelFiles) {
   const auto loaded =
       parse_models(numbers(R"("slo_ms":5,"labels":{"logits":"../digits.txt"})"), "/conf/f.json");
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
@@ -85,7 +88,7 @@ TEST(ModelConfig, ReadsPrioritiesAndQueuePolicies) {
   EXPECT_EQ(loaded.value()[0].queue, wanted);
 }
 
-TEST(ModelConfig, AQueueThatSaysNothingIsNone) {
+TEST(ModelConfig, AnEmptyQueueIsNone) {
   const auto loaded =
       parse_models(numbers(R"("slo_ms":50,"queue":{"priority_levels":0})"), "f.json");
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
@@ -96,116 +99,108 @@ std::string queue(const std::string& members) {
   return numbers(R"("slo_ms":50,"queue":{)" + members + '}');
 }
 
-TEST(ModelConfig, ErrorsOfAQueueNamePlaceValueAndFix) {
+TEST(ModelConfig, ErrorsOfAQueueNamePlaceAndValue) {
   expect_errors(
       {
-          {queue(R"("priority_levels":2)"),
-           "/models/0/queue/default_priority_level: is missing; write a whole number from 1 to 2"},
+          {queue(R"("priority_levels":2)"), "/models/0/queue/default_priority_level: "},
           {queue(R"("priority_levels":2,"default_priority_level":3)"),
-           "/models/0/queue/default_priority_level: 3 is not allowed here; write a whole number "
-           "from 1 to 2"},
+           "/models/0/queue/default_priority_level: "},
           {queue(R"("default_priority_level":1)"),
-           "/models/0/queue/default_priority_level: there are no levels without priority_levels; "
-           R"(write "priority_levels" beside it, or take it out)"},
+           "/models/0/queue/default_priority_level: ", R"("priority_levels")"},
           {queue(R"("level_policies":{"1":{}})"),
-           "/models/0/queue/level_policies: there are no levels without priority_levels; "
-           R"(write "priority_levels" beside it, or take it out)"},
+           "/models/0/queue/level_policies: ", R"("priority_levels")"},
           {queue(R"("priority_levels":2,"default_priority_level":1,"level_policies":{"3":{}})"),
-           R"(/models/0/queue/level_policies/3: "3" is none of its levels; write a level from 1 to 2)"},
+           "/models/0/queue/level_policies/3: ", R"("3")"},
           {queue(R"("priority_levels":2,"default_priority_level":1,"level_policies":{"01":{}})"),
-           R"(/models/0/queue/level_policies/01: "01" is none of its levels; write a level from 1 to 2)"},
-          {queue(R"("priority_levels":101)"),
-           "/models/0/queue/priority_levels: 101 is not allowed here; write a whole number from 0 "
-           "to 100"},
+           "/models/0/queue/level_policies/01: ", R"("01")"},
+          {queue(R"("priority_levels":101)"), "/models/0/queue/priority_levels: "},
           {queue(R"("default_policy":{"timeout_action":"rejct"})"),
-           R"(/models/0/queue/default_policy/timeout_action: "rejct" is not known here; )"
-           R"(write "reject" (known here: reject, delay))"},
+           "/models/0/queue/default_policy/timeout_action: ", R"("rejct")"},
           {queue(R"("default_policy":{"default_timeout_ms":-1})"),
-           "/models/0/queue/default_policy/default_timeout_ms: -1 is not allowed here; write a "
-           "number from 0 to 86400000"},
+           "/models/0/queue/default_policy/default_timeout_ms: "},
           {queue(R"("default_policy":{"default_timeout_us":5})"),
-           R"(/models/0/queue/default_policy/default_timeout_us: unknown key "default_timeout_us"; )"
-           R"(write "default_timeout_ms" or take it out (known here: timeout_action, )"
-           "default_timeout_ms, allow_timeout_override, max_queue_size)"},
-          {queue(R"("level_policy":{})"),
-           R"(/models/0/queue/level_policy: unknown key "level_policy"; write "level_policies" or )"
-           "take it out (known here: priority_levels, default_priority_level, default_policy, "
-           "level_policies)"},
+           "/models/0/queue/default_policy/default_timeout_us: ", R"("default_timeout_us")"},
+          {queue(R"("level_policy":{})"), "/models/0/queue/level_policy: ", R"("level_policy")"},
       },
       parse_models);
 }
 
-TEST(ModelConfig, ErrorsNamePlaceValueAndMend) {
+TEST(ModelConfig, ErrorsNamePlaceAndValue) {
   const std::string one =
       R"({"name":"a","file":"a","slo_ms":1,)" + std::string(kInputs) + ',' + kOutputs + "}";
   expect_errors(
       {
-          {"{}", "/models: is missing; write a list of models"},
-          {R"({"models":[]})", "/models: a list of 0 is not allowed here; write a list of models"},
-          {R"({"modles":[]})",
-           R"(/modles: unknown key "modles"; write "models" or take it out (known here: models, applications))"},
-          {numbers(R"("slo":50)"),
-           R"(/models/0/slo: unknown key "slo"; write "slo_ms" or take it out )"
-           "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb, "
-           "precision, "
-           "memory_format, largest_error, labels, queue)"},
-          {numbers(R"("slo_ms":5,"precison":"half")"),
-           R"(/models/0/precison: unknown key "precison"; write "precision" or take it out )"
-           "(known here: name, file, inputs, outputs, slo_ms, rate, max_batch, memory_mb, "
-           "precision, "
-           "memory_format, largest_error, labels, queue)"},
-          {numbers(R"("slo_ms":5,"precision":"halves")"),
-           R"(/models/0/precision: "halves" is not known here; write "half" )"
-           "(known here: full, half, bfloat16)"},
+          {"{}", "/models: "},
+          {R"({"models":[]})", "/models: "},
+          {R"({"modles":[]})", "/modles: ", R"("modles")"},
+          {numbers(R"("slo":50)"), "/models/0/slo: ", R"("slo")"},
+          {numbers(R"("slo_ms":5,"precison":"half")"), "/models/0/precison: ", R"("precison")"},
+          {numbers(R"("slo_ms":5,"precision":"halves")"), "/models/0/precision: ", R"("halves")"},
           {numbers(R"("slo_ms":5,"memory_format":"nhwc")"),
-           R"(/models/0/memory_format: "nhwc" is not known here; write one of )"
-           "contiguous, channels_last"},
-          {numbers(R"("slo_ms":5,"largest_error":2)"),
-           "/models/0/largest_error: 2 is not allowed here; write a number from 0 to 1"},
+           "/models/0/memory_format: ", R"("nhwc")"},
+          {numbers(R"("slo_ms":5,"largest_error":2)"), "/models/0/largest_error: "},
           {numbers(R"("slo_ms":5,"labels":{"logit":"l.txt"})"),
-           R"(/models/0/labels/logit: the model has no output "logit"; write one of these: logits)"},
-          {numbers(R"("slo_ms":5,"labels":{"logits":3})"),
-           "/models/0/labels/logits: 3 is not allowed here; write the path of a text file with one "
-           "label a line"},
-          {numbers(R"("slo_ms":5,"labels":"l.txt")"),
-           R"(/models/0/labels: "l.txt" is not allowed here; write an object)"},
-          {numbers(R"("rate":1)"), "/models/0/slo_ms: is missing; write a number above 0"},
-          {numbers(R"("slo_ms":0)"),
-           "/models/0/slo_ms: 0 is not allowed here; write a number above 0"},
-          {numbers(R"("slo_ms":"50")"),
-           R"(/models/0/slo_ms: "50" is not allowed here; write a number above 0)"},
-          {numbers(R"("slo_ms":5,"rate":-0.5)"),
-           "/models/0/rate: -0.5 is not allowed here; write a number of at least 0"},
-          {numbers(R"("slo_ms":5,"max_batch":1025)"),
-           "/models/0/max_batch: 1025 is not allowed here; write a whole number from 1 to 1024"},
-          {numbers(R"("slo_ms":5,"max_batch":1.5)"),
-           "/models/0/max_batch: 1.5 is not allowed here; write a whole number from 1 to 1024"},
-          {R"({"models":[{"name":"a b","file":"x"}]})",
-           R"(/models/0/name: "a b" is not allowed here; write a name of letters, digits, '.', '_' and '-')"},
-          {R"({"models":[)" + one + ',' + one + "]}",
-           R"(/models/1/name: a model called "a" stands above already; give every model a name of its own)"},
+           "/models/0/labels/logit: ", R"("logit")"},
+          {numbers(R"("slo_ms":5,"labels":{"logits":3})"), "/models/0/labels/logits: "},
+          {numbers(R"("slo_ms":5,"labels":"l.txt")"), "/models/0/labels: ", R"("l.txt")"},
+          {numbers(R"("rate":1)"), "/models/0/slo_ms: "},
+          {numbers(R"("slo_ms":0)"), "/models/0/slo_ms: "},
+          {numbers(R"("slo_ms":"50")"), "/models/0/slo_ms: ", R"("50")"},
+          {numbers(R"("slo_ms":5,"rate":-0.5)"), "/models/0/rate: "},
+          {numbers(R"("slo_ms":5,"max_batch":1025)"), "/models/0/max_batch: "},
+          {numbers(R"("slo_ms":5,"max_batch":1.5)"), "/models/0/max_batch: "},
+          {R"({"models":[{"name":"a b","file":"x"}]})", "/models/0/name: ", R"("a b")"},
+          {R"({"models":[)" + one + ',' + one + "]}", "/models/1/name: ", R"("a")"},
           {tensors(R"([{"name":"x","type":"FP33","shape":[1]}])"),
-           R"(/models/0/inputs/0/type: "FP33" is not known here; write "FP32" )"
-           "(known here: BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64)"},
+           "/models/0/inputs/0/type: ", R"("FP33")"},
           {tensors(R"([{"name":"x","type":"BYTES","shape":[1]}])"),
-           R"(/models/0/inputs/0/type: "BYTES" is not known here; write one of )"
-           "BOOL, UINT8, INT8, INT16, INT32, INT64, FP16, BF16, FP32, FP64"},
+           "/models/0/inputs/0/type: ", R"("BYTES")"},
           {tensors(R"([{"name":"x","type":"FP32","shape":[3,-1]}])"),
-           "/models/0/inputs/0/shape/1: -1: a dimension of any size is not supported; write the "
-           "largest size that occurs, and pad smaller inputs to it"},
+           "/models/0/inputs/0/shape/1: "},
           {tensors(R"([{"name":"x","type":"FP32","shape":[3,0]}])"),
-           "/models/0/inputs/0/shape/1: 0 is not allowed here; write a whole number from 1 to "
-           "1073741824"},
+           "/models/0/inputs/0/shape/1: "},
           {tensors(R"([{"name":"x","type":"FP32","shape":[1073741824,1073741824,1073741824]}])"),
-           "/models/0/inputs/0/shape: FP32[1073741824,1073741824,1073741824] has more bytes than "
-           "can be "
-           "counted; write smaller dimensions"},
-          {tensors("[]"),
-           "/models/0/inputs: a list of 0 is not allowed here; write a list like "
-           R"([{"name":"image","type":"FP32","shape":[3,224,224]}])"},
+           "/models/0/inputs/0/shape: "},
+          {tensors("[]"), "/models/0/inputs: ", R"("name")"},
       },
       parse_models);
 }
 
+using Labels = std::vector<std::string>;
+
+const TensorSpec kThree{"y", DataType::fp32, {3}};
+
+StatusCode refusal(const std::string& text) {
+  return parse_labels(text, "l.txt", kThree).status().code();
+}
+
+TEST(LabelFile, HasOneLabelALine) {
+  EXPECT_EQ(parse_labels("cat\ndog\n", "l.txt", kThree).value(), (Labels{"cat", "dog"}));
+  EXPECT_EQ(parse_labels("cat\r\ntiger shark, Galeocerdo\r\n", "l.txt", kThree).value(),
+            (Labels{"cat", "tiger shark, Galeocerdo"}));
+  EXPECT_EQ(parse_labels("a\n\nc", "l.txt", kThree).value(), (Labels{"a", "", "c"}))
+      << "an empty line keeps its place";
+  EXPECT_EQ(parse_labels("caf\xc3\xa9", "l.txt", kThree).value(), (Labels{"caf\xc3\xa9"}));
+}
+
+TEST(LabelFile, IsRefusedWhereItDoesNotFitTheOutput) {
+  EXPECT_EQ(refusal(""), StatusCode::invalid);
+  EXPECT_EQ(refusal("a\nb\nc\nd\n"), StatusCode::invalid) << "more labels than elements";
+  EXPECT_EQ(refusal("a\nb\x1b[1m\n"), StatusCode::invalid);
+  EXPECT_EQ(refusal(std::string(kLongestLabel + 1, 'x')), StatusCode::invalid);
+  EXPECT_EQ(refusal(std::string(kMostLabelBytes + 1, '\n')), StatusCode::invalid);
+  EXPECT_EQ(refusal(std::string(kLongestLabel, 'x')), StatusCode::ok);
+}
+
+TEST(LabelFile, IsARegularFile) {
+  const support::TemporaryFolder folder;
+  folder.write("l.txt", "a\nb\n");
+  EXPECT_EQ(load_labels(folder.path() / "l.txt", kThree).value(), (Labels{"a", "b"}));
+  EXPECT_EQ(load_labels(folder.path() / "none", kThree).status().code(), StatusCode::not_found);
+  EXPECT_EQ(load_labels(folder.path(), kThree).status().code(), StatusCode::not_found);
+  EXPECT_EQ(load_labels("/dev/zero", kThree).status().code(), StatusCode::not_found);
+}
+
 }  // namespace
+
 }  // namespace gpulet::config

@@ -1,4 +1,4 @@
-// What a confined process may not do any more. Each case is a child of this process.
+// The rights that a confined process lacks. Each case runs in a child process.
 #include "gpulet/confine/confine.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kFailed = 200;
 
-// What `act` returns (0..255) in a child.
+// The return value of `act` (0..255) in a child process.
 int in_child(const std::function<int()>& act) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(act());
@@ -53,7 +53,7 @@ TEST_F(ConfineTest, RefusesTheNetwork) {
   EXPECT_EQ(in_filtered_child([] { return errno_of(::socket(AF_UNIX, SOCK_STREAM, 0)); }), 0);
 }
 
-TEST_F(ConfineTest, RefusesEverySocketWhereNoneIsNeeded) {
+TEST_F(ConfineTest, RefusesAllSocketsWithTheSecondFilter) {
   EXPECT_EQ(in_filtered_child([] {
               if (!filter_sockets().ok()) return kFailed;
               return errno_of(::socket(AF_UNIX, SOCK_STREAM, 0));
@@ -75,7 +75,7 @@ TEST_F(ConfineTest, RefusesToAdministerTheMachine) {
             ENOSYS);
 }
 
-TEST_F(ConfineTest, SignalsNobodyButItself) {
+TEST_F(ConfineTest, MaySignalOnlyItself) {
   const pid_t parent = ::getpid();
   EXPECT_EQ(in_filtered_child([=] { return errno_of(::kill(parent, 0)); }), EPERM);
   EXPECT_EQ(in_filtered_child([] { return errno_of(::kill(0, 0)); }), EPERM);
@@ -83,7 +83,7 @@ TEST_F(ConfineTest, SignalsNobodyButItself) {
   EXPECT_EQ(in_filtered_child([] { return errno_of(::kill(::getpid(), 0)); }), 0);
 }
 
-TEST_F(ConfineTest, HoldsForThreadsThatAreThereAndLetsMakeMore) {
+TEST_F(ConfineTest, AppliesToPresentAndNewThreads) {
   const auto act = [] {
     int before = kFailed;
     int after = kFailed;
@@ -102,14 +102,14 @@ TEST_F(ConfineTest, HoldsForThreadsThatAreThereAndLetsMakeMore) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_F(ConfineTest, StartsNoProgramAndNoProcess) {
+TEST_F(ConfineTest, StartsNoProgramsOrProcesses) {
   EXPECT_EQ(in_filtered_child([] { return errno_of(::execl("/bin/true", "true", nullptr)); }),
             EPERM);
   EXPECT_EQ(in_filtered_child([] { return errno_of(::fork()); }), EPERM);
 }
 #endif
 
-TEST(Network, IsAnEmptyOne) {
+TEST(Network, TheNewNamespaceIsEmpty) {
   if (const auto possible = try_in_child(); !possible.network.ok())
     GTEST_SKIP() << describe(possible);
   const auto own = network_namespace();
@@ -126,8 +126,8 @@ TEST(Network, IsAnEmptyOne) {
       << "loopback, which is down";
 }
 
-// As a backend that is not root does.
-TEST(Network, IsLeftWithoutRightsAndKeepsTheUser) {
+// Like a backend that is not root.
+TEST(Network, AnUnprivilegedProcessLeavesItAndKeepsItsUser) {
   constexpr uid_t kSomebody = 65534;
   const auto act = [] {
     if (::geteuid() == 0 && (::setresgid(kSomebody, kSomebody, kSomebody) != 0 ||
@@ -136,22 +136,22 @@ TEST(Network, IsLeftWithoutRightsAndKeepsTheUser) {
     }
     const auto own = network_namespace();
     const auto user = ::geteuid();
-    if (!leave_network(own).ok()) return 2;  // this system allows it to root alone
+    if (!leave_network(own).ok()) return 2;  // this system requires root
     return network_namespace() != own && ::geteuid() == user ? 0 : 1;
   };
-  const int told = in_child(act);
-  if (told == 2) GTEST_SKIP() << "no user namespaces here";
-  EXPECT_EQ(told, 0);
+  const int result = in_child(act);
+  if (result == 2) GTEST_SKIP() << "no user namespaces here";
+  EXPECT_EQ(result, 0);
 }
 
-TEST(Network, IsLeftOnce) {
+TEST(Network, IsLeftOnlyOnce) {
   EXPECT_EQ(in_child([] {
               const auto own = network_namespace();
               const bool left = leave_network("net:[1]").ok();
               return left && network_namespace() == own ? 0 : 1;
             }),
             0)
-      << "it is elsewhere than the process that started it";
+      << "it already differs from the namespace of its parent";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class GrpcInfer : public ConformanceTest {
   GrpcAnswer<InferResponse> infer(const InferRequest& request) {
     return grpc().call<InferResponse>("ModelInfer", request);
   }
-  // The C++ client reads as many raw contents as there are outputs, without a look at their number.
+  // The C++ client reads one raw content per output without checking their number.
   static void expect_sum_and_difference(const InferResponse& response) {
     ASSERT_EQ(response.outputs_size(), 2);
     ASSERT_EQ(response.raw_output_contents_size(), 2);
@@ -35,7 +35,7 @@ class GrpcInfer : public ConformanceTest {
   }
 };
 
-TEST_F(GrpcInfer, AnswersARawRequest) {
+TEST_F(GrpcInfer, ReturnsARawRequest) {
   InferRequest request = simple_grpc_request();
   request.set_id("my_request_id");
   const auto answer = infer(request);
@@ -46,7 +46,7 @@ TEST_F(GrpcInfer, AnswersARawRequest) {
   EXPECT_EQ(answer.message.id(), "my_request_id");
 }
 
-TEST_F(GrpcInfer, AnswersAllOutputsWhereTheClientNamesNone) {
+TEST_F(GrpcInfer, ReturnsAllOutputsIfTheClientNamesNone) {
   InferRequest request = simple_grpc_request();
   request.clear_outputs();
   const auto answer = infer(request);
@@ -54,7 +54,7 @@ TEST_F(GrpcInfer, AnswersAllOutputsWhereTheClientNamesNone) {
   expect_sum_and_difference(answer.message);
 }
 
-TEST_F(GrpcInfer, AnswersTypedContentsInRawContents) {
+TEST_F(GrpcInfer, ReturnsTypedContentsInRawContents) {
   InferRequest request = simple_grpc_request();
   request.clear_raw_input_contents();
   for (const std::int32_t value : simple_input0())
@@ -66,13 +66,13 @@ TEST_F(GrpcInfer, AnswersTypedContentsInRawContents) {
   expect_sum_and_difference(answer.message);
 }
 
-TEST_F(GrpcInfer, RefusesTypedBesideRawContents) {
+TEST_F(GrpcInfer, RejectsTypedBesideRawContents) {
   InferRequest request = simple_grpc_request();
   request.mutable_inputs(0)->mutable_contents()->add_int_contents(1);
   expect_refused(request, StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(GrpcInfer, TakesTheVersionOfTheModel) {
+TEST_F(GrpcInfer, AcceptsTheVersionOfTheModel) {
   InferRequest request = simple_grpc_request();
   request.set_model_version(version_of("simple"));
   EXPECT_TRUE(infer(request).status.ok());
@@ -80,7 +80,7 @@ TEST_F(GrpcInfer, TakesTheVersionOfTheModel) {
   expect_refused(request, StatusCode::NOT_FOUND);
 }
 
-TEST_F(GrpcInfer, RefusesWhatIsWrongWithAText) {
+TEST_F(GrpcInfer, InvalidRequestsFailWithAMessage) {
   InferRequest request = simple_grpc_request();
   request.set_model_name("wrong_model_name");
   expect_refused(request, StatusCode::NOT_FOUND);
@@ -89,7 +89,7 @@ TEST_F(GrpcInfer, RefusesWhatIsWrongWithAText) {
   expect_refused(request, StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(GrpcInfer, TakesCompressedRequests) {
+TEST_F(GrpcInfer, AcceptsCompressedRequests) {
   for (const auto algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
     ::grpc::ClientContext context;
     context.set_compression_algorithm(algorithm);
@@ -99,7 +99,7 @@ TEST_F(GrpcInfer, TakesCompressedRequests) {
   }
 }
 
-TEST_F(GrpcInfer, TakesSequenceIdZeroAsNoSequence) {
+TEST_F(GrpcInfer, AcceptsSequenceIdZeroAsNoSequence) {
   InferRequest request = simple_grpc_request();
   auto& parameters = *request.mutable_parameters();
   parameters["sequence_id"].set_int64_param(0);
@@ -113,7 +113,7 @@ TEST_F(GrpcInfer, TakesSequenceIdZeroAsNoSequence) {
   EXPECT_NE(answer.status.error_message(), "");
 }
 
-TEST_F(GrpcInfer, TakesPriorityTimeoutAndParametersOfTheClientsOwn) {
+TEST_F(GrpcInfer, AcceptsPriorityTimeoutAndUnknownParameters) {
   InferRequest request = simple_grpc_request();
   auto& parameters = *request.mutable_parameters();
   parameters["priority"].set_uint64_param(0);
@@ -126,7 +126,7 @@ TEST_F(GrpcInfer, TakesPriorityTimeoutAndParametersOfTheClientsOwn) {
   expect_sum_and_difference(answer.message);
 }
 
-TEST_F(GrpcInfer, TakesIdsOf1024Bytes) {
+TEST_F(GrpcInfer, AcceptsIdsOf1024Bytes) {
   InferRequest request = simple_grpc_request();
   request.set_id(std::string(1024, 'i'));
   const auto answer = infer(request);
@@ -136,7 +136,7 @@ TEST_F(GrpcInfer, TakesIdsOf1024Bytes) {
   expect_refused(request, StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(GrpcInfer, TakesEveryNonzeroByteOfABoolForTrue) {
+TEST_F(GrpcInfer, AcceptsAnyNonzeroByteAsTrue) {
   const auto answer = infer(grpc_request("flags", "BOOL", 4, std::string("\0\1\2\xff", 4)));
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.message.raw_output_contents(0), std::string("\0\1\1\1", 4));
@@ -156,7 +156,7 @@ TEST_F(GrpcInfer, ClassifiesIntoValueIndexAndLabel) {
               ElementsAre(MatchesRegex("4[.]?0*:1:dog"), MatchesRegex("3[.]?0*:3:fish")));
 }
 
-TEST_F(GrpcInfer, AnswersAStreamInTheOrderOfItsRequests) {
+TEST_F(GrpcInfer, ReturnsAStreamInTheOrderOfItsRequests) {
   constexpr int kRequests = 60;
   InferStream stream(grpc(), std::string(kInference) + "ModelStreamInfer");
   for (int i = 0; i < kRequests; ++i) {

@@ -77,7 +77,7 @@ class HttpInfer : public ConformanceTest {
   }
 };
 
-TEST_F(HttpInfer, AnswersABinaryRequestInBinary) {
+TEST_F(HttpInfer, ReturnsABinaryRequestInBinary) {
   json request = simple_request(true);
   request["id"] = "my_request_id";
   const HttpAnswer answer = http().infer("simple", request, simple_tensors());
@@ -90,12 +90,12 @@ TEST_F(HttpInfer, AnswersABinaryRequestInBinary) {
   EXPECT_EQ(header.at("id"), "my_request_id");
 }
 
-TEST_F(HttpInfer, AnswersARequestWithAnEmptyId) {
+TEST_F(HttpInfer, ReturnsARequestWithAnEmptyId) {
   const HttpAnswer answer = http().infer("simple", simple_request(true), simple_tensors());
   expect_sum_and_difference(answer);
 }
 
-TEST_F(HttpInfer, AnswersAllOutputsInBinaryWhereTheClientNamesNone) {
+TEST_F(HttpInfer, ReturnsAllOutputsInBinaryIfTheClientNamesNone) {
   const json request = {
       {"id", ""}, {"parameters", {{"binary_data_output", true}}}, {"inputs", simple_http_inputs()}};
   const HttpAnswer answer = http().infer("simple", request, simple_tensors());
@@ -103,7 +103,7 @@ TEST_F(HttpInfer, AnswersAllOutputsInBinaryWhereTheClientNamesNone) {
   EXPECT_EQ(read_outputs(answer).size(), 2U);
 }
 
-TEST_F(HttpInfer, AnswersFlatDataWhereTheClientWantsJson) {
+TEST_F(HttpInfer, ReturnsFlatDataIfTheClientRequestsJson) {
   const HttpAnswer answer = http().infer("simple", simple_request(false), simple_tensors());
   const auto outputs = read_outputs(answer);
   EXPECT_EQ(outputs.at("OUTPUT0").data, json(simple_sum()));
@@ -112,7 +112,7 @@ TEST_F(HttpInfer, AnswersFlatDataWhereTheClientWantsJson) {
   EXPECT_EQ(answer.headers.at("content-type"), "application/json");
 }
 
-TEST_F(HttpInfer, TakesDataInJsonUnderAHeaderLength) {
+TEST_F(HttpInfer, AcceptsDataInJsonUnderAHeaderLength) {
   json request = simple_request(true);
   for (json& input : request["inputs"]) input.erase("parameters");
   request["inputs"][0]["data"] = simple_input0();
@@ -120,7 +120,7 @@ TEST_F(HttpInfer, TakesDataInJsonUnderAHeaderLength) {
   expect_sum_and_difference(http().infer("simple", request));
 }
 
-TEST_F(HttpInfer, AnswersOneOutputInBinaryAndOneInJson) {
+TEST_F(HttpInfer, ReturnsOneOutputInBinaryAndOneInJson) {
   json request = simple_request(true);
   request["outputs"][0]["parameters"]["binary_data"] = false;
   const auto outputs = read_outputs(http().infer("simple", request, simple_tensors()));
@@ -128,7 +128,7 @@ TEST_F(HttpInfer, AnswersOneOutputInBinaryAndOneInJson) {
   EXPECT_EQ(elements_of<std::int32_t>(outputs.at("OUTPUT1").bytes), simple_difference());
 }
 
-TEST_F(HttpInfer, AnswersOnlyTheOutputsThatAreNamed) {
+TEST_F(HttpInfer, ReturnsOnlyTheOutputsThatAreNamed) {
   json request = simple_request(true);
   request["outputs"].erase(0);
   const auto outputs = read_outputs(http().infer("simple", request, simple_tensors()));
@@ -137,14 +137,14 @@ TEST_F(HttpInfer, AnswersOnlyTheOutputsThatAreNamed) {
 }
 
 // The Python client sends header names in lower case and no content type.
-TEST_F(HttpInfer, TakesThePythonClientsHeaders) {
+TEST_F(HttpInfer, AcceptsThePythonClientsHeaders) {
   const std::string text = simple_request(true).dump();
   expect_sum_and_difference(
       http().ask("POST", "/v2/models/simple/infer", text + simple_tensors(),
                  {{"inference-header-content-length", std::to_string(text.size())}}));
 }
 
-TEST_F(HttpInfer, TakesARequestOfTwoRows) {
+TEST_F(HttpInfer, AcceptsARequestOfTwoRows) {
   json request = simple_request(true);
   request["inputs"] = simple_http_inputs(2);
   std::vector<std::int32_t> first = simple_input0();
@@ -158,7 +158,7 @@ TEST_F(HttpInfer, TakesARequestOfTwoRows) {
   EXPECT_EQ(elements_of<std::int32_t>(outputs.at("OUTPUT0").bytes), expected);
 }
 
-TEST_F(HttpInfer, TakesTheVersionInThePath) {
+TEST_F(HttpInfer, AcceptsTheVersionInThePath) {
   const std::string text = simple_request(true).dump();
   const HttpHeaders headers = {{"Inference-Header-Content-Length", std::to_string(text.size())}};
   const std::string version = version_of("simple");
@@ -173,7 +173,7 @@ TEST_F(HttpInfer, KeepsTheConnectionForTheNextRequest) {
     expect_sum_and_difference(http().infer("simple", simple_request(true), simple_tensors()));
 }
 
-TEST_F(HttpInfer, TakesCompressedRequests) {
+TEST_F(HttpInfer, AcceptsCompressedRequests) {
   const std::string text = simple_request(true).dump();
   for (const auto& [name, format] : {std::pair{"gzip", kGzip}, std::pair{"deflate", kDeflate}}) {
     expect_sum_and_difference(
@@ -197,14 +197,14 @@ TEST_F(HttpInfer, CompressesItsAnswerOnlyAsTheClientAccepts) {
   EXPECT_FALSE(plain.headers.contains("content-encoding"));
 }
 
-TEST_F(HttpInfer, TakesARawRequest) {
+TEST_F(HttpInfer, AcceptsARawRequest) {
   const std::vector<float> values = {1, 2, 3, 4};
   const HttpAnswer answer = http().ask("POST", "/v2/models/values/infer", bytes_of(values),
                                        {{"Inference-Header-Content-Length", "0"}});
   EXPECT_EQ(elements_of<float>(read_outputs(answer).at("y").bytes), values);
 }
 
-TEST_F(HttpInfer, TakesSequenceIdZeroAsNoSequence) {
+TEST_F(HttpInfer, AcceptsSequenceIdZeroAsNoSequence) {
   json request = simple_request(true);
   request["parameters"] = {{"sequence_id", 0}, {"sequence_start", false}, {"sequence_end", false}};
   expect_sum_and_difference(http().infer("simple", request, simple_tensors()));
@@ -213,14 +213,14 @@ TEST_F(HttpInfer, TakesSequenceIdZeroAsNoSequence) {
   check_error(http().infer("simple", request, simple_tensors()));
 }
 
-TEST_F(HttpInfer, TakesPriorityTimeoutAndParametersOfTheClientsOwn) {
+TEST_F(HttpInfer, AcceptsPriorityTimeoutAndUnknownParameters) {
   json request = simple_request(true);
   request["parameters"] = {{"priority", 0},   {"timeout", 2'000'000}, {"my_string", "text"},
                            {"my_number", 17}, {"my_flag", true},      {"my_real", 0.5}};
   expect_sum_and_difference(http().infer("simple", request, simple_tensors()));
 }
 
-TEST_F(HttpInfer, TakesIdsOf1024Bytes) {
+TEST_F(HttpInfer, AcceptsIdsOf1024Bytes) {
   json request = simple_request(true);
   request["id"] = std::string(1024, 'i');
   const HttpAnswer answer = http().infer("simple", request, simple_tensors());
@@ -230,7 +230,7 @@ TEST_F(HttpInfer, TakesIdsOf1024Bytes) {
   EXPECT_EQ(http().infer("simple", request, simple_tensors()).status, 400);
 }
 
-TEST_F(HttpInfer, RefusesWhatIsWrongInJson) {
+TEST_F(HttpInfer, RejectsInvalidJson) {
   json request = simple_request(true);
   request["inputs"][0]["shape"] = {1, 15};
   const HttpAnswer shape = http().infer("simple", request, simple_tensors());
@@ -257,7 +257,7 @@ TEST_F(HttpInfer, ReadsAndWritesNanAndInfinityInJson) {
   EXPECT_THAT(answer.body.substr(data + 8), StartsWith("NaN,Infinity,-Infinity,1.5"));
 }
 
-TEST_F(HttpInfer, TakesEveryNonzeroByteOfABoolForTrue) {
+TEST_F(HttpInfer, AcceptsAnyNonzeroByteAsTrue) {
   const json request = {{"inputs",
                          {{{"name", "x"},
                            {"datatype", "BOOL"},

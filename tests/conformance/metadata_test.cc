@@ -1,4 +1,4 @@
-// What the clients read before they infer: health, metadata and the model's configuration.
+// Reads before an inference: health, metadata and the model configuration.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TEST_F(Metadata, HttpReadyOfAnUnknownModelFails) {
   EXPECT_NE(http().get("/v2/models/simple/versions/4711/ready").status, 200);
 }
 
-TEST_F(Metadata, GrpcHealthSaysYes) {
+TEST_F(Metadata, GrpcReportsHealth) {
   EXPECT_TRUE(must_call<Yes>("ServerLive").yes());
   EXPECT_TRUE(must_call<Yes>("ServerReady").yes());
   EXPECT_TRUE(must_call<Yes>("ModelReady", "simple").yes());
@@ -63,7 +63,7 @@ TEST_F(Metadata, HttpServerHasNameVersionAndExtensions) {
             extensions);
 }
 
-TEST_F(Metadata, HttpModelHasTensorsWithTheRowsInFront) {
+TEST_F(Metadata, HttpModelHasTensorsWithTheBatchFirst) {
   const json model = get_json("/v2/models/simple");
   EXPECT_EQ(model.at("name"), "simple");
   ASSERT_FALSE(model.at("versions").empty());
@@ -77,7 +77,7 @@ TEST_F(Metadata, HttpModelHasTensorsWithTheRowsInFront) {
             json({{"name", "OUTPUT1"}, {"datatype", "INT32"}, {"shape", {-1, 16}}}));
 }
 
-TEST_F(Metadata, GrpcModelHasTensorsWithTheRowsInFront) {
+TEST_F(Metadata, GrpcModelHasTensorsWithTheBatchFirst) {
   const ModelMetadata model = must_call<ModelMetadata>("ModelMetadata", "simple");
   EXPECT_EQ(model.name(), "simple");
   ASSERT_GE(model.versions_size(), 1);
@@ -89,7 +89,7 @@ TEST_F(Metadata, GrpcModelHasTensorsWithTheRowsInFront) {
   EXPECT_EQ(model.outputs_size(), 2);
 }
 
-TEST_F(Metadata, OfAnUnknownModelIsAnError) {
+TEST_F(Metadata, AnUnknownModelIsAnError) {
   const HttpAnswer answer = http().get("/v2/models/wrong_model_name");
   EXPECT_EQ(answer.status, 404);
   check_error(answer);
@@ -149,7 +149,7 @@ TEST_F(Metadata, ConfigurationNamesTheLabelsOfAnOutput) {
   EXPECT_EQ(same.output(0).data_type(), kTypeFp32);
 }
 
-// perf_analyzer reads the configuration of each step of what calls itself an ensemble.
+// perf_analyzer reads the configuration of each step of an ensemble.
 TEST_F(Metadata, HttpConfigurationOfAnApplicationIsAnEnsembleOfItsModels) {
   const json config = get_json("/v2/models/chain/config");
   EXPECT_EQ(config.at("platform"), "ensemble");

@@ -28,7 +28,7 @@ struct Counts {
 
 class PerfAnalyzer : public ConformanceTest {
  protected:
-  // Throws where a field is missing; fails where one has another type.
+  // Throws if a field is missing; fails if it has another type.
   Counts http_counts(const std::string& model) {
     const json entry = get_json("/v2/models/" + model + "/stats").at("model_stats").at(0);
     EXPECT_EQ(entry.at("name"), model);
@@ -80,7 +80,7 @@ class PerfAnalyzer : public ConformanceTest {
     EXPECT_GT(after.input_ns, before.input_ns);
     EXPECT_GT(after.output_ns, before.output_ns);
   }
-  // What it reads of a model, its scheduler and its tensors before it sends.
+  // Reads the model, its scheduler and its tensors as perf_analyzer does.
   void http_parse_model(const std::string& model) {
     const json metadata = get_json("/v2/models/" + model);
     const json config = get_json("/v2/models/" + model + "/config");
@@ -232,7 +232,7 @@ TEST_F(PerfAnalyzer, RunsOverGrpcWithSharedMemory) {
   const auto answer = grpc().call<InferResponse>("ModelInfer", request);
   ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
   ASSERT_EQ(answer.message.outputs_size(), 2);
-  // The C++ client takes the address of a raw content for each output, wherever it lies.
+  // The C++ client reads a raw content for each output, also for one in shared memory.
   ASSERT_EQ(answer.message.raw_output_contents_size(), 2);
   EXPECT_EQ(answer.message.raw_output_contents(0), "");
   EXPECT_EQ(elements_of<std::int32_t>(output0.bytes()), simple_sum());
@@ -268,7 +268,7 @@ TEST_F(PerfAnalyzer, FindsTheMetricsOfTheServersModels) {
 TEST_F(PerfAnalyzer, FindsTheMetricsOfTheServersProcessors) {
   HttpConnection metrics(server().metrics_port());
   HttpAnswer answer = metrics.get("/metrics");
-  // Utilisation is over the time since the last look, so the first one has none.
+  // Utilisation covers the time since the last sample, so that the first one has none.
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!sample(answer.body, "nv_cpu_utilization") && std::chrono::steady_clock::now() < patience)
     answer = metrics.get("/metrics");

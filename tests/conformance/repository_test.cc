@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 class Repository : public ConformanceTest {
  protected:
-  // The entry of "spare" in the index; null where there is none.
+  // The entry of "spare" in the index; null if there is none.
   json spare_in_index(const std::string& body = "") {
     const HttpAnswer answer = http().post("/v2/repository/index", body);
     EXPECT_EQ(answer.status, 200) << answer.body;
@@ -22,8 +22,8 @@ class Repository : public ConformanceTest {
     }
     return nullptr;
   }
-  // Once it has that state: the processes of an unloaded model take a while to end, and the index
-  // is as old as what its askers share.
+  // Waits for that state: the processes of an unloaded model take a while to end, and the shared
+  // index may be slightly old.
   json spare_once(const std::string& state) {
     const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     json entry = spare_in_index();
@@ -106,8 +106,8 @@ TEST_F(Repository, UnloadsAndLoadsOverGrpc) {
   EXPECT_TRUE(infers());
 }
 
-// The Python client's examples look for these words of Triton's.
-TEST_F(Repository, RefusesAModelThatItDoesNotHave) {
+// The Python client's examples expect these words of Triton.
+TEST_F(Repository, RejectsAnUnknownModel) {
   const HttpAnswer answer = http().post("/v2/repository/models/wrong_model_name/load");
   check_error(answer);
   EXPECT_THAT(answer.body, HasSubstr("failed to load"));
@@ -127,7 +127,7 @@ TEST_F(Repository, LoadsWithTheConfigurationOfTheClient) {
   EXPECT_EQ(get_json("/v2/models/spare/config").at("max_batch_size"), 8);
 }
 
-TEST_F(Repository, RefusesAConfigurationThatIsNone) {
+TEST_F(Repository, RejectsAnInvalidConfiguration) {
   const json broken = {{"parameters", {{"config", R"("parameters": {"config": {{}}})"}}}};
   const HttpAnswer refused = load(broken);
   check_error(refused);
@@ -138,7 +138,7 @@ TEST_F(Repository, RefusesAConfigurationThatIsNone) {
   EXPECT_TRUE(infers());
 }
 
-TEST_F(Repository, RefusesFiles) {
+TEST_F(Repository, RejectsFiles) {
   const json files = {{"parameters", {{"config", "{}"}, {"file:1/model.pt", "AAAA"}}}};
   check_error(load(files));
   RepositoryRequest request;

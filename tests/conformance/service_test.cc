@@ -1,4 +1,4 @@
-// What operators' tools ask: health over gRPC, reflection, settings of log and traces.
+// Calls of operators' tools: health over gRPC, reflection, log and trace settings.
 #include <gmock/gmock.h>
 
 #include "tests/conformance/conformance_test.h"
@@ -20,8 +20,8 @@ class Service : public ConformanceTest {
   }
 };
 
-// Triton's C++ client takes an empty answer for success.
-TEST_F(Service, RefusesAnUnknownMethodWithAText) {
+// Triton's C++ client takes an empty message for success.
+TEST_F(Service, AnUnknownMethodFailsWithAMessage) {
   const auto answer = grpc().call<Empty>("NoSuchMethod", Empty());
   EXPECT_EQ(answer.status.error_code(), StatusCode::UNIMPLEMENTED);
   EXPECT_NE(answer.status.error_message(), "");
@@ -59,7 +59,7 @@ TEST_F(Service, WatchesAnUnknownService) {
   EXPECT_EQ(first->status(), kServiceUnknown);
 }
 
-TEST_F(Service, TellsItsServicesByReflection) {
+TEST_F(Service, ListsItsServicesByReflection) {
   GrpcStream<ReflectionRequest, ReflectionResponse> stream(
       grpc(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
   ReflectionRequest request;
@@ -79,7 +79,7 @@ TEST_F(Service, TellsItsServicesByReflection) {
   EXPECT_GE(files->file_descriptor_response().file_descriptor_proto_size(), 1);
 }
 
-TEST_F(Service, TellsAndChangesLogSettingsOverHttp) {
+TEST_F(Service, ReportsAndChangesLogSettingsOverHttp) {
   const json before = get_json("/v2/logging");
   for (const char* name : {"log_info", "log_warning", "log_error"})
     EXPECT_TRUE(before.at(name).is_boolean()) << name;
@@ -96,7 +96,7 @@ TEST_F(Service, TellsAndChangesLogSettingsOverHttp) {
   check_error(post_json("/v2/logging", {{"no_such_setting", true}}));
 }
 
-TEST_F(Service, TellsAndChangesLogSettingsOverGrpc) {
+TEST_F(Service, ReportsAndChangesLogSettingsOverGrpc) {
   const auto before = grpc().call<LogSettings>("LogSettings", LogSettings());
   ASSERT_TRUE(before.status.ok()) << before.status.error_message();
   EXPECT_EQ(before.message.settings().at("log_verbose_level").uint32_param(), 0U);
@@ -116,7 +116,7 @@ TEST_F(Service, TellsAndChangesLogSettingsOverGrpc) {
   EXPECT_NE(refused.status.error_message(), "");
 }
 
-TEST_F(Service, TellsAndChangesTraceSettingsOverHttp) {
+TEST_F(Service, ReportsAndChangesTraceSettingsOverHttp) {
   const json before = get_json("/v2/trace/setting");
   EXPECT_TRUE(before.at("trace_level").is_array());
   for (const char* name : {"trace_rate", "trace_count", "log_frequency", "trace_file"})
@@ -134,7 +134,7 @@ TEST_F(Service, TellsAndChangesTraceSettingsOverHttp) {
   check_error(post_json("/v2/trace/setting", {{"no_such_setting", "1"}}));
 }
 
-TEST_F(Service, TellsTraceSettingsOfOneModel) {
+TEST_F(Service, ReportsTraceSettingsOfOneModel) {
   EXPECT_TRUE(get_json("/v2/models/simple/trace/setting").at("trace_level").is_array());
   check_error(http().get("/v2/models/wrong_model_name/trace/setting"));
   TraceSettings request;
@@ -144,7 +144,7 @@ TEST_F(Service, TellsTraceSettingsOfOneModel) {
   EXPECT_TRUE(answer.message.settings().contains("trace_rate"));
 }
 
-TEST_F(Service, TellsAndChangesTraceSettingsOverGrpc) {
+TEST_F(Service, ReportsAndChangesTraceSettingsOverGrpc) {
   TraceSettings change;
   (*change.mutable_settings())["trace_rate"].add_value("500");
   const auto changed = grpc().call<TraceSettings>("TraceSetting", change);

@@ -1,5 +1,5 @@
-// Shared memory as the simple_*_shm examples use it, and CUDA's, which every client unregisters
-// first.
+// System shared memory as the simple_*_shm examples use it, and CUDA shared memory, which every
+// client unregisters first.
 #include <gmock/gmock.h>
 
 #include "tests/conformance/conformance_test.h"
@@ -26,7 +26,7 @@ class SharedMemory : public ConformanceTest {
   }
 };
 
-// Both tensors of a direction lie in one region, as in the example.
+// Both tensors of a direction are in one region, as in the example.
 TEST_F(SharedMemory, HoldsInputsAndOutputsOverHttp) {
   const SharedRegion input("input_data", bytes_of(simple_input0()) + bytes_of(simple_input1()));
   const SharedRegion output("output_data", 2 * kSimpleBytes);
@@ -44,7 +44,7 @@ TEST_F(SharedMemory, HoldsInputsAndOutputsOverHttp) {
   EXPECT_EQ(elements_of<std::int32_t>(output.bytes().substr(kSimpleBytes)), simple_difference());
 }
 
-TEST_F(SharedMemory, HasNoParametersInTheAnswerForAnOutputThatLiesThere) {
+TEST_F(SharedMemory, HasNoResponseParametersForAnOutputInSharedMemory) {
   const SharedRegion output("output_data", kSimpleBytes);
   ASSERT_EQ(register_region(output, kSimpleBytes).status, 200);
   json request = {{"id", ""}, {"inputs", simple_http_inputs()}};
@@ -78,14 +78,14 @@ TEST_F(SharedMemory, ListsItsRegions) {
   EXPECT_EQ(get_json("/v2/systemsharedmemory/status"), json::array());
 }
 
-TEST_F(SharedMemory, RefusesARegionThatIsNotThere) {
+TEST_F(SharedMemory, RejectsAnUnknownRegion) {
   const json body = {{"key", "/gpulet_no_such_key"}, {"offset", 0}, {"byte_size", kSimpleBytes}};
   const HttpAnswer answer = http().post("/v2/systemsharedmemory/region/none/register", body.dump());
   EXPECT_EQ(answer.status, 400);
   check_error(answer);
 }
 
-TEST_F(SharedMemory, OfCudaIsEmptyAndUnregistersOverHttp) {
+TEST_F(SharedMemory, CudaRegionsAreEmptyAndUnregisterOverHttp) {
   EXPECT_EQ(get_json("/v2/cudasharedmemory/status"), json::array());
   EXPECT_EQ(http().post("/v2/cudasharedmemory/unregister").status, 200);
   EXPECT_EQ(http().post("/v2/cudasharedmemory/region/none/unregister").status, 200);
@@ -95,7 +95,7 @@ TEST_F(SharedMemory, OfCudaIsEmptyAndUnregistersOverHttp) {
   check_error(http().post("/v2/cudasharedmemory/region/none/register", body.dump()));
 }
 
-TEST_F(SharedMemory, OfCudaIsEmptyAndUnregistersOverGrpc) {
+TEST_F(SharedMemory, CudaRegionsAreEmptyAndUnregisterOverGrpc) {
   const auto listed = grpc().call<CudaRegions>("CudaSharedMemoryStatus", Name());
   EXPECT_TRUE(listed.status.ok()) << listed.status.error_message();
   EXPECT_TRUE(listed.message.regions().empty());

@@ -1,4 +1,4 @@
-// A node's controllers in the loop with queues in virtual time.
+// NodeControl in closed loop with queues in virtual time.
 #include "gpulet/control/node_control.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ class Loop {
 
   void serve(GpuletId id, const Load& load) {
     queues_.emplace(id, Queue(load));
-    executables_.push_back({id, {}});
-    control_.control(executables_);
+    instances_.push_back({id, {}});
+    control_.control(instances_);
   }
 
   // Returns the response times (s) of `watched`.
@@ -35,7 +35,7 @@ class Loop {
     for (int period = 0; period < periods; ++period) {
       std::map<GpuletId, Reading> readings;
       for (auto& [id, queue] : queues_) {
-        readings[id] = queue.run(control_.cores().at(id).given);
+        readings[id] = queue.run(control_.cores().at(id).granted);
         readings[id].alive = dead_ != id;
       }
       now_ += std::chrono::seconds(1);
@@ -49,22 +49,21 @@ class Loop {
   void dies(std::optional<GpuletId> id) { dead_ = id; }
   [[nodiscard]] const NodeControl& control() const { return control_; }
   [[nodiscard]] Cores cores(GpuletId id = kFirst) const { return control_.cores().at(id); }
-  [[nodiscard]] double all_given() const {
+  [[nodiscard]] double all_granted() const {
     double sum = 0;
-    for (const auto& [id, cores] : control_.cores()) sum += cores.given;
+    for (const auto& [id, cores] : control_.cores()) sum += cores.granted;
     return sum;
   }
 
  private:
   NodeControl control_;
   std::map<GpuletId, Queue> queues_;
-  std::vector<Executable> executables_;
+  std::vector<Instance> instances_;
   std::optional<GpuletId> dead_;
   Time now_{};
 };
 
-// How often the response goes from one side of its set point to the other by more than a
-// hundredth of it.
+// How often the response crosses its set point by more than a hundredth.
 int crossings(const std::vector<double>& responses, double set_point_s) {
   int found = 0;
   int side = 0;
@@ -97,7 +96,7 @@ TEST_P(StepResponse, SettlesWithoutOscillation) {
   loop.serve(kFirst, {.rate_rps = GetParam().from_rps});
   loop.run(80);
   const double set_point_s = loop.queue().set_point_s();
-  EXPECT_NEAR(loop.cores().given, loop.queue().needed_cores(), 0.05 * loop.cores().given);
+  EXPECT_NEAR(loop.cores().granted, loop.queue().needed_cores(), 0.05 * loop.cores().granted);
 
   loop.queue().change(GetParam().to_rps);
   std::vector<double> responses;
@@ -105,8 +104,8 @@ TEST_P(StepResponse, SettlesWithoutOscillation) {
   double least_cores = 12;
   for (int period = 0; period < 60; ++period) {
     responses.push_back(loop.run(1).front());
-    most_cores = std::max(most_cores, loop.cores().given);
-    least_cores = std::min(least_cores, loop.cores().given);
+    most_cores = std::max(most_cores, loop.cores().granted);
+    least_cores = std::min(least_cores, loop.cores().granted);
   }
   const double needed = loop.queue().needed_cores();
   const double highest_s = *std::max_element(responses.begin(), responses.end());
@@ -135,25 +134,25 @@ TEST(NodeControl, HoldsPoissonArrivalsAroundTheSetPoint) {
   double mean_s = 0;
   for (const double response_s : responses) mean_s += response_s / 600;
   std::printf("Poisson arrivals: mean %.3f s, set point %.3f s, %.2f cores, needed %.2f\n", mean_s,
-              loop.queue().set_point_s(), loop.cores().given, loop.queue().needed_cores());
+              loop.queue().set_point_s(), loop.cores().granted, loop.queue().needed_cores());
   EXPECT_NEAR(mean_s, loop.queue().set_point_s(), 0.15 * loop.queue().set_point_s());
 }
 
-TEST(NodeControl, GivesCoresBackAtOnceAfterALongOverload) {
+TEST(NodeControl, ReleasesCoresAtOnceAfterALongOverload) {
   Loop loop(4);
   loop.serve(kFirst, {});
   loop.run(60);
   loop.queue().change(100);
   loop.run(60);
-  EXPECT_EQ(loop.cores(), (Cores{4, 4})) << "no more than there are";
+  EXPECT_EQ(loop.cores(), (Cores{4, 4})) << "all cores";
   loop.queue().change(1);
-  // The queue that has grown is worked off with all cores; then they fall.
+  // Drains the queue with all cores; then the cores fall.
   int overloaded = 0;
   while (loop.run(1).front() > loop.queue().set_point_s()) ++overloaded;
   EXPECT_GT(overloaded, 10);
-  EXPECT_LT(loop.cores().given, 4);
+  EXPECT_LT(loop.cores().granted, 4);
   loop.run(40);
-  EXPECT_LT(loop.cores().given, 0.5);
+  EXPECT_LT(loop.cores().granted, 0.5);
 }
 
 TEST(NodeControl, SharesANodeThatIsTooSmall) {
@@ -162,58 +161,58 @@ TEST(NodeControl, SharesANodeThatIsTooSmall) {
   loop.serve(kSecond, {.rate_rps = 60});
   for (int period = 0; period < 100; ++period) {
     loop.run(1);
-    EXPECT_LE(loop.all_given(), 4 + 1e-9);
+    EXPECT_LE(loop.all_granted(), 4 + 1e-9);
   }
-  const double asked = loop.cores(kFirst).asked + loop.cores(kSecond).asked;
+  const double requested = loop.cores(kFirst).requested + loop.cores(kSecond).requested;
   EXPECT_LT(loop.control().contention(), 1);
-  EXPECT_NEAR(loop.control().contention(), 4 / asked, 1e-9);
-  EXPECT_NEAR(loop.all_given(), 4, 1e-9);
+  EXPECT_NEAR(loop.control().contention(), 4 / requested, 1e-9);
+  EXPECT_NEAR(loop.all_granted(), 4, 1e-9);
 }
 
-TEST(NodeControl, KeepsCoresForGpus) {
+TEST(NodeControl, ReservesCoresForGpus) {
   Loop loop(6, {.gpu_cores = 2});
   loop.serve(kFirst, {.rate_rps = 200});
   EXPECT_EQ(loop.cores(), (Cores{4, 4}));
   loop.run(30);
-  EXPECT_EQ(loop.cores().given, 4);
+  EXPECT_EQ(loop.cores().granted, 4);
   EXPECT_EQ(loop.control().node_cores(), 6);
 }
 
-TEST(NodeControl, GivesBackWhatAGpuTakesOver) {
+TEST(NodeControl, ReleasesTheCoresOfRequestsThatAGpuServes) {
   Loop loop(12);
   loop.serve(kFirst, {});
   loop.run(80);
-  const double before = loop.cores().given;
+  const double before = loop.cores().granted;
   loop.queue().change(20, 0.02);
   const std::vector<double> responses = loop.run(60);
   const double set_point_s = loop.queue().set_point_s();
   std::printf("a GPU takes half: %.2f cores, then %.2f; response at most %.2f of the set point\n",
-              before, loop.cores().given,
+              before, loop.cores().granted,
               *std::max_element(responses.begin(), responses.end()) / set_point_s);
-  EXPECT_NEAR(loop.cores().given, before / 2, 0.15 * before);
+  EXPECT_NEAR(loop.cores().granted, before / 2, 0.15 * before);
   EXPECT_LE(*std::max_element(responses.begin(), responses.end()), 2 * set_point_s);
 }
 
-TEST(NodeControl, ADeadExecutableKeepsItsStateAndLeavesItsCoresToOthers) {
+TEST(NodeControl, ADeadInstanceKeepsItsStateAndReleasesItsCores) {
   Loop loop(4);
   loop.serve(kFirst, {.rate_rps = 25});
   loop.serve(kSecond, {.rate_rps = 25});
   loop.run(60);
   const Cores before = loop.cores(kFirst);
-  const double others_before = loop.cores(kSecond).given;
+  const double others_before = loop.cores(kSecond).granted;
   EXPECT_LT(loop.control().contention(), 1);
   loop.dies(kFirst);
   loop.run(1);
   EXPECT_EQ(loop.cores(kFirst), Cores{});
-  EXPECT_GT(loop.cores(kSecond).given, others_before);
+  EXPECT_GT(loop.cores(kSecond).granted, others_before);
   loop.run(20);
   loop.dies(std::nullopt);
   loop.run(1);
-  EXPECT_GE(loop.cores(kFirst).asked, before.given) << "its queue has grown meanwhile";
-  EXPECT_GT(loop.cores(kFirst).given, 0);
+  EXPECT_GE(loop.cores(kFirst).requested, before.granted) << "its queue has grown";
+  EXPECT_GT(loop.cores(kFirst).granted, 0);
 }
 
-TEST(NodeControl, WhoeverStaysKeepsItsStateWhenOthersCome) {
+TEST(NodeControl, KnownInstancesKeepTheirStateWhenOthersAreAdded) {
   Loop loop(6);
   loop.serve(kFirst, {});
   loop.run(60);
@@ -226,11 +225,11 @@ TEST(NodeControl, WhoeverStaysKeepsItsStateWhenOthersCome) {
 TEST(NodeControl, StepsFollowTheMeanOfTheirPeriod) {
   NodeControl control({.cores = CoreRule::steps}, 8);
   control.control({{kFirst, {}}, {kSecond, {}}});
-  EXPECT_EQ(control.cores().at(kFirst).given, 4);
+  EXPECT_EQ(control.cores().at(kFirst).granted, 4);
   const auto second = [](int at) { return Time(std::chrono::seconds(at)); };
   for (int at = 1; at < 15; ++at) {
     control.step({{kFirst, {0.4, 0.5}}, {kSecond, {0.05, 0.5}}}, second(at));
-    EXPECT_EQ(control.cores().at(kFirst).given, 4);
+    EXPECT_EQ(control.cores().at(kFirst).granted, 4);
   }
   control.step({{kFirst, {0.4, 0.5}}, {kSecond, {0.05, 0.5}}}, second(15));
   EXPECT_EQ(control.cores().at(kFirst), (Cores{5, 5}));
@@ -238,12 +237,12 @@ TEST(NodeControl, StepsFollowTheMeanOfTheirPeriod) {
   for (int at = 16; at <= 30; ++at) {
     control.step({{kFirst, {0.3, 0.5}}, {kSecond, {0, 0.5}}}, second(at));
   }
-  EXPECT_EQ(control.cores().at(kFirst).given, 5) << "between the two";
-  EXPECT_EQ(control.cores().at(kSecond).given, 2) << "nothing to answer";
+  EXPECT_EQ(control.cores().at(kFirst).granted, 5) << "between the thresholds";
+  EXPECT_EQ(control.cores().at(kSecond).granted, 2) << "no requests";
 }
 
-TEST(NodeControl, FixedRulesGiveEqualParts) {
-  const std::vector<Executable> two{{kFirst, {}}, {kSecond, {}}};
+TEST(NodeControl, FixedRulesGrantEqualParts) {
+  const std::vector<Instance> two{{kFirst, {}}, {kSecond, {}}};
   const std::map<GpuletId, Reading> late{{kFirst, {9, 0.5}}, {kSecond, {0, 0.5}}};
   NodeControl all({.cores = CoreRule::all}, 6);
   all.control(two);
@@ -256,7 +255,7 @@ TEST(NodeControl, FixedRulesGiveEqualParts) {
   EXPECT_EQ(least.cores().at(kFirst), (Cores{0.5, 0.5}));
 }
 
-RC_GTEST_PROP(NodeControl, NeverGivesMoreThanThereIsNorAsksForLessThanTheLeast,
+RC_GTEST_PROP(NodeControl, GrantsAtMostTheAvailableCoresAndRequestsAtLeastTheMinimum,
               (std::uint64_t seed)) {
   Random random(seed);
   Options options;
@@ -265,28 +264,28 @@ RC_GTEST_PROP(NodeControl, NeverGivesMoreThanThereIsNorAsksForLessThanTheLeast,
   options.gpu_cores = random.below(2) == 0 ? 0 : random.uniform();
   const double node_cores = 1.5 + 10 * random.uniform();
   NodeControl control(options, node_cores);
-  std::vector<Executable> executables(1 + random.below(12));
-  for (std::size_t at = 0; at < executables.size(); ++at) {
-    executables[at].id = GpuletId{at};
-    if (random.below(2) == 0) executables[at].plant = Plant{random.uniform(), random.uniform(), 1};
+  std::vector<Instance> instances(1 + random.below(12));
+  for (std::size_t at = 0; at < instances.size(); ++at) {
+    instances[at].id = GpuletId{at};
+    if (random.below(2) == 0) instances[at].plant = Plant{random.uniform(), random.uniform(), 1};
   }
-  control.control(executables);
+  control.control(instances);
   for (int period = 1; period < 40; ++period) {
     std::map<GpuletId, Reading> readings;
-    for (const Executable& executable : executables) {
+    for (const Instance& instance : instances) {
       if (random.below(10) == 0) continue;
-      readings[executable.id] = {2 * random.uniform(), 0.5, random.below(10) != 0};
+      readings[instance.id] = {2 * random.uniform(), 0.5, random.below(10) != 0};
     }
     control.step(readings, Time(std::chrono::seconds(period)));
-    double given = 0;
+    double granted = 0;
     for (const auto& [id, cores] : control.cores()) {
       const auto reading = readings.find(id);
       const bool alive = reading != readings.end() && reading->second.alive;
-      RC_ASSERT((alive ? cores.asked >= options.least_cores - 1e-9 : cores == Cores{}));
-      RC_ASSERT(cores.asked <= node_cores + 1e-9);
-      given += cores.given;
+      RC_ASSERT((alive ? cores.requested >= options.least_cores - 1e-9 : cores == Cores{}));
+      RC_ASSERT(cores.requested <= node_cores + 1e-9);
+      granted += cores.granted;
     }
-    RC_ASSERT(given <= node_cores - options.gpu_cores + 1e-9);
+    RC_ASSERT(granted <= node_cores - options.gpu_cores + 1e-9);
   }
 }
 

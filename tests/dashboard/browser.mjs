@@ -1,4 +1,4 @@
-// What the browser's tests and the screenshot share: programs started and ended, a browser, conditions with deadlines.
+// Shared by the browser tests and the screenshot: processes, a browser, and waiting for conditions.
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -10,7 +10,7 @@ export const CHROMIUM = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr
 
 const started = [];
 
-/** Starts a program; `lines` are what it has said, on either output. */
+/** Starts a program; `lines` collects its output and errors. */
 export function start(program, ...args) {
   const process = spawn(program, args, { stdio: ["pipe", "pipe", "pipe"] });
   const one = { process, lines: [], ended: new Promise((done) => process.on("exit", done)) };
@@ -20,11 +20,11 @@ export function start(program, ...args) {
   return one;
 }
 
-/** Waits until a line of the program matches; returns what the pattern caught. */
-export async function said(one, pattern) {
-  let caught;
-  await until(() => (caught = one.lines.map((line) => line.match(pattern)).find(Boolean)), `a line like ${pattern} of ${one.process.spawnfile}:\n${one.lines.join("\n")}`);
-  return caught;
+/** Waits until a line of the program matches; returns the match. */
+export async function wait_for_line(one, pattern) {
+  let match;
+  await until(() => (match = one.lines.map((line) => line.match(pattern)).find(Boolean)), `a line like ${pattern} of ${one.process.spawnfile}:\n${one.lines.join("\n")}`);
+  return match;
 }
 
 export async function until(holds, what, seconds = 15) {

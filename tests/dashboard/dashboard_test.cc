@@ -1,5 +1,5 @@
-// What the dashboard keeps and tells: the history as a value, the documents, and the page with its
-// live events over real HTTP. The page itself is tested in a browser (page_test.mjs).
+// The dashboard's history, its documents, and its page and live events over HTTP. The page itself
+// is tested in a browser (page_test.mjs).
 #include "frontend/dashboard.h"
 
 #include <gtest/gtest.h>
@@ -9,16 +9,15 @@
 #include <nlohmann/json.hpp>
 
 #include "frontend/dashboard_documents.h"
-#include "frontend/dashboard_history.h"
-#include "frontend/http_pages.h"
+#include "frontend/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
-#include "tests/dashboard/made_up_status.h"
+#include "tests/dashboard/fake_cluster.h"
 #include "tests/net/http/http_client.h"
 
 namespace gpulet::frontend {
 namespace {
 
-using gpulet::testing::MadeUpCluster;
+using gpulet::testing::FakeCluster;
 using net::http::testing::Answer;
 using net::http::testing::Client;
 using nlohmann::json;
@@ -37,16 +36,16 @@ serve::FrontendStatus counted(const std::string& model, const serve::ModelCounte
   return status;
 }
 
-TEST(DashboardHistoryTest, RatesAreWhatCountersGrewByASecond) {
+TEST(DashboardHistoryTest, ComputesRatesFromCounters) {
   DashboardHistory history;
   history.add(counted("a", {100, 90, 0, 5, 0}), at_s(1));
-  EXPECT_TRUE(std::isnan(history.last("a").offered));  // since when, nobody knows
+  EXPECT_TRUE(std::isnan(history.last("a").offered));  // the first sample has no predecessor
   EXPECT_EQ(history.last("a").p99_ms, 12);
   history.add(counted("a", {140, 120, 4, 7, 2}), at_s(3));
   EXPECT_EQ(history.last("a").offered, 20);
   EXPECT_EQ(history.last("a").served, 15);
   EXPECT_EQ(history.last("a").violations, 4);
-  history.add(counted("a", {1, 1, 0, 0, 0}), at_s(4));  // the name is given to another
+  history.add(counted("a", {1, 1, 0, 0, 0}), at_s(4));  // another model with the same name
   EXPECT_TRUE(std::isnan(history.last("a").offered));
   EXPECT_TRUE(std::isnan(history.last("b").offered));
 }
@@ -71,7 +70,7 @@ Past read_past(const Bytes& bytes) {
   return past;
 }
 
-TEST(DashboardHistoryTest, KeepsTenMinutesAndForgetsModelsThatAreGone) {
+TEST(DashboardHistoryTest, KeepsTenMinutesOfPresentModels) {
   DashboardHistory history;
   serve::ModelCounters counters;
   history.add(counted("gone", counters), at_s(0));
@@ -90,7 +89,7 @@ TEST(DashboardHistoryTest, KeepsTenMinutesAndForgetsModelsThatAreGone) {
   EXPECT_EQ(past.values[std::size_t{4} * 600], 12);  // p99
 }
 
-TEST(DashboardHistoryTest, KeepsWhatControlDidToThoseWhoAreControlled) {
+TEST(DashboardHistoryTest, KeepsControlSamplesOfControlledModels) {
   DashboardHistory history;
   serve::FrontendStatus status = counted("free", {});
   status.models.emplace_back();
@@ -99,7 +98,7 @@ TEST(DashboardHistoryTest, KeepsWhatControlDidToThoseWhoAreControlled) {
   EXPECT_FALSE(read_past(history.document(wall_at(at_s(1)))).head.contains("controlled"));
   status.models[1].control = serve::ModelControlStatus{40, 38, 0.75, 2.5, 2, 1, 0, 9, 3, 2};
   history.add(status, at_s(2));
-  status.models[1].control->response_ms = 0;  // nothing to answer
+  status.models[1].control->response_ms = 0;  // no request was answered
   history.add(status, at_s(3));
   const Past past = read_past(history.document(wall_at(at_s(3))));
   EXPECT_EQ(past.head["controlled"], json::array({"held"}));
@@ -114,8 +113,8 @@ TEST(DashboardHistoryTest, KeepsWhatControlDidToThoseWhoAreControlled) {
   EXPECT_EQ(control[9 + 2], 2);
 }
 
-TEST(DashboardHistoryTest, MarksReorganisationsAndForgetsThoseOutOfSight) {
-  MadeUpCluster cluster(1, 2);
+TEST(DashboardHistoryTest, KeepsReorganisationsOfTheLastTenMinutes) {
+  FakeCluster cluster(1, 2);
   DashboardHistory history;
   history.add(cluster.status(at_s(1)), at_s(1));
   EXPECT_TRUE(history.reorganisations().empty());
@@ -138,50 +137,50 @@ serve::PlanInForce in_force(std::uint64_t number, std::uint64_t epoch, Time sinc
       std::make_shared<const serve::PlanDecision>(std::move(decision)), Epoch{epoch}, since, {}};
 }
 
-TEST(DashboardHistoryTest, AMarkIsOneDecisionThatMovesGpulets) {
+TEST(DashboardHistoryTest, ADecisionWithSeveralStagesIsOneReorganisation) {
   DashboardHistory history;
   serve::FrontendStatus status = counted("a", {});
   status.plans = {in_force(1, 1, at_s(1), true), in_force(2, 2, at_s(2), true),
                   in_force(3, 3, at_s(3), false)};
   history.add(status, at_s(4));
   ASSERT_EQ(history.reorganisations().size(), 2U);
-  status.plans[1] = in_force(2, 4, at_s(5), true);  // its next stage
+  status.plans[1] = in_force(2, 4, at_s(5), true);  // the next stage
   history.add(status, at_s(6));
   ASSERT_EQ(history.reorganisations().size(), 2U);
   EXPECT_EQ(history.reorganisations()[1].epoch, Epoch{4});
 }
 
-TEST(DashboardDocumentsTest, TellTheProblemsOfTheStatus) {
-  MadeUpCluster cluster(1, 3);
+TEST(DashboardDocumentsTest, ListTheProblemsOfTheStatus) {
+  FakeCluster cluster(1, 3);
   EXPECT_EQ(problems_document(cluster.status(at_s(1))), "[]");
   cluster.violated = 0.5;
   cluster.full = true;
   cluster.a_gpulet_failed = true;
-  const json told = json::parse(problems_document(cluster.status(at_s(2))));
-  ASSERT_EQ(told.size(), 4U);
-  EXPECT_EQ(told[0]["cause"], "too_few_devices");
-  EXPECT_EQ(told[0]["model"], "model-0");
-  EXPECT_EQ(told[0]["grave"], true);
-  EXPECT_EQ(told[3]["cause"], "gpulet_failed");
-  EXPECT_EQ(told[3]["device"], 0);
-  EXPECT_EQ(told[3]["gpulet"], "1");
+  const json document = json::parse(problems_document(cluster.status(at_s(2))));
+  ASSERT_EQ(document.size(), 4U);
+  EXPECT_EQ(document[0]["cause"], "too_few_devices");
+  EXPECT_EQ(document[0]["model"], "model-0");
+  EXPECT_EQ(document[0]["grave"], true);
+  EXPECT_EQ(document[3]["cause"], "gpulet_failed");
+  EXPECT_EQ(document[3]["device"], 0);
+  EXPECT_EQ(document[3]["gpulet"], "1");
 }
 
-TEST(DashboardDocumentsTest, TellWhatAPlanDecidedAndWhy) {
-  MadeUpCluster cluster(1, 3);
+TEST(DashboardDocumentsTest, DescribeThePlanOfADecisionAndItsReasons) {
+  FakeCluster cluster(1, 3);
   DashboardHistory history;
   cluster.reorganise(at_s(1));
   const serve::FrontendStatus status = cluster.status(at_s(2));
   EXPECT_EQ(json::parse(layout_document(status))["plan"], 2);
   for (const bool remembered : {false, true}) {
     if (remembered) history.add(status, at_s(2));
-    const json told =
+    const json document =
         json::parse(plan_document(remembered ? serve::FrontendStatus() : status, history, 2));
-    EXPECT_EQ(told["policy"], "elastic");
-    EXPECT_EQ(told["took_ms"], 120);
-    EXPECT_EQ(told["notes"][0], "the first attempt served everything");
-    EXPECT_EQ(told["unserved"][0]["model"], "model-1");
-    const json& gpulet = told["gpulets"][0];
+    EXPECT_EQ(document["policy"], "elastic");
+    EXPECT_EQ(document["took_ms"], 120);
+    EXPECT_EQ(document["notes"][0], "the first attempt served everything");
+    EXPECT_EQ(document["unserved"][0]["model"], "model-1");
+    const json& gpulet = document["gpulets"][0];
     EXPECT_EQ(gpulet["node"], "node-00");
     EXPECT_EQ(gpulet["size"], 40);
     EXPECT_EQ(gpulet["created"], true);
@@ -191,22 +190,22 @@ TEST(DashboardDocumentsTest, TellWhatAPlanDecidedAndWhy) {
   EXPECT_EQ(plan_document(status, history, 9), "");
 }
 
-TEST(DashboardDocumentsTest, EventsOfAReorganisationAreTheReorganisation) {
-  MadeUpCluster cluster(1, 3);
+TEST(DashboardDocumentsTest, OmitTheEventsOfAReorganisationFromTheLog) {
+  FakeCluster cluster(1, 3);
   DashboardHistory history;
   cluster.reorganise(at_s(1));
   cluster.warn(at_s(1), "again", 4);
   const serve::FrontendStatus status = cluster.status(at_s(2));
   history.add(status, at_s(2));
-  const json told = json::parse(events_document(status, history, wall_at(at_s(2))));
-  EXPECT_EQ(told["log"], json::array({json::array({1'700'000'001, "again", true, 4})}));
-  ASSERT_EQ(told["reorganisations"].size(), 1U);
-  EXPECT_EQ(told["reorganisations"][0][3], 2);
-  EXPECT_EQ(told["reorganisations"][0][4], 120);
+  const json document = json::parse(events_document(status, history, wall_at(at_s(2))));
+  EXPECT_EQ(document["log"], json::array({json::array({1'700'000'001, "again", true, 4})}));
+  ASSERT_EQ(document["reorganisations"].size(), 1U);
+  EXPECT_EQ(document["reorganisations"][0][3], 2);
+  EXPECT_EQ(document["reorganisations"][0][4], 120);
 }
 
-TEST(DashboardDocumentsTest, TellWhoIsWhereInOneOrder) {
-  MadeUpCluster cluster(9, 5);
+TEST(DashboardDocumentsTest, ListModelsAndGpuletsInTheOrderOfTheLayout) {
+  FakeCluster cluster(9, 5);
   cluster.unavailable.insert("model-1");
   cluster.a_gpulet_failed = true;
   cluster.warn(at_s(1), "said \"no\"\nand\tgone");
@@ -231,8 +230,8 @@ TEST(DashboardDocumentsTest, TellWhoIsWhereInOneOrder) {
   EXPECT_EQ(events["log"][0], json::array({1'700'000'001, "said \"no\"\nand\tgone", true, 1}));
 }
 
-TEST(DashboardDocumentsTest, TellWhatIsControlledAndOfNothingElse) {
-  MadeUpCluster cluster(4, 2);
+TEST(DashboardDocumentsTest, DescribeControlledModelsOnly) {
+  FakeCluster cluster(4, 2);
   const DashboardHistory history;
   const auto tick_of = [&history](const serve::FrontendStatus& status) {
     return json::parse(tick_document(status, history, {wall_at(at_s(2)), at_s(2) - Time(), 3}));
@@ -288,7 +287,7 @@ class DashboardHttpTest : public ::testing::Test {
     TimedStatus timed;
     timed.status = cluster_.status(now());
     timed.wall = wall_at(now());
-    timed.moment = {.started = now(), .now = now(), .clients = 1};
+    timed.context = {.started = now(), .now = now(), .clients = 1};
     return std::make_shared<const TimedStatus>(std::move(timed));
   }
   Answer get(const std::string& target, const std::string& headers = "") {
@@ -298,22 +297,22 @@ class DashboardHttpTest : public ::testing::Test {
 
   net::testing::Loop loop_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
-  MadeUpCluster cluster_{2, 3};
+  FakeCluster cluster_{2, 3};
   DashboardHandler handler_;
   std::unique_ptr<net::http::HttpServer> server_;
   Client client_;
 };
 
-TEST_F(DashboardHttpTest, ServesThePageGuardedAndMetricsBesideIt) {
+TEST_F(DashboardHttpTest, ServesThePageWithSecurityHeadersAndMetrics) {
   const Answer page = get("/");
   EXPECT_EQ(page.status, 200U);
   EXPECT_EQ(page.body, "<page>");
   EXPECT_EQ(page.header("Cache-Control"), "no-cache");
   EXPECT_TRUE(page.header("Content-Security-Policy").starts_with("default-src 'self';"));
   EXPECT_EQ(page.header("X-Content-Type-Options"), "nosniff");
-  const Answer packed = get("/", "Accept-Encoding: br, gzip\r\n");
-  EXPECT_EQ(packed.header("Content-Encoding"), "gzip");
-  EXPECT_EQ(packed.body, "packed");
+  const Answer compressed = get("/", "Accept-Encoding: br, gzip\r\n");
+  EXPECT_EQ(compressed.header("Content-Encoding"), "gzip");
+  EXPECT_EQ(compressed.body, "packed");
   EXPECT_EQ(get("/", "If-None-Match: \"one\"\r\n").status, 304U);
   EXPECT_EQ(get("/assets/main-1.js").header("Cache-Control"),
             "public, max-age=31536000, immutable");
@@ -328,7 +327,7 @@ TEST_F(DashboardHttpTest, ServesThePageGuardedAndMetricsBesideIt) {
             3U);
 }
 
-TEST_F(DashboardHttpTest, TellsAPageEverythingAndThenWhatChanges) {
+TEST_F(DashboardHttpTest, SendsAllDocumentsToANewPageAndThenChangedOnes) {
   client_.send("GET /gpulet/events HTTP/1.1\r\nHost: x\r\n\r\n");
   const auto times = [this](std::string_view what) {
     std::size_t found = 0;
@@ -349,11 +348,13 @@ TEST_F(DashboardHttpTest, TellsAPageEverythingAndThenWhatChanges) {
   EXPECT_EQ(handler_.pages(), 0U);
 }
 
-TEST_F(DashboardHttpTest, AnswersWhatAPlanDecided) {
+TEST_F(DashboardHttpTest, ServesThePlanOfADecision) {
   cluster_.reorganise(now());
   client_.send("GET /gpulet/events HTTP/1.1\r\nHost: x\r\n\r\n");
-  const auto told = [this] { return client_.received().find("\"plan\":2") != std::string::npos; };
-  ASSERT_TRUE(loop_.run_until(told));
+  const auto plan_received = [this] {
+    return client_.received().find("\"plan\":2") != std::string::npos;
+  };
+  ASSERT_TRUE(loop_.run_until(plan_received));
   Client other(loop_, server_->port());
   const auto ask = [&](const std::string& target) {
     other.send("GET " + target + " HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -368,9 +369,9 @@ TEST_F(DashboardHttpTest, AnswersWhatAPlanDecided) {
     EXPECT_EQ(ask("/gpulet/plans/" + number).status, 400U) << number;
 }
 
-TEST_F(DashboardHttpTest, RefusesOnePageTooMany) {
+TEST_F(DashboardHttpTest, RefusesPagesBeyondTheLimit) {
   std::vector<std::unique_ptr<Client>> pages;
-  for (std::size_t i = 0; i < DashboardHandler::kMostPages; ++i) {
+  for (std::size_t i = 0; i < DashboardHandler::kMaxPages; ++i) {
     pages.push_back(std::make_unique<Client>(loop_, server_->port()));
     pages.back()->send("GET /gpulet/events HTTP/1.1\r\nHost: x\r\n\r\n");
     ASSERT_TRUE(loop_.run_until([&] { return !pages.back()->received().empty(); }));

@@ -1,9 +1,9 @@
-// A frontend with simulated devices behind it, and load: what the browser's test and the screenshot look at.
+// A frontend with simulated devices and load, for the browser tests and the screenshot.
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { said, start, temporary_folder } from "./browser.mjs";
+import { wait_for_line, start, temporary_folder } from "./browser.mjs";
 
-/** models: [{name, base_ms, slo_ms, rate}]; what runs is returned, its ports are free ones. */
+/** Starts a frontend on free ports. models: [{name, base_ms, slo_ms, rate}] */
 export async function start_frontend(bin, models) {
   const folder = temporary_folder();
   const write = (file, content) => writeFileSync(join(folder, file), typeof content === "string" ? content : JSON.stringify(content));
@@ -22,8 +22,8 @@ export async function start_frontend(bin, models) {
   const free = "127.0.0.1:0";
   write("frontend.json", { listen: free, backend_listen: free, http: free, grpc: "off", metrics: free, models: "models.json", profiles: "profiles", period_s: 5 });
   const frontend = start(join(bin, "gpulet-frontend"), "--config", join(folder, "frontend.json"));
-  const [, clients, backends] = await said(frontend, /clients (\S+), backends ([^\s,]+)/);
-  const [, page] = await said(frontend, /metrics (?:http:\/\/)?([^\s/]+)/);
+  const [, clients, backends] = await wait_for_line(frontend, /clients (\S+), backends ([^\s,]+)/);
+  const [, page] = await wait_for_line(frontend, /metrics (?:http:\/\/)?([^\s/]+)/);
   return {
     frontend,
     page: `http://${page}/`,

@@ -1,10 +1,11 @@
-// A dashboard without a frontend behind it, for the browser's tests:
+// A dashboard with generated data instead of a frontend, for the tests in a browser:
 //
 //   gpulet-dashboard-feed DEVICES MODELS [PORT]
 //
-// Prints "port N" and "costs MICROSECONDS BYTES" (of writing all that a page is told), then does
-// what it reads, a line each: load X, violated X, full, reorganise, warn TEXT, repeat TEXT,
-// unavailable MODEL, fail, drain, control, stop.
+// Prints "port N" and "costs MICROSECONDS BYTES BYTES" (the time for writing all documents, the
+// size of layout and events, the size of a tick). Then executes one command per line of its input:
+// load X, violated X, full, reorganise, warn TEXT, repeat TEXT, unavailable MODEL, fail, drain,
+// control, stop.
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/streambuf.hpp>
@@ -14,10 +15,9 @@
 
 #include "frontend/dashboard.h"
 #include "frontend/dashboard_documents.h"
-#include "frontend/dashboard_history.h"
-#include "frontend/http_pages.h"
+#include "frontend/http_handlers.h"
 #include "gpulet/net/buffer_pool.h"
-#include "tests/dashboard/made_up_status.h"
+#include "tests/dashboard/fake_cluster.h"
 
 namespace gpulet::testing {
 namespace {
@@ -44,12 +44,12 @@ class Feed {
                      [](const frontend::MetricsHandler::OnPage& done) { done({}); })),
         input_(io, ::dup(0)) {
     net::http::HttpServerOptions options;
-    options.places.general = 64;
+    options.connections.general = 64;
     server_ = net::http::HttpServer::listen(io.get_executor(), "127.0.0.1", port, options, buffers_,
                                             handler_)
                   .value();
     std::cout << "port " << server_->port() << std::endl;
-    tell_costs();
+    print_costs();
     read();
   }
 
@@ -58,11 +58,11 @@ class Feed {
     frontend::TimedStatus timed;
     timed.wall = wall_clock();
     timed.status = cluster_.status(timed.wall.engine);
-    timed.moment = {.started = started_, .now = timed.wall.engine, .clients = 3};
+    timed.context = {.started = started_, .now = timed.wall.engine, .clients = 3};
     return std::make_shared<const frontend::TimedStatus>(std::move(timed));
   }
 
-  void tell_costs() {
+  void print_costs() {
     const serve::FrontendStatus status = cluster_.status(now());
     frontend::DashboardHistory history;
     history.add(status, now());
@@ -82,12 +82,12 @@ class Feed {
                              std::istream lines(&typed_);
                              std::string line;
                              std::getline(lines, line);
-                             obey(line);
+                             execute(line);
                              if (!stopped_) read();
                            });
   }
 
-  void obey(const std::string& line) {
+  void execute(const std::string& line) {
     std::istringstream words(line);
     std::string what;
     words >> what;
@@ -112,7 +112,7 @@ class Feed {
     input_.close(ignored);
   }
 
-  MadeUpCluster cluster_;
+  FakeCluster cluster_;
   net::BufferPool buffers_{net::BufferPoolOptions{}};
   Time started_ = now();
   frontend::DashboardHandler handler_;

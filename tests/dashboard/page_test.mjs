@@ -1,16 +1,16 @@
-// The dashboard in headless Chromium: on a real frontend with simulated devices, and on a made-up cluster of 200.
+// The dashboard in headless Chromium, with a real frontend and simulated devices, and with generated clusters.
 //
-//   node page_test.mjs BIN_FOLDER NODE_MODULES      exits 77 where there is no Chromium
+//   node page_test.mjs BIN_FOLDER NODE_MODULES      exits with 77 if Chromium is not installed
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, resolve } from "node:path";
-import { CHROMIUM, open_browser, said, start, stop, until } from "./browser.mjs";
+import { CHROMIUM, open_browser, wait_for_line, start, stop, until } from "./browser.mjs";
 import { start_frontend } from "./demo_cluster.mjs";
 
 const [bin, modules] = process.argv.slice(2).map((folder) => resolve(folder));
 if (!CHROMIUM) {
-  console.log("page_test: skipped, there is no Chromium; scripts/setup --for test installs it");
+  console.log("page_test: skipped: Chromium is not installed; scripts/setup --for test installs it");
   process.exit(77);
 }
 const axe = readFileSync(createRequire(join(modules, "package.json")).resolve("axe-core/axe.min.js"), "utf8");
@@ -30,7 +30,7 @@ async function open(address, options = {}) {
 const texts = (page, selector) => page.$$eval(selector, (all) => all.map((one) => one.textContent));
 const problems = async (page) => (await texts(page, "#problem-list li")).join("\n");
 
-/** What has more text than it shows, but for what is only for screen readers. */
+/** The elements whose text is cut off, except those for screen readers. */
 const cut_off = (page) => page.evaluate(() => [
   ...(document.documentElement.scrollWidth > innerWidth ? ["the page"] : []),
   ...[...document.querySelectorAll("body *")]
@@ -39,7 +39,7 @@ const cut_off = (page) => page.evaluate(() => [
     .map((one) => `${one.tagName} ${one.className} ${one.id}: ${one.textContent.slice(0, 60)}`)]);
 
 async function accessible(page, what) {
-  // By the browser's own debugger: the page's policy lets no other script in.
+  // Injected by the debugger, because the page's policy forbids other scripts.
   const session = await page.context().newCDPSession(page);
   await session.send("Runtime.evaluate", { expression: axe });
   const { result } = await session.send("Runtime.evaluate", {
@@ -50,7 +50,7 @@ async function accessible(page, what) {
 }
 
 const tests = {
-  async "a real frontend: bars as the status says, rates that move, a mark, a lost connection"() {
+  async "shows gpulets, rates, reorganisations and a lost connection of a real frontend"() {
     const models = [{ name: "lenet", base_ms: 2, slo_ms: 60, rate: 60 }, { name: "bert", base_ms: 8, slo_ms: 200, rate: 20 }];
     const cluster = await start_frontend(bin, models);
     const page = await open(cluster.page);
@@ -60,8 +60,8 @@ const tests = {
     await until(async () => !(await problems(page)), "no problems");
     const status = cluster.status();
     await status.ended;
-    const told = JSON.parse(status.lines.join(""));
-    const expected = told.nodes.flatMap((node) => node.devices.flatMap((device) => device.gpulets.map((one) =>
+    const document = JSON.parse(status.lines.join(""));
+    const expected = document.nodes.flatMap((node) => node.devices.flatMap((device) => device.gpulets.map((one) =>
       [one.size + " %", ...one.models.map((model) => `${model.name} batch ${model.batch}`)].join())));
     const shown = await page.$$eval(".gpulet", (all) => all.map((one) => [one.querySelector(".size").textContent,
       ...[...one.querySelectorAll(".occupant")].map((two) => two.textContent.replace(/,.*/, ""))].join()));
@@ -77,13 +77,13 @@ const tests = {
     await until(async () => /No backend is connected/.test(await problems(page)), "a lost backend in words");
     await until(async () => /Nothing serves lenet/.test(await problems(page)), "a model without gpulets in words");
     await stop(cluster.frontend);
-    await until(async () => /was told to stop|is lost|does not answer/.test(await problems(page)), "a lost frontend in words");
+    await until(async () => /has stopped|is lost|does not respond/.test(await problems(page)), "a lost frontend in words");
     assert.equal(await page.textContent("#state"), "not connected");
   },
 
-  async "errors in words, and none once they are over; the connection comes back by itself"() {
+  async "shows errors until they are over, and reconnects by itself"() {
     let feed = start(join(bin, "gpulet-dashboard-feed"), "1", "3");
-    const [, port] = await said(feed, /^port (\d+)/);
+    const [, port] = await wait_for_line(feed, /^port (\d+)/);
     const page = await open(`http://127.0.0.1:${port}/`);
     assert.equal(await problems(page), "");
     feed.process.stdin.write("fail\nunavailable model-2\nwarn lost node n9\nrepeat over and over\nreorganise\n");
@@ -100,9 +100,9 @@ const tests = {
     await stop(feed);
   },
 
-  async "every model above its violation target has a problem with cause and fix; drops colour its bar"() {
+  async "shows a problem with cause and fix for every model above its violation target"() {
     const feed = start(join(bin, "gpulet-dashboard-feed"), "2", "3");
-    const [, port] = await said(feed, /^port (\d+)/);
+    const [, port] = await wait_for_line(feed, /^port (\d+)/);
     const page = await open(`http://127.0.0.1:${port}/`);
     assert.equal(await page.isVisible("#no-problems"), true);
     assert.equal(await page.$$eval("#models .meter.over", (all) => all.length), 0);
@@ -114,16 +114,16 @@ const tests = {
       assert.match(text, /Add \d devices?.*, lower the rate, or raise the SLO/);
     }
     assert.equal(await page.isVisible("#no-problems"), false);
-    // What is served is in time, so the latency alone would not colour it.
+    // Served requests are in time, so only the drops can colour the bars.
     await until(() => page.$$eval("#models .meter.over", (all) => all.length === 3), "bars in the colour of violations");
     assert.ok((await texts(page, "#models .meter")).every((text) => /^80 %$/.test(text)));
     await accessible(page, "problems");
     await stop(feed);
   },
 
-  async "a reorganisation is one mark, and opens to what was decided and why"() {
+  async "opens the plan of a reorganisation and its reasons"() {
     const feed = start(join(bin, "gpulet-dashboard-feed"), "2", "3");
-    const [, port] = await said(feed, /^port (\d+)/);
+    const [, port] = await wait_for_line(feed, /^port (\d+)/);
     const page = await open(`http://127.0.0.1:${port}/`);
     feed.process.stdin.write("reorganise\n");
     await until(async () => (await texts(page, "#events li")).length === 1, "the reorganisation");
@@ -137,7 +137,7 @@ const tests = {
     assert.match(decided, /node-00 \/ 0, 40 %, new. model-0: 20\.0\/s in batches of 8/);
     await page.click("#events .mark summary");
     assert.equal(await page.isVisible("#events .decided"), false);
-    // At the right end of the plot is now.
+    // The right end of the plot is the present.
     const plot = await page.$("#plot-rate .u-over");
     const { width, height } = await plot.boundingBox();
     await plot.click({ position: { x: width - 2, y: height / 2 } });
@@ -153,9 +153,9 @@ const tests = {
     await stop(feed);
   },
 
-  async "keyboard, light and dark, accessible to programs, narrow"() {
+  async "supports keyboard, themes, accessibility tools and narrow screens"() {
     const feed = start(join(bin, "gpulet-dashboard-feed"), "6", "9");
-    const [, port] = await said(feed, /^port (\d+)/);
+    const [, port] = await wait_for_line(feed, /^port (\d+)/);
     feed.process.stdin.write("unavailable model-2\nviolated 0.1\nwarn something\nreorganise\n");
     const page = await open(`http://127.0.0.1:${port}/`, { colorScheme: "light", reducedMotion: "reduce" });
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
@@ -188,44 +188,44 @@ const tests = {
     assert.notEqual(await ground(), light, "the choice is kept");
     await accessible(page, "dark");
     await page.setViewportSize({ width: 360, height: 800 });
-    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing sticks out of a narrow screen");
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "fits a narrow screen");
     await stop(feed);
   },
 
-  async "what is controlled: models against set points, nodes, cores as sizes, and no panel where nothing is"() {
+  async "shows the control panel only for controlled models"() {
     const feed = start(join(bin, "gpulet-dashboard-feed"), "4", "4");
-    const [, port] = await said(feed, /^port (\d+)/);
+    const [, port] = await wait_for_line(feed, /^port (\d+)/);
     const page = await open(`http://127.0.0.1:${port}/`, { colorScheme: "light", reducedMotion: "reduce" });
     assert.equal(await page.isVisible("#control"), false);
     feed.process.stdin.write("control\n");
     await page.waitForSelector("#control", { state: "visible" });
     assert.equal((await texts(page, "#controlled-models tbody tr")).length, 4);
     assert.deepEqual(await texts(page, "#controlled-nodes tbody th"), ["node-00 / 1", "node-01 / 1"]);
-    assert.match((await texts(page, "#plot-response figcaption p"))[0], /aimed at 80 %/);
+    assert.match((await texts(page, "#plot-response figcaption p"))[0], /set point 80 %/);
     assert.deepEqual(await texts(page, "li.device:first-child .occupant"), ["model-0", "model-1", "model-2", "model-3"]);
     assert.match((await texts(page, ".by_need .size"))[0], /100 %, by need/);
     await until(async () => /^\d\.\d\d cores$/.test((await texts(page, ".controlled .size"))[0]), "cores as the size");
     feed.process.stdin.write("load 3\n");
     await until(async () => /too few/.test((await texts(page, "#controlled-nodes tbody td:last-child"))[0]), "contention in words");
-    await until(async () => /over the objective in [1-9]/.test((await texts(page, "#plot-response figcaption p"))[0]), "slow answers in words");
+    await until(async () => /above the objective in [1-9]/.test((await texts(page, "#plot-response figcaption p"))[0]), "slow answers in words");
     await page.reload();
     await page.waitForSelector("#control", { state: "visible" });
-    await until(async () => /over the objective in [1-9]/.test((await texts(page, "#plot-response figcaption p"))[0]), "the past of control");
+    await until(async () => /above the objective in [1-9]/.test((await texts(page, "#plot-response figcaption p"))[0]), "the past of control");
     await page.selectOption("#shown", "model-1");
     assert.equal(await page.textContent("#control-title"), "Control of model-1");
-    assert.match((await texts(page, "#plot-response figcaption p"))[0], /aimed at 40\.0 ms/);
+    assert.match((await texts(page, "#plot-response figcaption p"))[0], /set point 40\.0 ms/);
     await accessible(page, "control, light");
     await page.emulateMedia({ colorScheme: "dark" });
     await accessible(page, "control, dark");
     await page.setViewportSize({ width: 360, height: 800 });
-    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "nothing sticks out of a narrow screen");
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "fits a narrow screen");
     await stop(feed);
   },
 
-  async "200 devices and 50 models take little of a second"() {
+  async "updates 200 devices and 50 models at low cost"() {
     const feed = start(join(bin, "gpulet-dashboard-feed"), "200", "50");
-    const [, port] = await said(feed, /^port (\d+)/);
-    const [costs, , layout_bytes, tick_bytes] = await said(feed, /^costs (\d+) (\d+) (\d+)/);
+    const [, port] = await wait_for_line(feed, /^port (\d+)/);
+    const [costs, , layout_bytes, tick_bytes] = await wait_for_line(feed, /^costs (\d+) (\d+) (\d+)/);
     const page = await open(`http://127.0.0.1:${port}/`);
     assert.equal((await texts(page, "li.device")).length, 200);
     assert.equal((await texts(page, ".gpulet")).length, 600);
@@ -261,5 +261,5 @@ for (const [name, run] of Object.entries(tests)) {
   }
 }
 await browser.close();
-if (elsewhere.length) console.log(`FAILED  requests that leave: ${elsewhere.join(" ")}`);
+if (elsewhere.length) console.log(`FAILED  requests to other origins: ${elsewhere.join(" ")}`);
 process.exit(failed || elsewhere.length ? 1 : 0);

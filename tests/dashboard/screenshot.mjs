@@ -1,4 +1,4 @@
-// The README's picture: node screenshot.mjs BIN_FOLDER NODE_MODULES OUT_FOLDER
+// Makes the picture of the README: node screenshot.mjs BIN_FOLDER NODE_MODULES OUT_FOLDER
 import { mkdirSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { open_browser, stop, until } from "./browser.mjs";
@@ -24,7 +24,7 @@ await page.goto(cluster.page);
 await until(async () => (await page.$$(".gpulet.ready")).length >= 3, "gpulets", 30);
 await cluster.load(40, 0.8).ended;
 const load = cluster.load(120, 1.7);
-await pause(75); // so that the minute in which it reorganised is over
+await pause(75); // until the minute of the reorganisation is over
 await page.screenshot({ path: join(out, "dashboard.png"), fullPage: true });
 await stop(load);
 await stop(cluster.frontend);

@@ -54,13 +54,13 @@ TEST(SimulatedExecutor, RepeatsOrCutsTheInputToEachOutputsSize) {
   EXPECT_EQ(run(executor, 2, "abcxyz", 12).value(), "abcabxyzxyax");
 }
 
-TEST(SimulatedExecutor, KnowsThatABatchHoldsItsInputsOneAfterAnother) {
+TEST(SimulatedExecutor, ReadsEachInputOfABatch) {
   SimulatedExecutor executor;
   ASSERT_TRUE(executor.load(model({bytes(2), bytes(1)}, {bytes(3)})).ok());
   EXPECT_EQ(run(executor, 2, "aabb12", 6).value(), "aa1bb2");
 }
 
-TEST(SimulatedExecutor, AnswersOnceTheLatencyIsOver) {
+TEST(SimulatedExecutor, AnswersAfterTheLatency) {
   std::vector<Clock::time_point> waits;
   SimulatedExecutor executor([&waits](Clock::time_point end) { waits.push_back(end); });
   ASSERT_TRUE(executor.load(model({bytes(1)}, {bytes(1)})).ok());
@@ -74,13 +74,13 @@ TEST(SimulatedExecutor, AnswersOnceTheLatencyIsOver) {
   EXPECT_EQ(waits.size(), 1U) << "a latency of zero answers at once";
 }
 
-TEST(SimulatedExecutor, SleepsUntilTheTimeAndNotLess) {
+TEST(SimulatedExecutor, SleepsAtLeastUntilTheEnd) {
   const auto end = Clock::now() + 1ms;
   sleep_until_precisely(end);
   EXPECT_GE(Clock::now(), end);
 }
 
-TEST(SimulatedExecutor, RefusesWhatDoesNotFitTheModel) {
+TEST(SimulatedExecutor, RejectsBatchesThatDoNotFitTheModel) {
   SimulatedExecutor executor;
   EXPECT_EQ(run(executor, 1, "a", 1).status().code(), StatusCode::not_found);
   ASSERT_TRUE(executor.load(model({bytes(2)}, {bytes(2)})).ok());

@@ -13,7 +13,7 @@
 namespace gpulet::executor {
 namespace {
 
-// A folder of this test's own that ends with it.
+// A temporary folder for model files.
 class Folder {
  public:
   Folder()
@@ -25,7 +25,7 @@ class Folder {
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
 
-  // A TorchScript file whose forward is that source.
+  // Writes a TorchScript file with that source of forward().
   [[nodiscard]] std::filesystem::path module(std::string_view forward) const {
     torch::jit::Module module("m");
     module.register_parameter("weight", at::arange(6, at::kFloat).reshape({2, 3}) - 2, false);
@@ -61,9 +61,9 @@ ModelToLoad model(std::filesystem::path file, std::vector<TensorSpec> inputs,
 }
 
 template <typename T>
-std::vector<T> run(TorchExecutor& executor, std::uint32_t count, std::span<const std::byte> input,
+std::vector<T> run(Executor& executor, std::uint32_t count, std::span<const std::byte> input,
                    std::size_t numbers) {
-  std::vector<T> output(numbers + 1);  // room to spare must stay untouched
+  std::vector<T> output(numbers + 1);  // the number beyond the outputs must not change
   const Result<std::size_t> written =
       executor.run({.model = "m",
                     .count = count,
@@ -81,18 +81,18 @@ constexpr std::string_view kLinear = R"(
 def forward(self, x):
     return torch.matmul(x, self.weight.t()))";  // weight: [[-2,-1,0],[1,2,3]]
 
-TEST(TorchExecutor, AnswersAsLibTorchDoesForEveryBatchSize) {
+TEST(TorchExecutor, MatchesLibTorchForEveryBatchSize) {
   const Folder folder;
   const auto file = folder.module(kLinear);
-  TorchExecutor executor;
-  const Status loaded = executor.load(model(file, {fp32({3})}, {fp32({2})})).status();
+  const auto executor = make_torch_executor();
+  const Status loaded = executor->load(model(file, {fp32({3})}, {fp32({2})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   torch::jit::Module direct = torch::jit::load(file.string());
   for (const std::uint32_t count : {1U, 2U, 3U, 4U, 9U}) {
     at::Tensor input = at::linspace(-1, 1, 3 * count).reshape({count, 3});
     const at::Tensor expected = direct.forward({input}).toTensor().contiguous();
     const auto bytes = std::span(static_cast<const std::byte*>(input.data_ptr()), input.nbytes());
-    const std::vector<float> output = run<float>(executor, count, bytes, 2 * count);
+    const std::vector<float> output = run<float>(*executor, count, bytes, 2 * count);
     ASSERT_EQ(output.size(), 2 * count);
     for (std::size_t i = 0; i < output.size(); ++i)
       EXPECT_FLOAT_EQ(output[i], expected.data_ptr<float>()[i]);
@@ -102,35 +102,36 @@ TEST(TorchExecutor, AnswersAsLibTorchDoesForEveryBatchSize) {
 TEST(TorchExecutor, WritesSeveralOutputsOneAfterAnother) {
   const Folder folder;
   for (const std::string_view answer : {"(y, y + 10)", "[y, y + 10]"}) {
-    TorchExecutor executor;
+    const auto executor = make_torch_executor();
     const auto file = folder.module(
         "def forward(self, x):\n    y = torch.flip(x, [1])\n    return " + std::string(answer));
-    const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2}), fp32({2})})).status();
+    const Status loaded = executor->load(model(file, {fp32({2})}, {fp32({2}), fp32({2})})).status();
     ASSERT_TRUE(loaded.ok()) << loaded.to_string();
     const std::vector<float> input{1, 2, 3, 4};
-    EXPECT_EQ(run<float>(executor, 2, std::as_bytes(std::span(input)), 8),
+    EXPECT_EQ(run<float>(*executor, 2, std::as_bytes(std::span(input)), 8),
               (std::vector<float>{2, 1, 4, 3, 12, 11, 14, 13}));
   }
 }
 
-TEST(TorchExecutor, TakesInputsOfSeveralTypesWhereverTheyLie) {
+TEST(TorchExecutor, AcceptsInputsOfSeveralTypesAtAnyAlignment) {
   const Folder folder;
-  TorchExecutor executor;
+  const auto executor = make_torch_executor();
   const auto file = folder.module("def forward(self, a, b):\n    return a.long().sum(1, True) + b");
   const TensorSpec odd{.name = "a", .type = DataType::uint8, .shape = {3}};
-  const Status loaded = executor.load(model(file, {odd, int64({1})}, {int64({1})})).status();
+  const Status loaded = executor->load(model(file, {odd, int64({1})}, {int64({1})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   std::vector<std::byte> input{std::byte{1}, std::byte{2},
                                std::byte{3}};  // leaves the INT64 unaligned
   const std::int64_t number = 1'000'000'000'000;
   input.resize(input.size() + sizeof(number));
   std::memcpy(input.data() + 3, &number, sizeof(number));
-  EXPECT_EQ(run<std::int64_t>(executor, 1, input, 1), std::vector<std::int64_t>{1'000'000'000'006});
+  EXPECT_EQ(run<std::int64_t>(*executor, 1, input, 1),
+            std::vector<std::int64_t>{1'000'000'000'006});
 }
 
-TEST(TorchExecutor, FailsToLoadWhatIsNotAsDeclaredAndNamesBothSides) {
+TEST(TorchExecutor, RejectsAModelThatDiffersFromItsDeclaration) {
   const Folder folder;
-  TorchExecutor executor;
+  const auto executor = make_torch_executor();
   struct Case {
     std::string forward;
     std::vector<TensorSpec> inputs;
@@ -145,7 +146,7 @@ TEST(TorchExecutor, FailsToLoadWhatIsNotAsDeclaredAndNamesBothSides) {
       {linear, {fp32({4})}, {fp32({2})}, {"FP32[4]"}},
       {linear, {fp32({3}), fp32({3})}, {fp32({2})}, {"FP32[3], FP32[3]"}},
       {"def forward(self, x):\n    return 'words'", {fp32({3})}, {fp32({2})}, {"str"}},
-      // Only one row, whatever was asked: the batch of two finds it out.
+      // Returns one row for any batch size; the warm-up with a batch of two detects it.
       {"def forward(self, x):\n    return x[:1]",
        {fp32({3})},
        {fp32({3})},
@@ -153,77 +154,79 @@ TEST(TorchExecutor, FailsToLoadWhatIsNotAsDeclaredAndNamesBothSides) {
   };
   for (const Case& wrong : cases) {
     const auto file = folder.module(wrong.forward);
-    const Status status = executor.load(model(file, wrong.inputs, wrong.outputs)).status();
+    const Status status = executor->load(model(file, wrong.inputs, wrong.outputs)).status();
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
     EXPECT_NE(status.message().find(file.string()), std::string::npos) << status.to_string();
     for (const std::string& word : wrong.words) {
       EXPECT_NE(status.message().find(word), std::string::npos)
           << word << " in: " << status.to_string();
     }
-    EXPECT_EQ(executor.run({.model = "m", .count = 1, .input = {}, .output = {}}).status().code(),
+    EXPECT_EQ(executor->run({.model = "m", .count = 1, .input = {}, .output = {}}).status().code(),
               StatusCode::not_found);
   }
 }
 
-TEST(TorchExecutor, FailsToLoadWhatIsNotTorchScript) {
+TEST(TorchExecutor, RejectsFilesThatAreNotTorchScript) {
   const Folder folder;
-  TorchExecutor executor;
-  EXPECT_EQ(executor.load(model("/nowhere/m.pt", {fp32({3})}, {fp32({2})})).status().code(),
+  const auto executor = make_torch_executor();
+  EXPECT_EQ(executor->load(model("/nowhere/m.pt", {fp32({3})}, {fp32({2})})).status().code(),
             StatusCode::not_found);
   for (const std::string_view content : {"", "not a zip archive", "PK\x03\x04 cut short"}) {
     const Status status =
-        executor.load(model(folder.text(content), {fp32({3})}, {fp32({2})})).status();
+        executor->load(model(folder.text(content), {fp32({3})}, {fp32({2})})).status();
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
     EXPECT_NE(status.message().find("text.pt"), std::string::npos) << status.to_string();
   }
-  EXPECT_THROW(TorchExecutor("toaster"), std::invalid_argument);
+  EXPECT_THROW((void)make_torch_executor("toaster"), std::invalid_argument);
 }
 
-TEST(TorchExecutor, TellsWhatTheModelSaidAndServesOn) {
+TEST(TorchExecutor, ReportsTheErrorOfTheModelAndContinues) {
   const Folder folder;
-  TorchExecutor executor;
+  const auto executor = make_torch_executor();
   const auto file = folder.module(R"(
 def forward(self, x):
     assert bool((x <= 100).all()), 'too hot'
     if bool((x < -100).any()):
         return x[:, :1]
     return x * 2)");
-  const Status loaded = executor.load(model(file, {fp32({2})}, {fp32({2})})).status();
+  const Status loaded = executor->load(model(file, {fp32({2})}, {fp32({2})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   const auto answer_to = [&executor](const std::vector<float>& input) {
     std::vector<float> output(2);
-    return executor.run({.model = "m",
-                         .count = 1,
-                         .input = std::as_bytes(std::span(input)),
-                         .output = std::as_writable_bytes(std::span(output))});
+    return executor->run({.model = "m",
+                          .count = 1,
+                          .input = std::as_bytes(std::span(input)),
+                          .output = std::as_writable_bytes(std::span(output))});
   };
   const Status raised = answer_to({1, 101}).status();
   EXPECT_EQ(raised.code(), StatusCode::invalid);
   EXPECT_NE(raised.message().find("too hot"), std::string::npos) << raised.to_string();
   EXPECT_EQ(answer_to({1, -101}).status().code(), StatusCode::invalid)
       << "another shape than declared";
-  EXPECT_EQ(answer_to({1}).status().code(), StatusCode::internal) << "of the proxy's making";
+  EXPECT_EQ(answer_to({1}).status().code(), StatusCode::internal)
+      << "wrong sizes are a bug of the proxy";
   EXPECT_TRUE(answer_to({1, 2}).ok());
 }
 
-TEST(TorchExecutor, BlamesTheInputForWhatTheModelCannotLookUpWithoutNumbersOfItsInside) {
+TEST(TorchExecutor, ReportsAnInvalidInputWithoutInternalSizes) {
   const Folder folder;
   const auto file = folder.module(R"(
 def forward(self, i):
     rows = torch.embedding(self.weight, i.reshape(-1)).reshape(i.size(0), -1)
     wide = torch.ones([int(i.max()) + 3])
     return rows * wide[:3] if int(i.min()) == 0 else rows * wide)");
-  TorchExecutor executor;
-  const Status loaded = executor.load(model(file, {int64({1})}, {fp32({3})})).status();
+  const auto executor = make_torch_executor();
+  const Status loaded = executor->load(model(file, {int64({1})}, {fp32({3})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   const auto answer_to = [&executor](std::int64_t index) {
     std::vector<float> output(3);
-    return executor.run({.model = "m",
-                         .count = 1,
-                         .input = std::as_bytes(std::span(&index, 1)),
-                         .output = std::as_writable_bytes(std::span(output))});
+    return executor->run({.model = "m",
+                          .count = 1,
+                          .input = std::as_bytes(std::span(&index, 1)),
+                          .output = std::as_writable_bytes(std::span(output))});
   };
-  for (const std::int64_t index : {std::int64_t{2}, std::int64_t{1}}) {  // no such row; 3 and 4
+  for (const std::int64_t index :
+       {std::int64_t{2}, std::int64_t{1}}) {  // no such row; sizes 3 and 4 do not match
     const Status status = answer_to(index).status();
     EXPECT_EQ(status.code(), StatusCode::invalid) << index << ": " << status.to_string();
     EXPECT_EQ(status.message().find_first_of("0123456789"), std::string::npos)
@@ -232,72 +235,72 @@ def forward(self, i):
   EXPECT_TRUE(answer_to(0).ok());
 }
 
-TEST(TorchExecutor, AFailureWhateverTheInputIsNoFaultOfIt) {
+TEST(TorchExecutor, AFailureForEveryInputIsInternal) {
   const Folder folder;
-  // Loads and warms for its largest batch, and runs no larger one.
+  // Loads, because max_batch is 4, and fails on any larger batch.
   const auto file = folder.module(R"(
 def forward(self, x):
     assert x.size(0) <= 4, 'too many'
     return x * 2)");
-  TorchExecutor executor;
-  const Status loaded = executor.load(model(file, {fp32({1})}, {fp32({1})})).status();
+  const auto executor = make_torch_executor();
+  const Status loaded = executor->load(model(file, {fp32({1})}, {fp32({1})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   const std::vector<float> input(9);
   std::vector<float> output(9);
   const Status ran = executor
-                         .run({.model = "m",
-                               .count = 9,
-                               .input = std::as_bytes(std::span(input)),
-                               .output = std::as_writable_bytes(std::span(output))})
+                         ->run({.model = "m",
+                                .count = 9,
+                                .input = std::as_bytes(std::span(input)),
+                                .output = std::as_writable_bytes(std::span(output))})
                          .status();
   EXPECT_EQ(ran.code(), StatusCode::internal) << ran.to_string();
 }
 
 TEST(TorchExecutor, ReplacesAModelOfTheSameName) {
   const Folder folder;
-  TorchExecutor executor;
+  const auto executor = make_torch_executor();
   ASSERT_TRUE(executor
-                  .load(model(folder.module("def forward(self, x):\n    return x + 1"), {fp32({1})},
-                              {fp32({1})}))
+                  ->load(model(folder.module("def forward(self, x):\n    return x + 1"),
+                               {fp32({1})}, {fp32({1})}))
                   .ok());
   ASSERT_TRUE(executor
-                  .load(model(folder.module("def forward(self, x):\n    return x + 2"), {fp32({1})},
-                              {fp32({1})}))
+                  ->load(model(folder.module("def forward(self, x):\n    return x + 2"),
+                               {fp32({1})}, {fp32({1})}))
                   .ok());
   const std::vector<float> input{1};
-  EXPECT_EQ(run<float>(executor, 1, std::as_bytes(std::span(input)), 1), std::vector<float>{3});
+  EXPECT_EQ(run<float>(*executor, 1, std::as_bytes(std::span(input)), 1), std::vector<float>{3});
 }
 
-TEST(TorchExecutor, LoadsAgainInTheFormThatItFound) {
+TEST(TorchExecutor, LoadsTheVariantOfAnEarlierLoad) {
   const Folder folder;
   prepare_torch();
   const auto file = folder.module(kLinear);
   ModelToLoad again = model(file, {fp32({3})}, {fp32({2})});
   const std::vector<float> input{1, 2, 3};
-  const Result<std::uint32_t> found = TorchExecutor().load(again);
+  const Result<std::uint32_t> found = make_torch_executor()->load(again);
   ASSERT_TRUE(found.ok()) << found.status().to_string();
-  for (const std::uint32_t form : {found.value(), 1U, 2U, 77U}) {
-    TorchExecutor executor;
-    again.form = form;
-    const Result<std::uint32_t> loaded = executor.load(again);
+  for (const std::uint32_t variant : {found.value(), 1U, 2U, 77U}) {
+    const auto executor = make_torch_executor();
+    again.variant = variant;
+    const Result<std::uint32_t> loaded = executor->load(again);
     ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-    if (form <= 2) {
-      EXPECT_EQ(loaded.value(), form);
+    if (variant <= 2) {
+      EXPECT_EQ(loaded.value(), variant);
     }
-    EXPECT_EQ(run<float>(executor, 1, std::as_bytes(std::span(input)), 2),
+    EXPECT_EQ(run<float>(*executor, 1, std::as_bytes(std::span(input)), 2),
               (std::vector<float>{-4, 14}));
   }
 }
 
-TEST(TorchExecutor, RunsTheExportedLeNetAsLibTorchDoes) {
+TEST(TorchExecutor, MatchesLibTorchOnTheExportedLeNet) {
   const std::filesystem::path file = std::filesystem::path(GPULET_SOURCE_DIR) / "models/lenet.pt";
   const std::filesystem::path digits =
       std::filesystem::path(GPULET_SOURCE_DIR) / "models/generated/digits.f32";
   if (!std::filesystem::exists(file) || !std::filesystem::exists(digits)) {
-    GTEST_SKIP() << file << " is not there; run scripts/export_models.py";
+    GTEST_SKIP() << file << " is missing; run scripts/export_models.py";
   }
-  TorchExecutor executor;
-  const Status loaded = executor.load(model(file, {fp32({1, 28, 28})}, {fp32({10})})).status();
+  const auto executor = make_torch_executor();
+  const Status loaded = executor->load(model(file, {fp32({1, 28, 28})}, {fp32({10})})).status();
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   constexpr std::uint32_t kCount = 7;
   std::vector<float> input(kCount * 28 * 28);
@@ -305,7 +308,7 @@ TEST(TorchExecutor, RunsTheExportedLeNetAsLibTorchDoes) {
   ASSERT_TRUE(stream.read(reinterpret_cast<char*>(input.data()),
                           static_cast<std::streamsize>(input.size() * sizeof(float))));
   const std::vector<float> output =
-      run<float>(executor, kCount, std::as_bytes(std::span(input)), kCount * 10);
+      run<float>(*executor, kCount, std::as_bytes(std::span(input)), kCount * 10);
 
   torch::jit::Module direct = torch::jit::load(file.string());
   const at::Tensor expected =

@@ -1,4 +1,6 @@
-// How a frontend keeps in step with its files.
+// How the frontend follows changes of its files.
+#include "frontend/catalogue.h"
+
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -6,7 +8,6 @@
 #include <set>
 #include <span>
 
-#include "frontend/catalogue_loader.h"
 #include "frontend/file_watch.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/serve/world.h"
@@ -32,34 +33,34 @@ class FileWatchTest : public FolderTest {
  protected:
   FileWatchTest() { EXPECT_TRUE(watch_.watch({{folder_, {"models.json", "a.pt"}}}).ok()); }
 
-  bool tells() {
-    const int before = told_;
+  bool reports() {
+    const int before = reports_;
     const auto deadline = std::chrono::steady_clock::now() + seconds(5);
-    while (told_ == before && std::chrono::steady_clock::now() < deadline)
+    while (reports_ == before && std::chrono::steady_clock::now() < deadline)
       io_.run_one_for(milliseconds(100));
-    return told_ > before;
+    return reports_ > before;
   }
 
   net::asio::io_context io_{1};
-  int told_ = 0;
-  FileWatch watch_{io_, [this] { ++told_; }};
+  int reports_ = 0;
+  FileWatch watch_{io_, [this] { ++reports_; }};
 };
 
-TEST_F(FileWatchTest, TellsOfAFileThatIsWrittenReplacedOrRemoved) {
+TEST_F(FileWatchTest, ReportsAFileThatIsWrittenReplacedOrRemoved) {
   write("models.json", "{}");
-  EXPECT_TRUE(tells());
+  EXPECT_TRUE(reports());
   write("other", "{}");
   std::filesystem::rename(folder_ / "other", folder_ / "models.json");
-  EXPECT_TRUE(tells());
+  EXPECT_TRUE(reports());
   std::filesystem::remove(folder_ / "models.json");
-  EXPECT_TRUE(tells());
+  EXPECT_TRUE(reports());
 }
 
-TEST_F(FileWatchTest, TellsOnceOfManyChangesAndNotOfOtherFiles) {
+TEST_F(FileWatchTest, ReportsManyChangesOnceAndIgnoresOtherFiles) {
   for (int i = 0; i < 20; ++i) write("unrelated", std::to_string(i));
   for (int i = 0; i < 20; ++i) write("a.pt", std::to_string(i));
-  EXPECT_TRUE(tells());
-  EXPECT_EQ(told_, 1);
+  EXPECT_TRUE(reports());
+  EXPECT_EQ(reports_, 1);
 }
 
 class CatalogueLoaderTest : public FolderTest {
@@ -71,7 +72,7 @@ class CatalogueLoaderTest : public FolderTest {
     write("models.json", text({"a", "b"}));
     config_.models = folder_ / "models.json";
     config_.profiles = folder_ / "profiles";
-    config_.model_format = config::ModelFormat::any;  // these are bytes
+    config_.model_format = config::ModelFormat::any;  // the files hold plain text
   }
 
   void write_profile(const std::map<std::string, double>& base_ms) const {
@@ -94,22 +95,22 @@ class CatalogueLoaderTest : public FolderTest {
     for (const auto& model : loaded.value().catalogue.models) names.insert(model.name);
     return names;
   }
-  static serve::ModelsChange unload(const std::string& name) {
-    return {serve::ModelsChange::Kind::unload, name, {}, {}};
+  static ModelsChange unload(const std::string& name) {
+    return {ModelsChange::Kind::unload, name, {}, {}};
   }
-  static serve::ModelsChange load(const std::string& name) {
-    return {serve::ModelsChange::Kind::load, name, {}, {}};
+  static ModelsChange load(const std::string& name) {
+    return {ModelsChange::Kind::load, name, {}, {}};
   }
-  [[nodiscard]] serve::ModelsChange load_file(const std::string& contents) const {
+  [[nodiscard]] ModelsChange load_file(const std::string& contents) const {
     const auto bytes = std::as_bytes(std::span(contents));
-    return {serve::ModelsChange::Kind::load, "", (folder_ / "more.json").string(),
+    return {ModelsChange::Kind::load, "", (folder_ / "more.json").string(),
             Bytes::own({bytes.begin(), bytes.end()})};
   }
 
   config::FrontendConfig config_;
 };
 
-TEST_F(CatalogueLoaderTest, TheMemoryThatTheFileGivesAModelCountsBeforeWhatWasMeasured) {
+TEST_F(CatalogueLoaderTest, ConfiguredMemoryOverridesMeasuredMemory) {
   std::string with_memory = text({"a", "b"});
   with_memory.replace(with_memory.find("\"slo_ms\""), 0, "\"memory_mb\":700,");
   write("models.json", with_memory);
@@ -125,12 +126,12 @@ TEST_F(CatalogueLoaderTest, TheMemoryThatTheFileGivesAModelCountsBeforeWhatWasMe
   EXPECT_NE(loader.load().value().catalogue.profiles->begin()->second.find("a")->memory_mb, 700);
 }
 
-TEST_F(CatalogueLoaderTest, ChangesByHandStandBesideTheFile) {
+TEST_F(CatalogueLoaderTest, ClientChangesAddToTheModelsFile) {
   using Names = std::set<std::string>;
   CatalogueLoader loader(config_);
   EXPECT_EQ(names(loader.load()), (Names{"a", "b"}));
   EXPECT_EQ(names(loader.change(unload("b"))), Names{"a"});
-  EXPECT_EQ(names(loader.load()), Names{"a"}) << "an edit does not bring it back";
+  EXPECT_EQ(names(loader.load()), Names{"a"}) << "a reload does not load it again";
   write("c.pt", "c");
   std::filesystem::permissions(folder_ / "c.pt", std::filesystem::perms(0644));
   EXPECT_EQ(names(loader.change(load_file(text({"c"})))), (Names{"a", "c"}));
@@ -138,7 +139,7 @@ TEST_F(CatalogueLoaderTest, ChangesByHandStandBesideTheFile) {
   EXPECT_EQ(names(loader.change(unload("c"))), (Names{"a", "b"}));
 }
 
-TEST_F(CatalogueLoaderTest, TellsWhichModelsOfTheFileAreUnloaded) {
+TEST_F(CatalogueLoaderTest, ListsUnloadedModelsOfTheFile) {
   using Unloaded = std::vector<std::string>;
   CatalogueLoader loader(config_);
   const auto unloaded = [](const Result<LoadedCatalogue>& loaded) {
@@ -151,10 +152,10 @@ TEST_F(CatalogueLoaderTest, TellsWhichModelsOfTheFileAreUnloaded) {
   EXPECT_EQ(unloaded(loader.load()), (Unloaded{"a", "b"}));
   EXPECT_EQ(unloaded(loader.change(load("b"))), Unloaded{"a"});
   write("models.json", text({"b"}));
-  EXPECT_EQ(unloaded(loader.load()), Unloaded{}) << "what the file has no more cannot be loaded";
+  EXPECT_EQ(unloaded(loader.load()), Unloaded{}) << "the file no longer has it";
 }
 
-TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoFileOutsideOfTheModelsFolders) {
+TEST_F(CatalogueLoaderTest, AClientCannotNameFilesOutsideOfTheModelFolders) {
   const support::TemporaryFolder elsewhere;
   elsewhere.write("a.pt", "somebody's");
   std::filesystem::create_symlink(elsewhere.path(), folder_ / "link");
@@ -167,42 +168,40 @@ TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoFileOutsideOfTheModelsFolders) {
     const std::string named = R"({"name":"evil")" + entry.substr(entry.find(R"(,"file")"));
     const auto refused = loader.change(load_file(R"({"models":[)" + named));
     EXPECT_EQ(refused.status().code(), StatusCode::invalid) << place;
-    EXPECT_NE(refused.status().message().find("lies outside"), std::string::npos)
-        << refused.status().message();
   }
   EXPECT_EQ(names(loader.load()).size(), 2U);
 }
 
-TEST_F(CatalogueLoaderTest, AConfigurationCountsUntilTheModelIsLoadedAgain) {
+TEST_F(CatalogueLoaderTest, AConfigurationAppliesUntilTheModelIsLoadedAgain) {
   CatalogueLoader loader(config_);
   const auto max_batch_of_a = [](const Result<LoadedCatalogue>& loaded) {
     EXPECT_TRUE(loaded.ok()) << loaded.status().to_string();
     return loaded.ok() ? loaded.value().catalogue.models[0].max_batch : 0;
   };
   const auto configured = [](const std::string& text) {
-    serve::ModelsChange change = load("a");
+    ModelsChange change = load("a");
     change.configuration = text;
     return change;
   };
   EXPECT_EQ(max_batch_of_a(loader.load()), 32U);
   EXPECT_EQ(max_batch_of_a(loader.change(configured(R"({"max_batch_size":7})"))), 7U);
-  EXPECT_EQ(max_batch_of_a(loader.load()), 7U) << "an edit of the file does not end it";
+  EXPECT_EQ(max_batch_of_a(loader.load()), 7U) << "a reload does not end it";
   EXPECT_EQ(loader.change(configured(R"({"backend":"other"})")).status().code(),
             StatusCode::invalid);
   EXPECT_EQ(max_batch_of_a(loader.load()), 7U);
   EXPECT_EQ(max_batch_of_a(loader.change(load("a"))), 32U);
   ASSERT_TRUE(loader.change(unload("a")).ok());
   EXPECT_EQ(max_batch_of_a(loader.change(configured(R"({"name":"a","max_batch_size":3})"))), 3U)
-      << "one that is not loaded";
+      << "a model that is not loaded";
 }
 
-TEST_F(CatalogueLoaderTest, AConfigurationMayNameTheQueueThatTheModelHas) {
+TEST_F(CatalogueLoaderTest, AConfigurationMayRepeatTheQueueOfTheModel) {
   std::string models = text({"a"});
   models.insert(models.find("\"slo_ms\""),
                 R"("queue":{"priority_levels":3,"default_priority_level":2},)");
   write("models.json", models);
   CatalogueLoader loader(config_);
-  serve::ModelsChange change = load("a");
+  ModelsChange change = load("a");
   change.configuration = R"({"dynamic_batching":{"priority_levels":"3"}})";
   const auto same = loader.change(change);
   EXPECT_TRUE(same.ok()) << same.status().to_string();
@@ -210,7 +209,7 @@ TEST_F(CatalogueLoaderTest, AConfigurationMayNameTheQueueThatTheModelHas) {
   EXPECT_EQ(loader.change(change).status().code(), StatusCode::invalid);
 }
 
-TEST_F(CatalogueLoaderTest, LabelsAreReadWithTheModelsAndWatched) {
+TEST_F(CatalogueLoaderTest, ReadsAndWatchesLabelFiles) {
   const auto with_labels = [](const std::string& file) {
     std::string models = text({"a"});
     return models.insert(models.find("\"slo_ms\""), "\"labels\":{\"y\":\"" + file + "\"},");
@@ -218,7 +217,7 @@ TEST_F(CatalogueLoaderTest, LabelsAreReadWithTheModelsAndWatched) {
   write("models.json", with_labels("l.txt"));
   CatalogueLoader loader(config_);
   EXPECT_EQ(loader.load().status().code(), StatusCode::not_found) << "there is no such file";
-  EXPECT_TRUE(loader.watched().at(folder_).contains("l.txt")) << "somebody may mend it";
+  EXPECT_TRUE(loader.watched().at(folder_).contains("l.txt")) << "it may be created later";
   write("l.txt", "zero\n");
   const auto loaded = loader.load();
   ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
@@ -230,7 +229,7 @@ TEST_F(CatalogueLoaderTest, LabelsAreReadWithTheModelsAndWatched) {
   EXPECT_EQ(loader.load().status().code(), StatusCode::invalid) << "the output has one element";
 }
 
-TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoLabelsOutsideOfTheModelsFolders) {
+TEST_F(CatalogueLoaderTest, AClientCannotNameLabelsOutsideOfTheModelFolders) {
   const support::TemporaryFolder elsewhere;
   elsewhere.write("l.txt", "somebody's");
   write("l.txt", "zero\n");
@@ -251,7 +250,7 @@ TEST_F(CatalogueLoaderTest, AChangeByHandNamesNoLabelsOutsideOfTheModelsFolders)
   EXPECT_EQ(load_with("l.txt").status().code(), StatusCode::invalid) << "it may be a secret";
 }
 
-TEST_F(CatalogueLoaderTest, AWrongChangeSaysWhatIsWrongAndDoesNotCount) {
+TEST_F(CatalogueLoaderTest, AFailedChangeNamesTheFileAndHasNoEffect) {
   CatalogueLoader loader(config_);
   ASSERT_TRUE(loader.load().ok());
   const auto missing = loader.change(load_file(text({"nowhere"})));
@@ -264,7 +263,7 @@ TEST_F(CatalogueLoaderTest, AWrongChangeSaysWhatIsWrongAndDoesNotCount) {
   EXPECT_EQ(names(loader.load()).size(), 2U);
 }
 
-TEST_F(CatalogueLoaderTest, AModelThatItsProfileHasLostKeepsTheFiguresThatWereRead) {
+TEST_F(CatalogueLoaderTest, AModelLostByItsProfileKeepsItsFigures) {
   CatalogueLoader loader(config_);
   const auto before = loader.load();
   ASSERT_TRUE(before.ok()) << before.status().to_string();
@@ -283,7 +282,7 @@ TEST_F(CatalogueLoaderTest, AModelThatItsProfileHasLostKeepsTheFiguresThatWereRe
   write_profile({{"a", 9}});
   const auto lost = loader.load();
   EXPECT_EQ(samples(lost, "b"), kept);
-  EXPECT_NE(samples(lost, "a"), samples(before, "a")) << "what was measured again counts";
+  EXPECT_NE(samples(lost, "a"), samples(before, "a")) << "new measurements apply";
   EXPECT_EQ(lost.value().catalogue.kept_profiles, (Kept{{"b", "card"}}));
   const auto again = loader.load();
   EXPECT_EQ(again.value().catalogue.profiles, lost.value().catalogue.profiles)
@@ -304,7 +303,7 @@ TEST_F(CatalogueLoaderTest, AModelThatItsProfileHasLostKeepsTheFiguresThatWereRe
   EXPECT_TRUE(back.value().catalogue.kept_profiles.empty());
 }
 
-TEST_F(CatalogueLoaderTest, AModelThatIsUnloadedByHandKeepsItsFiguresForItsReturn) {
+TEST_F(CatalogueLoaderTest, AnUnloadedModelKeepsItsFigures) {
   CatalogueLoader loader(config_);
   ASSERT_TRUE(loader.load().ok());
   write_profile({{"a", 9}});
@@ -314,7 +313,7 @@ TEST_F(CatalogueLoaderTest, AModelThatIsUnloadedByHandKeepsItsFiguresForItsRetur
   EXPECT_NE(back.value().catalogue.profiles->at("card").find("b"), nullptr);
 }
 
-TEST_F(CatalogueLoaderTest, AProfileThatCannotBeReadAnyMoreStaysAsItWas) {
+TEST_F(CatalogueLoaderTest, AnUnreadableProfileKeepsItsContent) {
   CatalogueLoader loader(config_);
   const auto before = loader.load();
   ASSERT_TRUE(before.ok());
@@ -324,7 +323,7 @@ TEST_F(CatalogueLoaderTest, AProfileThatCannotBeReadAnyMoreStaysAsItWas) {
   write("c.pt", "c");
   write("models.json", text({"a", "b", "c"}));
   const auto broken = loader.load();
-  EXPECT_EQ(names(broken), (std::set<std::string>{"a", "b", "c"})) << "all else goes on";
+  EXPECT_EQ(names(broken), (std::set<std::string>{"a", "b", "c"})) << "other changes apply";
   EXPECT_NE(broken.value().catalogue.profiles->at("card").find("b"), nullptr);
   ASSERT_EQ(broken.value().catalogue.faults.size(), 1U);
   EXPECT_NE(broken.value().catalogue.faults[0].find("latency.csv"), std::string::npos);
@@ -338,7 +337,7 @@ TEST_F(CatalogueLoaderTest, AProfileThatCannotBeReadAnyMoreStaysAsItWas) {
   EXPECT_NE(gone.value().catalogue.profiles->at("card").find("b"), nullptr);
 }
 
-TEST_F(CatalogueLoaderTest, AFileWithOtherContentIsAnotherVersion) {
+TEST_F(CatalogueLoaderTest, ChangedContentIsANewVersion) {
   CatalogueLoader loader(config_);
   const auto before = loader.load();
   const auto again = loader.load();

@@ -1,4 +1,4 @@
-// What the metrics endpoint tells, and that what reads it asks for nothing else.
+// The text of the metrics endpoint, and the machine's usage in it.
 #include "frontend/metrics.h"
 
 #include <gmock/gmock.h>
@@ -11,9 +11,11 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "tests/support/serve/traffic.h"
+#include "tests/support/temporary_folder.h"
 
 namespace gpulet::frontend {
 namespace {
@@ -23,10 +25,10 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const StatusMoment kMoment{
+const StatusContext kContext{
     at_s(0), at_s(12), 1'700'000'012, 3, {std::chrono::milliseconds(7), "a plan", 2}};
 
-// Two models on one device, one of them part of an application, as a real core tells of them.
+// The status of a real core with two models on one device, one of them part of an application.
 serve::FrontendStatus served_for_a_while() {
   using serve::testing::byte_model;
   profile::Profile profile = serve::testing::card_profile({{"a", 4}, {"b", 2}});
@@ -45,7 +47,7 @@ serve::FrontendStatus served_for_a_while() {
   world.add_backend("n0", 1, 1000);
   const std::uint64_t next = serve::testing::load(world, "a", 40, 2, 10, 1, 7);
   serve::testing::load(world, "whole", 10, 2, 10, next, 8);
-  world.request_at(at_s(5), "a", 100'000, milliseconds(1));  // too late as it comes
+  world.request_at(at_s(5), "a", 100'000, milliseconds(1));  // cannot meet its deadline
   world.run_until(at_s(12));
   return world.status();
 }
@@ -56,14 +58,14 @@ struct Family {
   std::map<std::string, double> samples;  // by name and labels
 };
 
-// The names under which a family's samples come.
+// The names of the samples of a family.
 std::set<std::string> names_of(const std::string& name, const std::string& type) {
   if (type == "summary") return {name, name + "_sum", name + "_count"};
   if (type != "histogram") return {name};
   return {name + "_bucket", name + "_sum", name + "_count"};
 }
 
-// The text format: a help and a type line for each family, once, and its samples right behind.
+// Parses the text format: for each family a HELP line, a TYPE line, and its samples.
 std::map<std::string, Family> parse(const std::string& text) {
   static const std::regex kSample(R"(([a-z0-9_]+)(?:\{(.*)\})? (\S+))");
   static const std::regex kLabel(R"re(([a-z_]+)="((?:[^"\\]|\\.)*)")re");
@@ -85,14 +87,14 @@ std::map<std::string, Family> parse(const std::string& text) {
     if (hash == "#") {
       EXPECT_EQ(kind, "TYPE") << line;
       EXPECT_EQ(helped, name) << line;
-      EXPECT_FALSE(families.contains(name)) << name << " comes twice";
+      EXPECT_FALSE(families.contains(name)) << name << " is repeated";
       current = name;
       words >> families[current].type;
       continue;
     }
     std::smatch match;
     if (!std::regex_match(line, match, kSample)) {
-      ADD_FAILURE() << "no sample: " << line;
+      ADD_FAILURE() << "not a sample: " << line;
       continue;
     }
     Family& family = families[current];
@@ -114,9 +116,9 @@ double sample(const std::map<std::string, Family>& families, const std::string& 
   return found == samples.end() ? -1 : found->second;
 }
 
-TEST(MetricsTest, TellOfARunningCoreInTheTextFormat) {
+TEST(MetricsTest, DescribeARunningCore) {
   const serve::FrontendStatus status = served_for_a_while();
-  const auto families = parse(metrics_text(status, kMoment));
+  const auto families = parse(metrics_text(status, kContext));
   for (const auto& [name, family] : families) {
     const bool ours = name.starts_with("gpulet_");
     EXPECT_TRUE(ours || name.starts_with("nv_")) << name;
@@ -146,7 +148,7 @@ TEST(MetricsTest, TellOfARunningCoreInTheTextFormat) {
             1'700'000'000);
 }
 
-TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
+TEST(MetricsTest, UseTritonsNamesLabelsAndUnits) {
   serve::FrontendStatus status;
   serve::ModelStatus model;
   model.name = "lenet";
@@ -166,7 +168,7 @@ TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
   model.statistics.add_failure(StatusCode::invalid, {});
   model.statistics.add_cancelled(3);
   status.models.push_back(model);
-  const std::string text = metrics_text(status, kMoment);
+  const std::string text = metrics_text(status, kContext);
   const std::string of_model = R"({model="lenet",version="2"} )";
   for (const char* const line :
        {"nv_inference_request_success@2\n", "nv_inference_count@2\n", "nv_inference_exec_count@1\n",
@@ -189,7 +191,7 @@ TEST(MetricsTest, TellTritonsNamesWithTritonsLabelsAndUnits) {
   EXPECT_THAT(text, HasSubstr(R"(gpulet_batch_size_sum{model="lenet",kind="model"} 2)"));
 }
 
-TEST(MetricsTest, TellLatenciesAsSummariesWhereThatIsAskedFor) {
+TEST(MetricsTest, IncludeSummariesOfLatenciesOnRequest) {
   serve::FrontendStatus status;
   serve::ModelStatus model;
   model.name = "lenet";
@@ -199,8 +201,8 @@ TEST(MetricsTest, TellLatenciesAsSummariesWhereThatIsAskedFor) {
         {latency, milliseconds(1), milliseconds(1), milliseconds(1), milliseconds(0)}, at_s(1));
   }
   status.models.push_back(model);
-  EXPECT_THAT(metrics_text(status, kMoment), Not(HasSubstr("_summary_us")));
-  const auto families = parse(metrics_text(status, kMoment, {.summaries = true}));
+  EXPECT_THAT(metrics_text(status, kContext), Not(HasSubstr("_summary_us")));
+  const auto families = parse(metrics_text(status, kContext, {.summaries = true}));
   const std::string name = "nv_inference_request_summary_us";
   const std::string labels = R"(model="lenet",version="1")";
   EXPECT_EQ(families.at(name).type, "summary");
@@ -222,41 +224,41 @@ TEST(MetricsTest, TellLatenciesAsSummariesWhereThatIsAskedFor) {
   }
 }
 
-TEST(MetricsTest, TellWhatDevicesDrawWhereThatIsKnown) {
+TEST(MetricsTest, IncludePowerOfDevicesThatReportIt) {
   serve::FrontendStatus status;
   status.devices.resize(2);
   status.devices[0].key = {"n0", 0};
   status.devices[0].power = {0, 312.5, 700, 5e6};
   status.devices[1].key = {"n0", 1};
-  const auto families = parse(metrics_text(status, kMoment));
-  const auto told = [&families](const std::string& name) {
+  const auto families = parse(metrics_text(status, kContext));
+  const auto exported = [&families](const std::string& name) {
     EXPECT_EQ(families.at(name).samples.size(), 1U) << name;
     return sample(families, name, name + R"({gpu_uuid="n0/0"})");
   };
-  EXPECT_EQ(told("nv_gpu_power_usage"), 312.5);
-  EXPECT_EQ(told("nv_gpu_power_limit"), 700);
-  EXPECT_EQ(told("nv_energy_consumption"), 5e6);
+  EXPECT_EQ(exported("nv_gpu_power_usage"), 312.5);
+  EXPECT_EQ(exported("nv_gpu_power_limit"), 700);
+  EXPECT_EQ(exported("nv_energy_consumption"), 5e6);
 }
 
-TEST(MetricsTest, TellOfTheMachine) {
+TEST(MetricsTest, IncludeTheUsageOfTheMachine) {
   const auto families = parse(metrics_text(
-      {}, kMoment,
+      {}, kContext,
       {.machine = {.cpu = 0.25, .memory_total_bytes = 4096, .memory_used_bytes = 1024}}));
   EXPECT_EQ(sample(families, "nv_cpu_utilization", "nv_cpu_utilization{}"), 0.25);
   EXPECT_EQ(sample(families, "nv_cpu_memory_total_bytes", "nv_cpu_memory_total_bytes{}"), 4096);
   EXPECT_EQ(sample(families, "nv_cpu_memory_used_bytes", "nv_cpu_memory_used_bytes{}"), 1024);
-  EXPECT_FALSE(parse(metrics_text({}, kMoment)).contains("nv_cpu_utilization"));
+  EXPECT_FALSE(parse(metrics_text({}, kContext)).contains("nv_cpu_utilization"));
 }
 
-TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {
+TEST(MetricsTest, DescribeControlledModelsInSecondsAndCores) {
   serve::FrontendStatus status;
   status.models.resize(2);
   status.models[0].name = "free";
-  EXPECT_THAT(metrics_text(status, kMoment), Not(HasSubstr("gpulet_control_")));
+  EXPECT_THAT(metrics_text(status, kContext), Not(HasSubstr("gpulet_control_")));
   status.models[1].name = "held";
   status.models[1].control = serve::ModelControlStatus{40, 38, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
   status.controlled_nodes = {{{"n0", 1}, 8, 4, 3.5, 0.875}};
-  const std::string text = metrics_text(status, kMoment);
+  const std::string text = metrics_text(status, kContext);
   EXPECT_THAT(text, Not(HasSubstr(R"(set_point_seconds{model="free")")));
   for (const char* const line :
        {"set_point_seconds@ 0.04\n", "response_seconds@ 0.038\n", "cores_asked@ 2.5\n",
@@ -276,7 +278,7 @@ TEST(MetricsTest, TellOfWhatIsControlledInSecondsAndCores) {
   EXPECT_THAT(text, HasSubstr("gpulet_control_contention_ratio" + cpu + "0.875\n"));
 }
 
-TEST(MetricsTest, TellOfWhatTakesNoNewGpulets) {
+TEST(MetricsTest, DescribeExclusions) {
   serve::FrontendStatus status;
   serve::Exclusion node;
   node.node = "n0";
@@ -287,7 +289,7 @@ TEST(MetricsTest, TellOfWhatTakesNoNewGpulets) {
   device.cause = FailureCause::hung;
   status.exclusions = {node, device};
   status.failures[FailureCause::node_disk] = 3;
-  const auto families = parse(metrics_text(status, kMoment));
+  const auto families = parse(metrics_text(status, kContext));
   EXPECT_EQ(sample(families, "gpulet_exclusions", "gpulet_exclusions{}"), 2);
   EXPECT_EQ(sample(families, "gpulet_excluded",
                    R"(gpulet_excluded{node="n0",device="",cause="node_disk"})"),
@@ -300,13 +302,13 @@ TEST(MetricsTest, TellOfWhatTakesNoNewGpulets) {
             3);
 }
 
-TEST(MetricsTest, AFrontendWithNothingTellsOfItselfAlone) {
-  const auto families = parse(metrics_text({}, kMoment));
+TEST(MetricsTest, OmitEmptyFamilies) {
+  const auto families = parse(metrics_text({}, kContext));
   EXPECT_TRUE(families.contains("gpulet_devices"));
   EXPECT_FALSE(families.contains("gpulet_requests_total"));
 }
 
-// ---- what reads them
+// ---- files that refer to metrics
 
 std::string content(const std::string& file) {
   std::ifstream stream(std::filesystem::path(GPULET_SOURCE_DIR) / file);
@@ -321,16 +323,16 @@ std::set<std::string> matches(const std::string& text, const std::regex& pattern
   return found;
 }
 
-// Every metric that the queries name is told of, with the labels that they group or speak by.
-// Returns how many it found.
+// Checks that every metric in the queries exists and has the labels that they use. Returns the
+// number of metrics.
 std::size_t check_queries(const std::string& queries, const std::set<std::string>& labels,
-                          const std::map<std::string, std::set<std::string>>& told) {
+                          const std::map<std::string, std::set<std::string>>& exported) {
   static const std::regex kMetric(R"(\b((?:gpulet|nv)_[a-z0-9_]+))");
   const std::set<std::string> metrics = matches(queries, kMetric);
   for (const std::string& metric : metrics) {
-    const auto found = told.find(metric);
-    if (found == told.end()) {
-      ADD_FAILURE() << metric << " is asked for and not told, in: " << queries;
+    const auto found = exported.find(metric);
+    if (found == exported.end()) {
+      ADD_FAILURE() << metric << " is asked for and not exported, in: " << queries;
       continue;
     }
     for (const std::string& label : labels)
@@ -349,15 +351,15 @@ std::set<std::string> grouping_labels(const std::string& query) {
 }
 
 std::map<std::string, std::set<std::string>> told_names() {
-  std::map<std::string, std::set<std::string>> told;
-  for (const auto& [name, family] : parse(metrics_text(served_for_a_while(), kMoment))) {
-    for (const std::string& sample : names_of(name, family.type)) told[sample] = family.labels;
+  std::map<std::string, std::set<std::string>> exported;
+  for (const auto& [name, family] : parse(metrics_text(served_for_a_while(), kContext))) {
+    for (const std::string& sample : names_of(name, family.type)) exported[sample] = family.labels;
   }
-  return told;
+  return exported;
 }
 
-TEST(MetricsTest, TheDashboardAsksForWhatIsTold) {
-  const auto told = told_names();
+TEST(MetricsTest, GrafanaDashboardRefersToExistingMetrics) {
+  const auto exported = told_names();
   const auto board = nlohmann::json::parse(content("docker/grafana/gpulet.json"));
   std::size_t found = 0;
   std::set<int> ids;
@@ -367,7 +369,7 @@ TEST(MetricsTest, TheDashboardAsksForWhatIsTold) {
       const std::string query = target["expr"];
       std::set<std::string> labels = grouping_labels(query);
       labels.merge(matches(target["legendFormat"], std::regex(R"(\{\{([a-z_]+)\}\})")));
-      const std::size_t metrics = check_queries(query, labels, told);
+      const std::size_t metrics = check_queries(query, labels, exported);
       EXPECT_GT(metrics, 0U) << query;
       found += metrics;
     }
@@ -375,23 +377,55 @@ TEST(MetricsTest, TheDashboardAsksForWhatIsTold) {
   EXPECT_GT(found, 20U);
   const auto& variables = board["templating"]["list"];
   EXPECT_EQ(variables[0]["type"], "datasource");
-  EXPECT_GT(check_queries(variables[1]["definition"], {"model"}, told), 0U);
-  EXPECT_GT(check_queries(board["annotations"]["list"][0]["expr"], {}, told), 0U);
+  EXPECT_GT(check_queries(variables[1]["definition"], {"model"}, exported), 0U);
+  EXPECT_GT(check_queries(board["annotations"]["list"][0]["expr"], {}, exported), 0U);
 }
 
-TEST(MetricsTest, TheConfigurationOfPrometheusAsksForWhatIsTold) {
-  const auto told = told_names();
+TEST(MetricsTest, PrometheusRulesReferToExistingMetrics) {
+  const auto exported = told_names();
   EXPECT_THAT(content("docker/prometheus.yml"), HasSubstr("- gpulet-rules.yml"));
   const std::string rules = content("docker/gpulet-rules.yml");
-  EXPECT_GT(check_queries(rules, {}, told), 3U);
-  EXPECT_EQ(check_queries(content("docker/prometheus.yml"), {}, told), 0U);
+  EXPECT_GT(check_queries(rules, {}, exported), 3U);
+  EXPECT_EQ(check_queries(content("docker/prometheus.yml"), {}, exported), 0U);
   std::size_t grouped = 0;
   static const std::regex kSum(R"(sum by \(([a-z_, ]+)\) \((?:rate\()?([a-z_]+))");
   for (std::sregex_iterator one(rules.begin(), rules.end(), kSum), end; one != end; ++one) {
     const std::string query = one->str();
-    grouped += check_queries(query, grouping_labels(query), told);
+    grouped += check_queries(query, grouping_labels(query), exported);
   }
   EXPECT_GT(grouped, 3U);
+}
+
+class MachineUsageTest : public ::testing::Test {
+ protected:
+  void write(const std::string& name, const std::string& text) { folder_.write(name, text); }
+
+  support::TemporaryFolder folder_;
+  MachineWatch watch_{folder_.path()};
+};
+
+TEST_F(MachineUsageTest, CpuUsageIsSinceTheLastSample) {
+  write("stat", "cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1 2 3\n");
+  EXPECT_EQ(watch_.sample().cpu, std::nullopt);
+  write("stat", "cpu  120 10 120 740 110 0 0 0 0 0\n");  // 100 more, 50 of them idle
+  EXPECT_EQ(watch_.sample().cpu, 0.5);
+  EXPECT_EQ(watch_.sample().cpu, 0.5);  // no ticks since then
+}
+
+TEST_F(MachineUsageTest, AvailableMemoryIsNotUsed) {
+  write("meminfo", "MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:  400 kB\nHugePages: 0\n");
+  const MachineUsage usage = watch_.sample();
+  EXPECT_EQ(usage.memory_total_bytes, 1000U * 1024);
+  EXPECT_EQ(usage.memory_used_bytes, 600U * 1024);
+}
+
+TEST_F(MachineUsageTest, OmitsUnreadableFigures) {
+  write("stat", "intr 5\n");
+  write("meminfo", "MemTotal: many kB\n");
+  const MachineUsage usage = watch_.sample();
+  EXPECT_EQ(usage.cpu, std::nullopt);
+  EXPECT_EQ(usage.memory_total_bytes, std::nullopt);
+  EXPECT_EQ(usage.memory_used_bytes, std::nullopt);
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ serve::FrontendStatus serving_status() {
   status.backends[BackendId{1}] = {"n0", {{device, "cgroup v1"}}, {}};
   serve::GpuletStatus gpulet;
   gpulet.id = GpuletId{17};
-  gpulet.gpulet = {BackendId{1}, {"n0", 0}, Share{40}, {{"lenet", 8}}, serve::GpuletState::ready,
-                   {},           false};
+  gpulet.gpulet = {BackendId{1},       {"n0", 0}, Share{40}, {{"lenet", 8}},
+                   GpuletState::ready, {},        false};
   gpulet.planned =
       schedule::PlannedGpulet{{"n0", 0}, Share{40}, 12.5, {{"lenet", 100, 5, 6.1, 1, 50}}};
   gpulet.statistics = {4, 10, {}, 20};
@@ -36,7 +36,7 @@ serve::FrontendStatus serving_status() {
   return status;
 }
 
-json document(const serve::FrontendStatus& status) {
+json parsed(const serve::FrontendStatus& status) {
   return json::parse(status_json(status, {.started = Time(std::chrono::seconds(1)),
                                           .now = Time(std::chrono::seconds(5)),
                                           .clients = 2,
@@ -44,15 +44,15 @@ json document(const serve::FrontendStatus& status) {
 }
 
 TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
-  const json told = document(serving_status());
-  EXPECT_EQ(told["frontend"]["state"], "serving");
-  EXPECT_EQ(told["frontend"]["epoch"], 3);
-  EXPECT_EQ(told["frontend"]["clients"], 2);
-  EXPECT_DOUBLE_EQ(told["frontend"]["uptime_s"], 4);
-  EXPECT_DOUBLE_EQ(told["frontend"]["longest_pause_ms"], 7);
-  EXPECT_EQ(told["frontend"]["longest_pause_ran"], "a plan");
-  EXPECT_EQ(told["frontend"]["long_pauses"], 3);
-  const json& device = told["nodes"][0]["devices"][0];
+  const json document = parsed(serving_status());
+  EXPECT_EQ(document["frontend"]["state"], "serving");
+  EXPECT_EQ(document["frontend"]["epoch"], 3);
+  EXPECT_EQ(document["frontend"]["clients"], 2);
+  EXPECT_DOUBLE_EQ(document["frontend"]["uptime_s"], 4);
+  EXPECT_DOUBLE_EQ(document["frontend"]["longest_pause_ms"], 7);
+  EXPECT_EQ(document["frontend"]["longest_pause_ran"], "a plan");
+  EXPECT_EQ(document["frontend"]["long_pauses"], 3);
+  const json& device = document["nodes"][0]["devices"][0];
   EXPECT_EQ(device["mechanism"], "cgroup v1");
   EXPECT_EQ(device["traits"]["change"], "new_process");
   EXPECT_EQ(device["traits"]["fault"], "process");
@@ -65,16 +65,16 @@ TEST(StatusJsonTest, HoldsEveryFieldOfTheContract) {
   EXPECT_DOUBLE_EQ(gpulet["batch_fill"], 0.5);
   EXPECT_EQ(gpulet["models"][0]["name"], "lenet");
   EXPECT_EQ(gpulet["models"][0]["batch"], 5);
-  EXPECT_EQ(told["models"][0]["late"], 3);
-  EXPECT_EQ(told["models"][0]["kind"], "model");
-  EXPECT_EQ(told["models"][0]["violations"], 5);
-  EXPECT_DOUBLE_EQ(told["events"][0]["at_s"], 2);
+  EXPECT_EQ(document["models"][0]["late"], 3);
+  EXPECT_EQ(document["models"][0]["kind"], "model");
+  EXPECT_EQ(document["models"][0]["violations"], 5);
+  EXPECT_DOUBLE_EQ(document["events"][0]["at_s"], 2);
 }
 
-TEST(StatusJsonTest, TellsWhichNodesAndDevicesTakeNoNewGpulets) {
+TEST(StatusJsonTest, ListsExclusions) {
   serve::FrontendStatus status = serving_status();
-  EXPECT_EQ(document(status)["nodes"][0]["ready"], true);
-  EXPECT_TRUE(document(status)["exclusions"].empty());
+  EXPECT_EQ(parsed(status)["nodes"][0]["ready"], true);
+  EXPECT_TRUE(parsed(status)["exclusions"].empty());
   serve::Exclusion exclusion;
   exclusion.node = "n0";
   exclusion.cause = FailureCause::node_disk;
@@ -82,37 +82,37 @@ TEST(StatusJsonTest, TellsWhichNodesAndDevicesTakeNoNewGpulets) {
   exclusion.failures = 2;
   exclusion.until = Time(std::chrono::seconds(12));
   status.exclusions.push_back(exclusion);
-  json told = document(status);
-  EXPECT_EQ(told["nodes"][0]["ready"], false);
-  EXPECT_EQ(told["nodes"][0]["devices"][0]["excluded"], "no space left on device");
-  EXPECT_TRUE(told["exclusions"][0]["device"].is_null());
-  EXPECT_EQ(told["exclusions"][0]["cause"], "node_disk");
-  EXPECT_EQ(told["exclusions"][0]["error"], "no space left on device");
-  EXPECT_EQ(told["exclusions"][0]["failures"], 2);
-  EXPECT_DOUBLE_EQ(told["exclusions"][0]["retry_in_s"], 7);
+  json document = parsed(status);
+  EXPECT_EQ(document["nodes"][0]["ready"], false);
+  EXPECT_EQ(document["nodes"][0]["devices"][0]["excluded"], "no space left on device");
+  EXPECT_TRUE(document["exclusions"][0]["device"].is_null());
+  EXPECT_EQ(document["exclusions"][0]["cause"], "node_disk");
+  EXPECT_EQ(document["exclusions"][0]["error"], "no space left on device");
+  EXPECT_EQ(document["exclusions"][0]["failures"], 2);
+  EXPECT_DOUBLE_EQ(document["exclusions"][0]["retry_in_s"], 7);
 
-  status.exclusions[0].device = 1;  // not the one that the node has here
-  told = document(status);
-  EXPECT_EQ(told["nodes"][0]["ready"], true);
-  EXPECT_EQ(told["exclusions"][0]["device"], 1);
+  status.exclusions[0].device = 1;  // the node has no such device here
+  document = parsed(status);
+  EXPECT_EQ(document["nodes"][0]["ready"], true);
+  EXPECT_EQ(document["exclusions"][0]["device"], 1);
 }
 
-TEST(StatusJsonTest, TellsTheProblemsAndWhatTheyAreFoundIn) {
+TEST(StatusJsonTest, ListsProblemsAndTheirCauses) {
   serve::FrontendStatus status = serving_status();
   serve::ModelStatus& model = status.models[0];
-  model.state = serve::ModelState::ready;
+  model.state = ModelState::ready;
   model.last_minute = {100, 1, 24, 0};
   model.latest = {20, 1, 4, 0};
   model.rate_planned = 200;
   model.rate_unserved = 50;
-  model.missing = schedule::MissingPlace{"lenet", 50, schedule::Lack::devices, 0.5};
+  model.missing = schedule::UnservedDetail{"lenet", 50, schedule::UnservedCause::devices, 0.5};
   model.pace = 1.25;
   status.gpulets[0].pace = 1.5;
   status.events.push_back({Time(std::chrono::seconds(4)), "again", true});
   status.events.back().count = 3;
-  const json told = document(status);
-  ASSERT_EQ(told["problems"].size(), 1U);
-  const json& problem = told["problems"][0];
+  const json document = parsed(status);
+  ASSERT_EQ(document["problems"].size(), 1U);
+  const json& problem = document["problems"][0];
   EXPECT_EQ(problem["cause"], "too_few_devices");
   EXPECT_EQ(problem["grave"], true);
   EXPECT_EQ(problem["model"], "lenet");
@@ -120,59 +120,59 @@ TEST(StatusJsonTest, TellsTheProblemsAndWhatTheyAreFoundIn) {
   EXPECT_DOUBLE_EQ(problem["violated"], 0.25);
   EXPECT_FALSE(problem["text"].get<std::string>().empty());
   EXPECT_FALSE(problem["fix"].get<std::string>().empty());
-  EXPECT_EQ(told["models"][0]["last_minute"],
+  EXPECT_EQ(document["models"][0]["last_minute"],
             json::parse(R"({"answered": 100, "late": 1, "dropped": 24, "failed": 0})"));
-  EXPECT_DOUBLE_EQ(told["models"][0]["pace"], 1.25);
-  EXPECT_DOUBLE_EQ(told["nodes"][0]["devices"][0]["gpulets"][0]["pace"], 1.5);
-  EXPECT_EQ(told["events"][1]["count"], 3);
-  EXPECT_EQ(told["events"][1]["warning"], true);
+  EXPECT_DOUBLE_EQ(document["models"][0]["pace"], 1.25);
+  EXPECT_DOUBLE_EQ(document["nodes"][0]["devices"][0]["gpulets"][0]["pace"], 1.5);
+  EXPECT_EQ(document["events"][1]["count"], 3);
+  EXPECT_EQ(document["events"][1]["warning"], true);
 }
 
-TEST(StatusJsonTest, TellsTheInstanceOfAGpulet) {
+TEST(StatusJsonTest, NamesTheMigInstanceOfAGpulet) {
   serve::FrontendStatus status = serving_status();
   status.gpulets[0].gpulet.instance = partition::MigInstance{3, 4};
-  EXPECT_EQ(document(status)["nodes"][0]["devices"][0]["gpulets"][0]["instance"], "3g@4");
+  EXPECT_EQ(parsed(status)["nodes"][0]["devices"][0]["gpulets"][0]["instance"], "3g@4");
 }
 
-TEST(StatusJsonTest, GpuletOutsideThePlanStillShowsItsModels) {
+TEST(StatusJsonTest, ShowsTheModelsOfAGpuletOutsideThePlan) {
   serve::FrontendStatus status = serving_status();
   status.gpulets[0].planned.reset();
   status.gpulets[0].gpulet.retiring = true;
-  const json told = document(status);
-  const json& gpulet = told["nodes"][0]["devices"][0]["gpulets"][0];
+  const json document = parsed(status);
+  const json& gpulet = document["nodes"][0]["devices"][0]["gpulets"][0];
   EXPECT_EQ(gpulet["state"], "retiring");
   EXPECT_EQ(gpulet["models"][0]["name"], "lenet");
 }
 
-TEST(StatusJsonTest, TellsWhatIsControlledAndOfNothingElse) {
+TEST(StatusJsonTest, DescribesControlledModelsOnly) {
   serve::FrontendStatus status = serving_status();
-  EXPECT_FALSE(document(status).contains("controlled_nodes"));
-  EXPECT_FALSE(document(status)["models"][0].contains("control"));
-  EXPECT_FALSE(document(status)["nodes"][0]["devices"][0]["gpulets"][0].contains("service"));
+  EXPECT_FALSE(parsed(status).contains("controlled_nodes"));
+  EXPECT_FALSE(parsed(status)["models"][0].contains("control"));
+  EXPECT_FALSE(parsed(status)["nodes"][0]["devices"][0]["gpulets"][0].contains("service"));
   status.gpulets[0].planned->service = schedule::Service::controlled;
   status.gpulets[0].cores = control::Cores{1.5, 1.25};
   status.models[0].control = serve::ModelControlStatus{40, 38.5, 0.75, 2.5, 2, 60, 3, 900, 300, 95};
   status.controlled_nodes = {{{"n0", 1}, 8, 4, 3.5, 0.875}};
-  const json told = document(status);
-  const json& gpulet = told["nodes"][0]["devices"][0]["gpulets"][0];
+  const json document = parsed(status);
+  const json& gpulet = document["nodes"][0]["devices"][0]["gpulets"][0];
   EXPECT_EQ(gpulet["service"], "controlled");
   EXPECT_EQ(gpulet["cores"], json::parse(R"({"asked": 1.5, "given": 1.25})"));
-  EXPECT_EQ(told["models"][0]["control"],
+  EXPECT_EQ(document["models"][0]["control"],
             json::parse(R"({"set_point_ms": 40.0, "response_ms": 38.5, "gpu_part": 0.75,
                             "cores_asked": 2.5, "cores_given": 2.0, "periods": 60,
                             "violated_periods": 3, "on_gpu": 900, "on_cpu": 300,
                             "core_seconds": 95.0})"));
-  EXPECT_EQ(told["controlled_nodes"],
+  EXPECT_EQ(document["controlled_nodes"],
             json::parse(R"([{"node": "n0", "device": 1, "cores": 8.0, "asked": 4.0, "given": 3.5,
                              "contention": 0.875}])"));
   status.gpulets[0].planned->service = schedule::Service::by_need;
-  EXPECT_EQ(document(status)["nodes"][0]["devices"][0]["gpulets"][0]["service"], "by_need");
+  EXPECT_EQ(parsed(status)["nodes"][0]["devices"][0]["gpulets"][0]["service"], "by_need");
 }
 
-TEST(StatusJsonTest, BackendThatHasNotSaidHelloIsNotShown) {
+TEST(StatusJsonTest, OmitsABackendBeforeHello) {
   serve::FrontendStatus status = serving_status();
   status.backends[BackendId{2}] = {};
-  EXPECT_EQ(document(status)["nodes"].size(), 1U);
+  EXPECT_EQ(parsed(status)["nodes"].size(), 1U);
 }
 
 }  // namespace

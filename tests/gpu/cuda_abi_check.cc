@@ -1,6 +1,5 @@
-// Holds src/gpu/cuda_abi.h against the toolkit's cuda.h: compiling is the check. The two declare
-// types of their own, so functions are alike where their results and parameters are, one by one, of
-// the same size and kind.
+// Compares src/gpu/cuda_abi.h with the toolkit's cuda.h at compile time. The headers declare
+// different types, so functions match where all results and parameters have the same size and kind.
 #include <cuda.h>
 
 #include <cstddef>
@@ -11,7 +10,7 @@
 namespace gpulet::gpu::cuda_abi {
 namespace {
 
-// cuda.h may be of any toolkit; what is newer than it is not looked at.
+// Checks only what the installed cuda.h declares.
 static_assert(CUDA_VERSION >= 12040, "the check takes the headers of CUDA 12.4 or later");
 
 template <typename Own, typename Theirs>
@@ -87,7 +86,7 @@ static_assert(offsetof(Resource, sm) == offsetof(CUdevResource, sm));
 static_assert(alignof(Resource) >= alignof(CUdevResource));
 static_assert(offsetof(SmResource, sms) == offsetof(CUdevSmResource, smCount));
 #if CUDA_VERSION >= 13000
-// From 12.4 on the struct has been so long, and from 13.0 on the fields have names.
+// The size is constant since 12.4; the fields have names since 13.0.
 static_assert(sizeof(Resource) == sizeof(CUdevResource));
 static_assert(offsetof(SmResource, smallest) == offsetof(CUdevSmResource, minSmPartitionSize));
 static_assert(offsetof(SmResource, alignment) == offsetof(CUdevSmResource, smCoscheduledAlignment));

@@ -1,9 +1,13 @@
+// Nvml and MigDevice against the fake NVML, which checks placements by its own bit masks.
 #include "gpulet/gpu/nvml.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/support/gpu/fake_gpus.h"
+#include "tests/support/gpu/fake_mig.h"
 
 namespace gpulet::gpu {
 namespace {
@@ -22,7 +26,7 @@ constexpr const char* kTwo =
 
 Result<Nvml> loaded() { return Nvml::load(FakeGpus::nvml()); }
 
-TEST(Nvml, TellsOfEveryGpu) {
+TEST(Nvml, DescribesEveryGpu) {
   const FakeGpus machine(kTwo);
   const auto nvml = loaded();
   ASSERT_TRUE(nvml.ok()) << nvml.status().to_string();
@@ -40,7 +44,7 @@ TEST(Nvml, TellsOfEveryGpu) {
   EXPECT_EQ(gpus[1].fault, "");
 }
 
-TEST(Nvml, TellsMemoryAndClocksOfOneGpu) {
+TEST(Nvml, ReportsMemoryAndClocks) {
   const FakeGpus machine(kTwo);
   const auto nvml = loaded();
   const auto memory = nvml.value().memory("GPU-aa").value();
@@ -52,7 +56,7 @@ TEST(Nvml, TellsMemoryAndClocksOfOneGpu) {
   EXPECT_EQ(nvml.value().memory("GPU-cc").status().code(), StatusCode::not_found);
 }
 
-TEST(Nvml, TellsWhatAGpuDrawsWhereItKnows) {
+TEST(Nvml, ReportsPowerWhereTheGpuDoes) {
   const FakeGpus machine(std::string(kTwo) +
                          "gpu\nuuid GPU-dd\npower_mw 312500\npower_limit_mw 700000\n"
                          "energy_mj 5000000000\n");
@@ -65,7 +69,7 @@ TEST(Nvml, TellsWhatAGpuDrawsWhereItKnows) {
   EXPECT_EQ(nvml.value().power("GPU-of-nobody").energy_j, std::nullopt);
 }
 
-TEST(Nvml, WithoutALibraryOneLineSaysWhy) {
+TEST(Nvml, ReportsAMissingLibraryInOneLine) {
   const auto nvml = Nvml::load("libnvidia-ml-of-nobody.so.1");
   ASSERT_FALSE(nvml.ok());
   EXPECT_EQ(nvml.status().code(), StatusCode::unavailable);
@@ -74,7 +78,7 @@ TEST(Nvml, WithoutALibraryOneLineSaysWhy) {
                     Not(HasSubstr("\n"))));
 }
 
-TEST(Nvml, ALibraryOfSomethingElseNamesWhatItLacks) {
+TEST(Nvml, NamesTheMissingFunctionOfAnotherLibrary) {
   const FakeGpus machine("");
   const auto nvml = Nvml::load(FakeGpus::cuda());
   ASSERT_FALSE(nvml.ok());
@@ -82,7 +86,7 @@ TEST(Nvml, ALibraryOfSomethingElseNamesWhatItLacks) {
   EXPECT_THAT(nvml.status().message(), HasSubstr("has no nvmlInit_v2"));
 }
 
-TEST(Nvml, WithoutADriverOneLineSaysWhyAndNothingIsShutDown) {
+TEST(Nvml, ReportsAMissingDriverAndShutsNothingDown) {
   const FakeGpus machine("nvml_init 9\n");
   const auto nvml = loaded();
   ASSERT_FALSE(nvml.ok());
@@ -92,7 +96,7 @@ TEST(Nvml, WithoutADriverOneLineSaysWhyAndNothingIsShutDown) {
   EXPECT_THAT(machine.calls(), ElementsAre("nvmlInit_v2"));
 }
 
-TEST(Nvml, IsShutDownOnceAlsoWhenMoved) {
+TEST(Nvml, ShutsDownOnceAfterAMove) {
   const FakeGpus machine(kTwo);
   {
     auto first = loaded();
@@ -102,12 +106,12 @@ TEST(Nvml, IsShutDownOnceAlsoWhenMoved) {
   EXPECT_THAT(machine.calls(), ElementsAre("nvmlInit_v2", "nvmlShutdown"));
 }
 
-TEST(Nvml, NoGpuIsNoFailure) {
+TEST(Nvml, AcceptsAMachineWithoutGpus) {
   const FakeGpus machine("");
   EXPECT_THAT(loaded().value().gpus().value(), IsEmpty());
 }
 
-TEST(Nvml, AGpuThatIsPulledOutHasAFaultAndTheOthersGoOn) {
+TEST(Nvml, ALostGpuHasAFaultAndTheOthersWork) {
   const FakeGpus machine(kTwo);
   const auto nvml = loaded();
   ASSERT_TRUE(nvml.value().memory("GPU-aa").ok());
@@ -123,7 +127,7 @@ TEST(Nvml, AGpuThatIsPulledOutHasAFaultAndTheOthersGoOn) {
   EXPECT_EQ(choose_gpu(gpus, "0").status().code(), StatusCode::unavailable);
 }
 
-TEST(Nvml, AGpuWithoutMigOrSharingSaysSo) {
+TEST(Nvml, ReportsGpusWithoutMigOrSharing) {
   const FakeGpus machine("gpu\nuuid GPU-aa\nmig -1\ncompute_mode 2\n");
   const auto gpus = loaded().value().gpus().value();
   EXPECT_EQ(gpus[0].fault, "");
@@ -131,5 +135,170 @@ TEST(Nvml, AGpuWithoutMigOrSharingSaysSo) {
   EXPECT_FALSE(gpus[0].shareable);
 }
 
+GpuInfo gpu(std::uint32_t number, const std::string& uuid, const std::string& fault = "") {
+  GpuInfo info;
+  info.number = number;
+  info.uuid = uuid;
+  info.fault = fault;
+  return info;
+}
+
+const std::vector<GpuInfo> kThree = {gpu(0, "GPU-12ab-0"), gpu(1, "GPU-12cd-0"),
+                                     gpu(2, "GPU-9fff-0")};
+
+TEST(ChooseGpu, SelectsByNumberUuidOrPrefix) {
+  EXPECT_EQ(choose_gpu(kThree, "").value().number, 0U);
+  EXPECT_EQ(choose_gpu(kThree, "1").value().number, 1U);
+  EXPECT_EQ(choose_gpu(kThree, "GPU-12cd-0").value().number, 1U);
+  EXPECT_EQ(choose_gpu(kThree, "GPU-9").value().number, 2U);
+}
+
+TEST(ChooseGpu, ListsTheGpusWhereNoneMatches) {
+  for (const char* const wanted : {"3", "99999999999", "GPU-7", "gpu"}) {
+    const auto chosen = choose_gpu(kThree, wanted);
+    ASSERT_FALSE(chosen.ok()) << wanted;
+    EXPECT_EQ(chosen.status().code(), StatusCode::not_found);
+    EXPECT_THAT(chosen.status().message(),
+                AllOf(HasSubstr(wanted), HasSubstr("0 (GPU-12ab-0), 1 (GPU-12cd-0)")));
+  }
+  EXPECT_EQ(choose_gpu({}, "").status().code(), StatusCode::not_found);
+}
+
+TEST(ChooseGpu, RefusesAnAmbiguousPrefix) {
+  const auto chosen = choose_gpu(kThree, "GPU-12");
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(chosen.status().code(), StatusCode::invalid);
+  EXPECT_THAT(chosen.status().message(), AllOf(HasSubstr("GPU-12ab-0"), HasSubstr("GPU-12cd-0")));
+}
+
+TEST(ChooseGpu, ReportsTheFaultWhereAllGpusAreFaulty) {
+  const auto chosen = choose_gpu({gpu(0, "", "it is lost")}, "");
+  EXPECT_EQ(chosen.status(), Status(StatusCode::unavailable, "it is lost"));
+}
+
+using support::FakeMig;
+
+const std::string kGpu = "gpu\nuuid GPU-aa\nmemory_mib 81559\n";
+const std::string kDivided = kGpu + "mig 1\n";
+
+Result<MigDevice> opened(const std::string& uuid = "GPU-aa") {
+  return MigDevice::open(uuid, FakeGpus::nvml());
+}
+
+std::vector<std::string> names(const Result<std::vector<MigDeviceInstance>>& instances) {
+  std::vector<std::string> names;
+  for (const MigDeviceInstance& instance : instances.value()) names.push_back(to_string(instance));
+  return names;
+}
+
+TEST(MigDevice, ListsThePlainProfilesAndTheirStarts) {
+  const FakeGpus machine(kDivided);
+  const auto device = opened();
+  ASSERT_TRUE(device.ok()) << device.status().to_string();
+  const auto profiles = device.value().profiles();
+  ASSERT_EQ(profiles.size(), 5U) << "without profiles with extra engines or memory";
+  EXPECT_EQ(profiles[0].slices, 1U);
+  EXPECT_EQ(profiles[2].slices, 3U);
+  EXPECT_EQ(profiles[2].memory_slices, 4U);
+  EXPECT_EQ(profiles[2].sms, 60U);
+  EXPECT_EQ(profiles[2].starts, (std::vector<std::uint32_t>{0, 4}));
+  EXPECT_EQ(profiles[4].sms, 132U);
+}
+
+TEST(MigDevice, CreatesAndDestroysInstances) {
+  const FakeGpus machine(kDivided);
+  const auto device = opened();
+  const auto large = device.value().create(3, 4);
+  ASSERT_TRUE(large.ok()) << large.status().to_string();
+  EXPECT_THAT(large.value().uuid, HasSubstr("MIG-"));
+  EXPECT_EQ(large.value().sms, 60U);
+  const auto small = device.value().create(1, 0);
+  ASSERT_TRUE(small.ok()) << small.status().to_string();
+  EXPECT_NE(small.value().uuid, large.value().uuid);
+  EXPECT_EQ(device.value().instances().value(),
+            (std::vector<MigDeviceInstance>{small.value(), large.value()}));
+
+  EXPECT_TRUE(device.value().destroy(large.value()).ok());
+  EXPECT_THAT(names(device.value().instances()), ElementsAre("1g@0"));
+  EXPECT_TRUE(device.value().destroy(large.value()).ok()) << "already gone";
+  const auto other = device.value().create(2, 4);
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ(other.value().id, large.value().id) << "ids are reused";
+  EXPECT_TRUE(device.value().destroy(large.value()).ok());
+  EXPECT_THAT(names(device.value().instances()), ElementsAre("1g@0", "2g@4"));
+}
+
+TEST(MigDevice, RefusesUnknownAndOverlappingInstances) {
+  const FakeGpus machine(kDivided);
+  const auto device = opened();
+  EXPECT_EQ(device.value().create(5, 0).status().code(), StatusCode::invalid);
+  EXPECT_EQ(device.value().create(3, 2).status().code(), StatusCode::invalid);
+  ASSERT_TRUE(device.value().create(3, 0).ok());
+  const Status taken = device.value().create(1, 3).status();
+  EXPECT_EQ(taken.code(), StatusCode::unavailable);
+  EXPECT_THAT(taken.message(), AllOf(HasSubstr("1g@3"), HasSubstr("GPU-aa")));
+  EXPECT_TRUE(device.value().create(3, 4).ok());
+}
+
+TEST(MigDevice, SeesInstancesOfOtherPrograms) {
+  const FakeGpus machine(kDivided);
+  FakeMig others;
+  others.add(0, 2, 4).whole = true;
+  others.add(0, 9, 0).whole = true;  // 1g with twice the memory
+  others.add(0, 0, 2);               // without a compute instance
+  others.write();
+  const auto device = opened();
+  const auto instances = device.value().instances().value();
+  ASSERT_EQ(instances.size(), 3U);
+  EXPECT_EQ(instances[0].memory_slices, 2U);
+  EXPECT_NE(instances[0].uuid, "");
+  EXPECT_EQ(instances[1].uuid, "") << "unusable as a whole";
+  EXPECT_EQ(to_string(instances[2]), "3g@4");
+  for (const auto& instance : instances) EXPECT_TRUE(device.value().destroy(instance).ok());
+  EXPECT_THAT(names(device.value().instances()), IsEmpty());
+}
+
+TEST(MigDevice, DoesNotDestroyAnInstanceInUseAndNamesItsProcess) {
+  const FakeGpus machine(kDivided);
+  const auto device = opened();
+  const auto made = device.value().create(2, 2);
+  machine.write(kDivided + "mig_in_use 2\n");
+  const Status refused = device.value().destroy(made.value());
+  EXPECT_EQ(refused.code(), StatusCode::unavailable);
+  EXPECT_THAT(refused.message(), HasSubstr("2g@2 is in use by process 4711"));
+  EXPECT_EQ(device.value().instances().value(), std::vector{made.value()});
+  machine.write(kDivided);
+  EXPECT_TRUE(device.value().destroy(made.value()).ok());
+}
+
+TEST(MigDevice, LeavesNothingBehindAfterAFailedCreation) {
+  const FakeGpus machine("fail_nvmlGpuInstanceCreateComputeInstance 999\n" + kDivided);
+  const auto device = opened();
+  const Status failed = device.value().create(7, 0).status();
+  EXPECT_EQ(failed.code(), StatusCode::internal);
+  EXPECT_THAT(failed.message(), AllOf(HasSubstr("7g@0"), HasSubstr("999")));
+  EXPECT_THAT(names(device.value().instances()), IsEmpty());
+}
+
+TEST(MigDevice, NamesTheCommandWhereMigIsOff) {
+  const FakeGpus machine(kGpu + "mig 0\n");
+  const Status off = opened().status();
+  EXPECT_EQ(off.code(), StatusCode::unavailable);
+  EXPECT_THAT(off.message(), HasSubstr("nvidia-smi -i GPU-aa -mig 1 as root"));
+  machine.write(kGpu + "mig 0\nmig_later 1\n");
+  EXPECT_THAT(opened().status().message(), HasSubstr("nvidia-smi -r"));
+  machine.write(kGpu + "mig -1\n");
+  EXPECT_EQ(opened().status().code(), StatusCode::unavailable);
+  EXPECT_EQ(opened("GPU-bb").status().code(), StatusCode::not_found);
+  machine.write(kGpu + "mig 1\nmig_permission 0\n");
+  const Status forbidden = opened().status();
+  EXPECT_EQ(forbidden.code(), StatusCode::unavailable);
+  EXPECT_THAT(forbidden.message(),
+              AllOf(HasSubstr("Insufficient Permissions"), HasSubstr("as root")));
+  machine.write(kGpu + "error 15\n");
+  EXPECT_THAT(opened().status().message(), HasSubstr("GPU is lost"));
+}
+
 }  // namespace
+
 }  // namespace gpulet::gpu

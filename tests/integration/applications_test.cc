@@ -1,4 +1,4 @@
-// An application through real sockets and processes.
+// An application with real sockets and processes.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,8 +16,8 @@ using std::chrono::seconds;
 
 constexpr std::size_t kNumbers = 10;
 
-// Like game: digits that are read beside each other and joined, and an image. Simulated models
-// answer with what they were asked.
+// An application like "game": parallel digit models whose outputs are joined, and an image model.
+// Simulated models return their inputs.
 constexpr const char* kGame = R"([{"name":"game",
   "inputs":[{"name":"digits","type":"FP32","shape":[3,10]},
             {"name":"image","type":"FP32","shape":[10]}],
@@ -32,7 +32,8 @@ constexpr const char* kGame = R"([{"name":"game",
 config::ModelConfig model_of(const std::string& name) {
   config::ModelConfig model;
   model.name = name;
-  model.file = std::filesystem::path(GPULET_SOURCE_DIR) / "README.md";  // nobody looks inside
+  model.file =
+      std::filesystem::path(GPULET_SOURCE_DIR) / "README.md";  // the contents do not matter
   model.inputs = {{"x", DataType::fp32, {kNumbers}}};
   model.outputs = {{"y", DataType::fp32, {kNumbers}}};
   model.slo_ms = 1000;
@@ -41,14 +42,14 @@ config::ModelConfig model_of(const std::string& name) {
   return model;
 }
 
-// Digit i of the request has its highest number at (tag + i) % 10.
-serve::InferRequest game_request(std::uint64_t tag) {
+// The highest value of digit i is at index (tag + i) % 10.
+InferRequest game_request(std::uint64_t tag) {
   std::vector<float> numbers(4 * kNumbers, 0.0F);
   for (std::size_t i = 0; i < 3; ++i) numbers[i * kNumbers + (tag + i) % kNumbers] = 1;
   numbers[3 * kNumbers] = static_cast<float>(tag);
   std::vector<std::byte> payload(numbers.size() * sizeof(float));
   std::memcpy(payload.data(), numbers.data(), payload.size());
-  serve::InferRequest request;
+  InferRequest request;
   request.tag = tag;
   request.model = "game";
   request.inputs = {{"digits", DataType::fp32, {3, kNumbers}},
@@ -57,7 +58,7 @@ serve::InferRequest game_request(std::uint64_t tag) {
   return request;
 }
 
-TEST(ApplicationsTest, GameIsAnsweredOnceAndAsAWhole) {
+TEST(ApplicationsTest, EachRequestIsAnsweredOnceWithAllOutputs) {
   Cluster cluster({model_of("reader"), model_of("seer")},
                   serve::testing::card_profile({{"reader", 2}, {"seer", 6}}), {}, kGame);
   cluster.add_backend("n0");

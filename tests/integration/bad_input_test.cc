@@ -1,10 +1,10 @@
-// Bad input costs its sender a clear error, and nobody else anything.
+// Bad input causes a clear error for its sender and affects no other client.
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "gpulet/core/random.h"
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/base/random.h"
+#include "gpulet/protocol/codec.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
 
@@ -20,13 +20,13 @@ class BadInputTest : public ::testing::Test {
     cluster_.wait_until_serving();
   }
 
-  Status refusal(const std::function<void(serve::InferRequest&)>& spoil) {
-    serve::InferRequest request = byte_request("a", next_tag_++, 16);
+  Status refusal(const std::function<void(InferRequest&)>& spoil) {
+    InferRequest request = byte_request("a", next_tag_++, 16);
     spoil(request);
     const auto reply = bad_.ask(request, seconds(5));
     return reply ? reply->status : Status(StatusCode::timeout, "no answer");
   }
-  // The good client is served as if nothing had happened.
+  // The good client is still served.
   void expect_others_served() {
     const auto reply = good_.ask(byte_request("a", next_tag_++, 16), seconds(5));
     ASSERT_TRUE(reply.has_value());
@@ -39,7 +39,7 @@ class BadInputTest : public ::testing::Test {
   StreamClient bad_{cluster_.client_port()};
 };
 
-TEST_F(BadInputTest, WrongRequestsGetErrorsAndTheConnectionGoesOn) {
+TEST_F(BadInputTest, WrongRequestsGetErrorsAndKeepTheConnection) {
   EXPECT_EQ(refusal([](auto& request) { request.model = "nobody"; }).code(), StatusCode::not_found);
   EXPECT_EQ(refusal([](auto& request) {
               request.inputs[0].shape = {4, 4};
@@ -55,7 +55,7 @@ TEST_F(BadInputTest, WrongRequestsGetErrorsAndTheConnectionGoesOn) {
   expect_others_served();
 }
 
-TEST_F(BadInputTest, RandomBytesEndTheConnectionWithAWord) {
+TEST_F(BadInputTest, RandomBytesEndTheConnectionWithAnError) {
   Random random(3);
   std::vector<std::byte> noise(4096);
   for (std::byte& byte : noise) byte = static_cast<std::byte>(random.below(256));
@@ -66,9 +66,9 @@ TEST_F(BadInputTest, RandomBytesEndTheConnectionWithAWord) {
   expect_others_served();
 }
 
-TEST_F(BadInputTest, OverLongLengthFieldIsRefusedBeforeAnythingIsAllocated) {
-  net::FrameHeader header{net::MessageType::infer_request, 16, 0xfffffff0U};
-  const auto bytes = net::encode_frame_header(header);
+TEST_F(BadInputTest, AnExcessiveLengthIsRejectedBeforeAllocation) {
+  protocol::FrameHeader header{protocol::MessageType::infer_request, 16, 0xfffffff0U};
+  const auto bytes = protocol::encode_frame_header(header);
   bad_.send_raw({bytes.begin(), bytes.end()});
   EXPECT_TRUE(bad_.run_until([&] { return bad_.closed(); }, seconds(5)));
   ASSERT_TRUE(bad_.replies().contains(0));
@@ -76,19 +76,19 @@ TEST_F(BadInputTest, OverLongLengthFieldIsRefusedBeforeAnythingIsAllocated) {
   expect_others_served();
 }
 
-TEST_F(BadInputTest, FrameCutShortHarmsNobody) {
-  const net::OutgoingFrame frame = net::encode(serve::ClientMessage(byte_request("a", 1, 16)));
+TEST_F(BadInputTest, ATruncatedFrameIsHarmless) {
+  const protocol::OutgoingFrame frame = protocol::encode(ClientMessage(byte_request("a", 1, 16)));
   const auto head = std::as_bytes(std::span(frame.head));
   bad_.send_raw({head.begin(), head.end() - 3});
   expect_others_served();
 }
 
-TEST_F(BadInputTest, ClientThatNeverReadsHoldsNobodyUp) {
-  // Answers pile up at the kernel and at the frontend; the others' go through meanwhile.
+TEST_F(BadInputTest, AClientThatNeverReadsDelaysNoOther) {
+  // Its answers queue up in the kernel and the frontend while other clients get theirs.
   std::vector<std::byte> many;
   for (std::uint64_t tag = 1; tag <= 2000; ++tag) {
-    const net::OutgoingFrame frame =
-        net::encode(serve::ClientMessage(byte_request("nobody", tag, 16)));
+    const protocol::OutgoingFrame frame =
+        protocol::encode(ClientMessage(byte_request("nobody", tag, 16)));
     const auto head = std::as_bytes(std::span(frame.head));
     many.insert(many.end(), head.begin(), head.end());
     for (const Bytes& slice : frame.payload)

@@ -1,5 +1,5 @@
-// A gpulet whose cores are controlled, with all that is real about it: a backend, a process that
-// runs TorchScript, and the kernel's hold on it. The frontend is a socket.
+// A gpulet with controlled cores: a real backend, a proxy that runs TorchScript, and the kernel's
+// limits. The frontend is scripted.
 #include <gtest/gtest.h>
 #include <torch/script.h>
 
@@ -8,9 +8,9 @@
 #include <iterator>
 #include <string>
 
-#include "gpulet/backend/daemon.h"
-#include "gpulet/core/sha256.h"
-#include "gpulet/partition/drivers/cpu_quota.h"
+#include "backend/daemon.h"
+#include "gpulet/base/sha256.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "tests/backend/frontend_end.h"
 #include "tests/support/busy_child.h"
 #include "tests/support/temporary_folder.h"
@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kPatience(60);
 constexpr std::chrono::seconds kMeasured(1);
 constexpr std::int64_t kWidth = 8;
 
-// Takes tens of milliseconds of a core, in steps that several threads can share.
+// Takes tens of milliseconds of CPU time, in operations that several threads can share.
 std::string busy_model(const std::filesystem::path& folder) {
   torch::jit::Module module("busy");
   module.register_parameter("weight", torch::eye(384), false);
@@ -60,8 +60,8 @@ class ControlledCoresTest : public ::testing::Test {
     device.proxy_program = std::string(GPULET_BINARY_DIR) + "/bin/gpulet-proxy";
     std::vector<HostedDevice> devices;
     devices.push_back(std::move(device));
-    // Run as root, the proxies have another user.
-    auto store = ModelStore::open(folder_.path() / "store", {.read_by_others = true});
+    // If this runs as root, proxies run as another user.
+    auto store = ModelStore::open(folder_.path() / "store", {.readable_by_others = true});
     auto user = choose_proxy_user("");
     ASSERT_TRUE(store.ok() && user.ok());
     daemon_ = BackendDaemon::start(io_, {config, std::move(devices), std::move(store).value(),
@@ -75,26 +75,26 @@ class ControlledCoresTest : public ::testing::Test {
     return net::testing::run_until(io_, condition, kPatience);
   }
 
-  // A gpulet of one percent that serves; its process.
+  // Starts a gpulet of one percent and returns its process.
   pid_t make_gpulet() {
     const std::string model = busy_model(folder_.path());
     const TensorSpec tensor{"x", DataType::fp32, {kWidth}};
-    serve::CreateGpulet create{{1}, 0, {1}, {{"busy", sha256_of(model), {tensor}, {tensor}, 1}}};
+    CreateGpulet create{{1}, 0, {1}, {{"busy", sha256_of(model), {tensor}, {tensor}, 1}}};
     create.part.service = schedule::Service::controlled;
     frontend_->say(create);
-    EXPECT_TRUE(run_until([this] { return !frontend_->heard<serve::ModelWanted>().empty(); }));
+    EXPECT_TRUE(run_until([this] { return !frontend_->heard<ModelPieceRequest>().empty(); }));
     const auto bytes = std::as_bytes(std::span(model));
-    frontend_->say(serve::ModelPiece{sha256_of(model), 0, bytes.size(),
-                                     Bytes::own({bytes.begin(), bytes.end()})});
+    frontend_->say(
+        ModelPiece{sha256_of(model), 0, bytes.size(), Bytes::own({bytes.begin(), bytes.end()})});
     const auto is_ready = [this] {
-      const auto reports = frontend_->heard<serve::GpuletReport>();
-      return !reports.empty() && reports.back().state == serve::GpuletState::ready;
+      const auto reports = frontend_->heard<GpuletReport>();
+      return !reports.empty() && reports.back().state == GpuletState::ready;
     };
     EXPECT_TRUE(run_until(is_ready));
     return daemon_->proxies().at(0);
   }
 
-  // Cores that the process uses while it always has a batch to run.
+  // The cores that the process uses under continuous load.
   double use_of(pid_t process) {
     const auto answered = [this] { return frontend_->heard<BatchResult>().size(); };
     const auto begin = std::chrono::steady_clock::now();
@@ -122,32 +122,31 @@ class ControlledCoresTest : public ::testing::Test {
   std::uint64_t batches_ = 0;
 };
 
-TEST_F(ControlledCoresTest, FollowWhileTheProcessServesOn) {
+TEST_F(ControlledCoresTest, ChangeWhileTheProcessServes) {
   const pid_t process = make_gpulet();
   const auto use_on = [this, process](double cores) {
-    frontend_->say(serve::SetCores{{1}, cores});
+    frontend_->say(SetCores{{1}, cores});
     return use_of(process);
   };
   const double little = use_on(0.1);
   const double much = use_on(0.5);
   const double little_again = use_on(0.15);
-  // Others may be on this machine, so that it gets less; more it cannot have.
+  // It may use fewer cores if the machine is busy, but not more.
   EXPECT_LT(little, 0.15);
   EXPECT_LT(much, 0.6);
   EXPECT_LT(little_again, 0.2);
   EXPECT_GT(much, 1.5 * little);
   EXPECT_GT(much, 1.5 * little_again);
-  EXPECT_EQ(daemon_->proxies(), std::vector<pid_t>{process}) << "the same process all along";
+  EXPECT_EQ(daemon_->proxies(), std::vector<pid_t>{process}) << "the process was not replaced";
   for (const BatchResult& result : frontend_->heard<BatchResult>())
     EXPECT_TRUE(result.status.ok()) << result.status.to_string();
-  for (const serve::GpuletReport& report : frontend_->heard<serve::GpuletReport>())
+  for (const GpuletReport& report : frontend_->heard<GpuletReport>())
     EXPECT_TRUE(report.status.ok()) << report.status.to_string();
 
-  frontend_->say(serve::SetCores{{1}, 1000});
-  ASSERT_TRUE(
-      run_until([this] { return !frontend_->heard<serve::GpuletReport>().back().status.ok(); }));
-  const auto refused = frontend_->heard<serve::GpuletReport>().back();
-  EXPECT_EQ(refused.state, serve::GpuletState::ready);
+  frontend_->say(SetCores{{1}, 1000});
+  ASSERT_TRUE(run_until([this] { return !frontend_->heard<GpuletReport>().back().status.ok(); }));
+  const auto refused = frontend_->heard<GpuletReport>().back();
+  EXPECT_EQ(refused.state, GpuletState::ready);
   EXPECT_EQ(refused.status.code(), StatusCode::invalid);
 }
 

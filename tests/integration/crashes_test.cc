@@ -1,4 +1,4 @@
-// Models that end or hang their process on some input, through real daemons and processes.
+// Models that crash or hang on some input, with real daemons and processes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr std::uint64_t kCrashes = 255;  // the tag's low byte is the input
+constexpr std::uint64_t kCrashes = 255;  // the low byte of the tag is the input
 constexpr std::uint64_t kHangs = 254;
 constexpr std::uint64_t kCannotBeComputed = 253;
 
@@ -22,7 +22,7 @@ StatusCode code(const StreamClient& client, std::uint64_t tag) {
   return found->second[0].status.code();
 }
 
-TEST(CrashesTest, OnlyTheRequestThatEndsItsProcessFailsAndIsToldWhy) {
+TEST(CrashesTest, OnlyTheCrashingRequestFailsWithTheReason) {
   Cluster cluster({{"a", 20, 20'000, 40}});
   cluster.add_crashing_backend("n0");
   cluster.wait_until_serving();
@@ -38,7 +38,7 @@ TEST(CrashesTest, OnlyTheRequestThatEndsItsProcessFailsAndIsToldWhy) {
   EXPECT_EQ(cluster.status().models.at(0).crashes, 2U);
 }
 
-TEST(CrashesTest, AnInputThatCannotBeComputedIsItsSendersFaultAndNobodyElses) {
+TEST(CrashesTest, AnInvalidInputFailsOnlyForItsSender) {
   Cluster cluster({{"a", 20, 20'000, 40}});
   cluster.add_crashing_backend("n0");
   cluster.wait_until_serving();
@@ -52,13 +52,13 @@ TEST(CrashesTest, AnInputThatCannotBeComputedIsItsSendersFaultAndNobodyElses) {
   const std::string& why = client.replies().at(kCannotBeComputed)[0].status.message();
   EXPECT_EQ(why.find_first_of("0123456789"), std::string::npos) << why;
   const serve::FrontendStatus status = cluster.status();
-  EXPECT_EQ(status.models.at(0).state, serve::ModelState::ready);
+  EXPECT_EQ(status.models.at(0).state, ModelState::ready);
   EXPECT_EQ(status.models.at(0).crashes, 0U);
   EXPECT_TRUE(status.exclusions.empty());
   EXPECT_TRUE(status.failures.empty());
 }
 
-TEST(CrashesTest, ARequestThatHangsTwoProcessesIsNotTriedAgain) {
+TEST(CrashesTest, ARequestThatHangsTwoProcessesIsNotRetried) {
   ClusterChanges soon;
   soon.backend = [](config::BackendConfig& config) { config.hang_timeout = seconds(1); };
   Cluster cluster({{"a", 4, 20'000, 20}}, {}, soon);
@@ -72,7 +72,7 @@ TEST(CrashesTest, ARequestThatHangsTwoProcessesIsNotTriedAgain) {
   EXPECT_EQ(code(client, 1), StatusCode::ok);
 }
 
-TEST(CrashesTest, AModelThatCrashesAgainAndAgainIsWithheldAndItsNeighbourServes) {
+TEST(CrashesTest, AModelThatKeepsCrashingIsQuarantinedAndOthersServe) {
   Cluster cluster({{"a", 20, 10'000, 5}, {"b", 20, 10'000, 5}});
   cluster.add_crashing_backend("n0");
   cluster.wait_until_serving();
@@ -88,7 +88,7 @@ TEST(CrashesTest, AModelThatCrashesAgainAndAgainIsWithheldAndItsNeighbourServes)
     ASSERT_TRUE(client.run_until([&] { return client.replies().contains(tag); }, seconds(15)));
     EXPECT_NE(code(client, tag), StatusCode::too_late);
   }
-  EXPECT_EQ(of_a().state, serve::ModelState::unavailable);
+  EXPECT_EQ(of_a().state, ModelState::unavailable);
   EXPECT_FALSE(of_a().reason.empty());
   const auto refused = client.ask(byte_request("a", 1), seconds(5));
   ASSERT_TRUE(refused.has_value());

@@ -1,4 +1,4 @@
-// A node whose disk is full beside a healthy one: real daemons, a real full file system.
+// A node with a full disk beside a healthy node, with real daemons and a real file system.
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
@@ -15,11 +15,10 @@
 namespace gpulet::testing {
 namespace {
 
-using serve::ModelInfo;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A file system of its own that holds 100 KB.
+// A file system of 100 KB.
 class SmallDisk {
  public:
   SmallDisk() : mounted_(::mount("tmpfs", path().c_str(), "tmpfs", 0, "size=100k,mode=700") == 0) {}
@@ -40,10 +39,10 @@ class SmallDisk {
 class FailingNodeTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!disk_.mounted()) GTEST_SKIP() << "file systems cannot be mounted here";
+    if (!disk_.mounted()) GTEST_SKIP() << "this user cannot mount a file system";
   }
 
-  // Some hundred kilobytes that no other version has, where the models' files are.
+  // Writes a unique version of some hundred kilobytes among the model files.
   void write_large_file(const std::string& model, char fill) {
     const std::filesystem::path file =
         cluster_.setup().config.models.parent_path() / (model + ".pt");
@@ -57,7 +56,7 @@ class FailingNodeTest : public ::testing::Test {
                                     [&name](const ModelInfo& one) { return one.name == name; });
     return found == models.value().end() ? std::nullopt : std::optional(*found);
   }
-  // Keeps the load up until the condition holds; fails where it does not in twenty seconds.
+  // Sends load until the condition holds; fails after 20 seconds.
   void load_until(const std::function<bool()>& condition) {
     for (int i = 0; i < 100 && !condition(); ++i) {
       next_tag_ = client_->load(byte_request("a", 0), 60, milliseconds(200), next_tag_, next_tag_,
@@ -86,7 +85,7 @@ class FailingNodeTest : public ::testing::Test {
   const load::Target target_{endpoint_};
 };
 
-TEST_F(FailingNodeTest, ANewVersionGoesToTheHealthyNodeAndEveryRequestIsServed) {
+TEST_F(FailingNodeTest, ANewVersionIsServedByTheHealthyNode) {
   cluster_.add_storing_backend("full");
   cluster_.wait_until_serving();  // its first file fits
   cluster_.add_storing_backend("healthy");
@@ -95,7 +94,7 @@ TEST_F(FailingNodeTest, ANewVersionGoesToTheHealthyNodeAndEveryRequestIsServed) 
   write_large_file("a", 'x');
   load_until([&] {
     const auto now = model("a");
-    return now && now->version != before && now->state == serve::ModelState::ready;
+    return now && now->version != before && now->state == ModelState::ready;
   });
   EXPECT_FALSE(model("a")->next_refused);
   write_large_file("a", 'y');
@@ -108,7 +107,7 @@ TEST_F(FailingNodeTest, ANewVersionGoesToTheHealthyNodeAndEveryRequestIsServed) 
   }
 }
 
-TEST_F(FailingNodeTest, TheOnlyNodeShowsItsErrorAndServesOn) {
+TEST_F(FailingNodeTest, TheOnlyNodeReportsItsErrorAndKeepsServing) {
   cluster_.add_storing_backend("full");
   cluster_.wait_until_serving();
   client_.emplace(cluster_.client_port());

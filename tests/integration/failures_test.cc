@@ -1,5 +1,5 @@
-// Proxies and backends that die in the middle of load: every request gets exactly one answer, and
-// serving goes on.
+// Proxies and backends that die under load: every request gets exactly one answer, and serving
+// continues.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -37,16 +37,16 @@ Outcome one_answer_each(const StreamClient& client, std::uint64_t first, std::ui
   return outcome;
 }
 
-TEST(FailuresTest, ProxyKilledInTheMiddleOfLoad) {
+TEST(FailuresTest, AKilledProxyIsReplacedUnderLoad) {
   Cluster cluster({{"a", 4, 3000, 60}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
-  const serve::InferRequest request = byte_request("a", 0);
+  const InferRequest request = byte_request("a", 0);
   std::uint64_t end = client.load(request, 60, seconds(1), 1, 1, seconds(10));
   for (int i = 0; i < 3; ++i) {
-    // Killed with a batch in its hands: requests are sent first, then the kill, and only then are
-    // answers awaited.
+    // Sends requests before the kill and waits for answers after it, so that the proxy dies with a
+    // batch.
     for (int k = 0; k < 4; ++k) client.send(byte_request("a", end++));
     for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGKILL);
     end = client.load(request, 60, seconds(1), end, static_cast<std::uint64_t>(i) + 2, seconds(10));
@@ -56,14 +56,14 @@ TEST(FailuresTest, ProxyKilledInTheMiddleOfLoad) {
   EXPECT_EQ(outcome.refused, 0U);  // a restart takes far less than the SLO
 }
 
-// Nothing is heard of the batch, and the gpulet is not known to hang yet.
+// The batch does not end, and the hang is not detected yet.
 TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
   Cluster cluster({{"a", 4, 3000, 20}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
   for (const pid_t proxy : cluster.proxies("n0")) ::kill(proxy, SIGSTOP);
-  serve::InferRequest request = byte_request("a", 1);
+  InferRequest request = byte_request("a", 1);
   request.timeout = std::chrono::milliseconds(200);
   const auto reply = client.ask(request, seconds(15));
   ASSERT_TRUE(reply.has_value());
@@ -77,8 +77,8 @@ TEST(FailuresTest, ARequestOnAStoppedProxyIsAnsweredAtItsDeadline) {
   EXPECT_EQ(counters.served, 0U);
 }
 
-// Its process is killed, though stopped, and another serves what it held.
-TEST(FailuresTest, AStoppedProxyIsTakenForHungAndReplaced) {
+// The stopped process is killed, and another one runs its batches.
+TEST(FailuresTest, AStoppedProxyIsReplacedAsHung) {
   Cluster cluster({{"a", 4, 15000, 20}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -89,11 +89,11 @@ TEST(FailuresTest, AStoppedProxyIsTakenForHungAndReplaced) {
   ASSERT_TRUE(reply.has_value());
   EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
   for (const pid_t proxy : cluster.proxies("n0"))
-    EXPECT_EQ(std::count(before.begin(), before.end(), proxy), 0) << "one that was stopped";
+    EXPECT_EQ(std::count(before.begin(), before.end(), proxy), 0) << "a stopped process";
   EXPECT_EQ(cluster.status().models.at(0).crashes, 0U);
 }
 
-TEST(FailuresTest, AStoppedProxyCostsNothingWhereAnotherServes) {
+TEST(FailuresTest, AStoppedProxyFailsNoRequestIfAnotherServes) {
   Cluster cluster({{"a", 4, 8000, 40}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -105,7 +105,7 @@ TEST(FailuresTest, AStoppedProxyCostsNothingWhereAnotherServes) {
   EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
 }
 
-TEST(FailuresTest, BackendKilledInTheMiddleOfLoad) {
+TEST(FailuresTest, AKilledBackendIsReplacedByAnotherNode) {
   Cluster cluster({{"a", 4, 5000, 40}, {"b", 4, 5000, 40}});
   const pid_t victim = cluster.spawn_backend("n0");
   cluster.add_backend("n1");
@@ -123,7 +123,7 @@ TEST(FailuresTest, BackendKilledInTheMiddleOfLoad) {
   EXPECT_EQ(cluster.status().backends.size(), 1U);
 }
 
-TEST(FailuresTest, BackendThatFallsSilentIsGivenUpAndMayComeBack) {
+TEST(FailuresTest, ASilentBackendIsDisconnectedAndMayReturn) {
   Cluster cluster({{"a", 4, 8000, 40}});
   const pid_t sleeper = cluster.spawn_backend("n0");
   cluster.wait_until_serving();
@@ -138,7 +138,7 @@ TEST(FailuresTest, BackendThatFallsSilentIsGivenUpAndMayComeBack) {
   EXPECT_TRUE(client.run_until([&] { return cluster.status().backends.size() == 2; }, seconds(20)));
 }
 
-TEST(FailuresTest, ClientThatGoesAwayCostsNobodyElseAnything) {
+TEST(FailuresTest, ADisconnectedClientAffectsNoOther) {
   Cluster cluster({{"a", 4, 2000, 60}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -157,7 +157,7 @@ TEST(FailuresTest, ClientThatGoesAwayCostsNobodyElseAnything) {
   EXPECT_EQ(one_answer_each(steady, 1, end).refused, 0U);
 }
 
-TEST(FailuresTest, AFatalFaultOfAGpuEndsAllItsProcessesAndCostsNoRequest) {
+TEST(FailuresTest, AFatalGpuFaultEndsItsProcessesAndFailsNoRequest) {
   const support::FakeGpus gpus("gpu\nuuid GPU-1234\nmemory_mib 81920\n");
   const support::FakeMps mps;
   Cluster cluster({{"a", 4, 10'000, 40}, {"b", 4, 10'000, 40}});
@@ -166,18 +166,19 @@ TEST(FailuresTest, AFatalFaultOfAGpuEndsAllItsProcessesAndCostsNoRequest) {
   StreamClient client(cluster.client_port());
   std::uint64_t end = client.load(byte_request("a", 0), 40, seconds(1), 1, 1, seconds(10));
   const auto before = cluster.proxies("n0");
-  mps.tell("status", "FAULT\n");
-  mps.tell("fault");
+  mps.set("status", "FAULT\n");
+  mps.set("fault");
   for (int k = 0; k < 4; ++k) client.send(byte_request("a", end++));
   for (int k = 0; k < 4; ++k) client.send(byte_request("b", end++));
   ASSERT_TRUE(client.run_until([&] { return !mps.recorded("refused").empty(); }, seconds(10)));
-  mps.forget("fault");
-  mps.forget("status");
+  mps.clear("fault");
+  mps.clear("status");
   end = client.load(byte_request("b", 0), 40, seconds(1), end, 2, seconds(10));
   ASSERT_TRUE(client.run_until([&] { return client.replies().size() == end - 1; }, seconds(15)));
   EXPECT_EQ(one_answer_each(client, 1, end).refused, 0U);
   for (const pid_t process : cluster.proxies("n0")) {
-    EXPECT_EQ(std::count(before.begin(), before.end(), process), 0) << "one of before the fault";
+    EXPECT_EQ(std::count(before.begin(), before.end(), process), 0)
+        << "a process from before the fault";
   }
 }
 

@@ -1,5 +1,5 @@
-// A frontend that is killed and started again, every part a process of its own: the backend keeps
-// its proxies, and serving goes on.
+// A frontend that is killed and restarted: the backend keeps its proxies, and serving continues.
+// All daemons are separate processes.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
@@ -97,14 +97,14 @@ class Files {
   const std::uint16_t client_port_ = free_port();
 };
 
-// A request is answered, on a connection of its own.
+// Whether a request on a new connection is answered.
 bool served(std::uint16_t port) {
   try {
     StreamClient client(port);
     const auto reply = client.ask(byte_request("a", 1), seconds(3));
     return reply.has_value() && reply->status.ok();
   } catch (const std::exception&) {
-    return false;  // nobody listens there yet
+    return false;  // the frontend does not listen yet
   }
 }
 
@@ -112,17 +112,17 @@ bool comes_true(const std::function<bool()>& condition) {
   const auto deadline = Clock::now() + seconds(20);
   while (Clock::now() < deadline) {
     if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the cores belong to the others
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // leaves the cores to the daemons
   }
   return false;
 }
 
-TEST(FrontendRestart, KilledAndStartedAgainItFindsTheSameProxiesServing) {
+TEST(FrontendRestart, ARestartedFrontendFindsTheSameProxies) {
   const Files files;
   auto frontend = std::make_unique<Process>("gpulet-frontend", files.frontend());
   const Process backend("gpulet-backend", files.backend());
   ASSERT_TRUE(comes_true([&] { return served(files.client_port()); }));
-  // The one that serves, and the warm one in the place of the one that was taken.
+  // The process that serves, and a warm one that replaced it in the pool.
   ASSERT_TRUE(comes_true([&] { return backend.children().size() == 2; }));
   const auto before = backend.children();
 
@@ -131,7 +131,7 @@ TEST(FrontendRestart, KilledAndStartedAgainItFindsTheSameProxiesServing) {
   EXPECT_EQ(backend.children(), before);
   frontend = std::make_unique<Process>("gpulet-frontend", files.frontend());
   ASSERT_TRUE(comes_true([&] { return served(files.client_port()); }));
-  EXPECT_EQ(backend.children(), before) << "nothing was started, ended or loaded again";
+  EXPECT_EQ(backend.children(), before) << "no process was started or ended";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A GPU on green contexts, all of it stand-ins: its gpulets are lanes of one process.
+// A GPU with green contexts, all of it fake: one process serves all of its gpulets.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -47,11 +47,11 @@ class GreenTest : public ::testing::Test {
       EXPECT_TRUE(replies[0].status.ok()) << tag << ": " << replies[0].status.to_string();
     }
   }
-  // As many blocks of eight of its 132 SMs as fit in its share. The next plan may be on its way.
+  // As many blocks of 8 of the 132 SMs as fit in the share. The next plan may be in progress.
   void expect_sms_of_the_shares() {
     int ready = 0;
     for (const auto& gpulet : cluster_.status().gpulets) {
-      if (gpulet.gpulet.state != serve::GpuletState::ready) continue;
+      if (gpulet.gpulet.state != GpuletState::ready) continue;
       ++ready;
       const auto percent = static_cast<std::uint32_t>(gpulet.gpulet.size.percent);
       const std::uint32_t sms = percent == 100 ? 132 : 132 * percent / 100 / 8 * 8;
@@ -67,7 +67,7 @@ class GreenTest : public ::testing::Test {
   StreamClient client_{cluster_.client_port()};
 };
 
-TEST_F(GreenTest, AChangeOfPlanUnderLoadTakesNoProcessLoadsNothingAndCostsNoRequest) {
+TEST_F(GreenTest, AChangeOfPlanUnderLoadNeedsNoProcessAndFailsNoRequest) {
   const auto processes = cluster_.proxies("n0");
   ASSERT_EQ(processes.size(), 1U);
   const auto before = gpulets();
@@ -78,7 +78,7 @@ TEST_F(GreenTest, AChangeOfPlanUnderLoadTakesNoProcessLoadsNothingAndCostsNoRequ
                        seconds(10));
     client_.send(byte_request("a", end++));
   }
-  ASSERT_NE(gpulets(), before) << "no other plan";
+  ASSERT_NE(gpulets(), before) << "the plan did not change";
   end = client_.load(byte_request("b", 0), 300, seconds(1), end, 99, seconds(10));
   expect_each_served_once(end);
   ASSERT_TRUE(client_.run_until([&] { return !cluster_.status().reorganising; }, seconds(15)));
@@ -88,7 +88,7 @@ TEST_F(GreenTest, AChangeOfPlanUnderLoadTakesNoProcessLoadsNothingAndCostsNoRequ
   expect_sms_of_the_shares();
 }
 
-TEST_F(GreenTest, TheDeathOfTheProcessCostsNoRequest) {
+TEST_F(GreenTest, TheDeathOfTheProcessFailsNoRequest) {
   const auto before = cluster_.proxies("n0");
   std::uint64_t end = 1;
   for (int k = 0; k < 4; ++k) client_.send(byte_request("a", end++));

@@ -1,5 +1,5 @@
-// gRPC's connections are bounded as those of the other ports are, and the endpoint answers again
-// after the process had no descriptor left.
+// gRPC connections are limited like those of other ports, and the endpoint recovers after the
+// process ran out of descriptors.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -34,7 +34,7 @@ std::unique_ptr<Cluster> frontend(const std::function<void(config::FrontendConfi
 
 ::grpc::Status ask_whether_live(std::uint16_t port) {
   ::grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of its own
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a separate connection
   const auto stub = inference::GRPCInferenceService::NewStub(::grpc::CreateCustomChannel(
       "127.0.0.1:" + std::to_string(port), ::grpc::InsecureChannelCredentials(), arguments));
   ::grpc::ClientContext context;
@@ -46,7 +46,7 @@ std::unique_ptr<Cluster> frontend(const std::function<void(config::FrontendConfi
 
 class DescriptorLimit {
  public:
-  // So many more than there are now.
+  // Allows this many more than are open.
   explicit DescriptorLimit(int more) {
     getrlimit(RLIMIT_NOFILE, &before_);
     const int lowest_free = dup(0);
@@ -69,10 +69,10 @@ bool descriptor_left() {
   return one >= 0;
 }
 
-TEST(GrpcConnectionsTest, AreTakenAgainAfterTheProcessHadNoDescriptorLeft) {
-  // UBSan needs descriptors of its own to look at an object's type.
+TEST(GrpcConnectionsTest, AreAcceptedAgainAfterDescriptorsRanOut) {
+  // UBSan needs descriptors to check the type of an object.
   if (std::string_view(GPULET_SANITIZERS).find("undefined") != std::string_view::npos)
-    GTEST_SKIP() << "the other builds run it";
+    GTEST_SKIP() << "not under UBSan";
   const auto cluster = frontend();
   ASSERT_TRUE(ask_whether_live(cluster->grpc_port()).ok());
   {
@@ -91,7 +91,7 @@ TEST(GrpcConnectionsTest, AreTakenAgainAfterTheProcessHadNoDescriptorLeft) {
   EXPECT_TRUE(answer.ok()) << answer.error_message();
 }
 
-TEST(GrpcConnectionsTest, ThatSayNothingGiveWay) {
+TEST(GrpcConnectionsTest, ThatAreSilentAreClosedForOthers) {
   constexpr std::uint32_t kPlaces = 8;
   const auto cluster =
       frontend([](config::FrontendConfig& config) { config.max_connections = kPlaces; });
@@ -104,7 +104,7 @@ TEST(GrpcConnectionsTest, ThatSayNothingGiveWay) {
   EXPECT_TRUE(ask_whether_live(cluster->grpc_port()).ok());
 }
 
-TEST(GrpcConnectionsTest, ThatSayNothingEndByThemselves) {
+TEST(GrpcConnectionsTest, ThatAreSilentTimeOut) {
   const auto cluster =
       frontend([](config::FrontendConfig& config) { config.first_message = milliseconds(300); });
   net::asio::io_context io;

@@ -1,5 +1,5 @@
-// The Open Inference Protocol over gRPC through real daemons. A program of its own: gRPC's library
-// is not built under ThreadSanitizer, which then sees half of what happens.
+// The Open Inference Protocol over gRPC with real daemons. A separate program, because gRPC's
+// library is not built with ThreadSanitizer, which would report false races.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -66,8 +66,8 @@ TEST(GrpcProtocolTest, IsAnsweredByTheProxies) {
   EXPECT_EQ(response.raw_output_contents(0), "abcdef");
 }
 
-// Batches of two gpulets end in any order.
-TEST(GrpcProtocolTest, AStreamIsAnsweredInItsOrderWhereTwoGpuletsServe) {
+// The batches of two gpulets end in any order.
+TEST(GrpcProtocolTest, AStreamIsAnsweredInOrderByTwoGpulets) {
   Cluster cluster({{"a", 4, 500, 600}});
   cluster.add_backend("n0", 2);
   cluster.wait_until_serving();
@@ -97,7 +97,7 @@ TEST(GrpcProtocolTest, AStreamIsAnsweredInItsOrderWhereTwoGpuletsServe) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
-TEST(GrpcProtocolTest, AModelThatIsUnloadedIsListedUntilItIsLoadedAgain) {
+TEST(GrpcProtocolTest, AnUnloadedModelStaysInTheIndex) {
   Cluster cluster({{"a", 2, 500, 10}, {"b", 2, 500, 10}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();

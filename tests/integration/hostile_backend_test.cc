@@ -1,5 +1,5 @@
-// What a node with a valid certificate can do to the others: backends that break the rules, beside
-// honest ones, through real daemons over mutual TLS.
+// Backends with valid certificates that violate the protocol, beside honest ones, with real daemons
+// and mutual TLS.
 #include "tests/support/hostile/hostile_backend.h"
 
 #include <gmock/gmock.h>
@@ -21,9 +21,9 @@ namespace {
 using serve::PeerViolation;
 using std::chrono::seconds;
 
-// The clusters of tests are run 7 of their frontend.
+// The frontends of test clusters have run number 7.
 constexpr std::uint64_t kFirstId = (std::uint64_t{7} << 40U) + 1;
-// Of a device type without a profile: such a node gets no gpulets.
+// A device type without a profile: such a node gets no gpulets.
 constexpr const char* kNoProfile = "unmeasured";
 constexpr std::byte kForged{66};
 
@@ -37,7 +37,7 @@ class HostileBackendTest : public ::testing::Test {
     };
     return changes;
   }
-  // With a certificate of that node.
+  // Connects with the certificate of that node.
   HostileBackend hostile(Cluster& cluster, const std::string& node = "n1") {
     return HostileBackend(cluster.backend_port(), authority_.issue("hostile-" + node, {node}));
   }
@@ -68,7 +68,7 @@ bool one_is_in_flight(const serve::FrontendStatus& status) {
                      [](const auto& gpulet) { return gpulet.in_flight > 0; });
 }
 
-// The answer that the client gets while somebody else answers in the node's place.
+// The client's reply while another node answers its batch.
 class ForgedResultTest : public HostileBackendTest {
  protected:
   void expect_the_nodes_own_answer(bool after_hello, PeerViolation kind) {
@@ -87,7 +87,7 @@ class ForgedResultTest : public HostileBackendTest {
     EXPECT_TRUE(other.wait_until_refused());
     EXPECT_TRUE(one_is_in_flight(cluster.status()));
     ASSERT_TRUE(client.run_until([&] { return client.replies().contains(1); }, seconds(20)));
-    const serve::InferReply& reply = client.replies().at(1).front();
+    const InferReply& reply = client.replies().at(1).front();
     ASSERT_TRUE(reply.status.ok()) << reply.status.to_string();
     EXPECT_EQ(reply.payload.at(0).view()[0], std::byte{1});
     EXPECT_EQ(violations(cluster, kind), 1U);
@@ -98,28 +98,28 @@ TEST_F(ForgedResultTest, ANodeCannotAnswerTheBatchOfAnother) {
   expect_the_nodes_own_answer(true, PeerViolation::foreign_batch);
 }
 
-TEST_F(ForgedResultTest, NobodyAnswersABatchBeforeItsHello) {
+TEST_F(ForgedResultTest, AResultBeforeHelloIsRejected) {
   expect_the_nodes_own_answer(false, PeerViolation::before_hello);
 }
 
-TEST_F(HostileBackendTest, NothingButAHelloIsHeardFirst) {
+TEST_F(HostileBackendTest, TheFirstMessageMustBeHello) {
   Cluster cluster({{"a"}}, {}, mutual());
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   const std::string file = file_of(cluster);
-  const std::vector<serve::BackendMessage> all{
-      serve::ModelWanted{file, 0},
-      serve::Heartbeat{},
-      serve::Leaving{},
-      plain_report(GpuletId{kFirstId}, serve::GpuletState::failed),
-      serve::DeviceReport{0, {StatusCode::unavailable, "gone"}},
+  const std::vector<BackendMessage> all{
+      ModelPieceRequest{file, 0},
+      Heartbeat{},
+      Draining{},
+      plain_report(GpuletId{kFirstId}, GpuletState::failed),
+      DeviceReport{0, {StatusCode::unavailable, "gone"}},
       forged(kFirstId),
   };
-  for (const serve::BackendMessage& message : all) {
+  for (const BackendMessage& message : all) {
     HostileBackend other = hostile(cluster);
     other.say(message);
     EXPECT_TRUE(other.wait_until_refused()) << message.index();
-    EXPECT_TRUE(other.heard<serve::ModelPiece>().empty());
+    EXPECT_TRUE(other.heard<ModelPiece>().empty());
   }
   EXPECT_EQ(violations(cluster, PeerViolation::before_hello), all.size());
   const serve::FrontendStatus status = cluster.status();
@@ -127,78 +127,78 @@ TEST_F(HostileBackendTest, NothingButAHelloIsHeardFirst) {
   EXPECT_TRUE(status.backends.begin()->second.devices.at(0).fault.ok());
 }
 
-TEST_F(HostileBackendTest, APayloadThatMayNotComeIsRefusedByItsAnnouncement) {
+TEST_F(HostileBackendTest, AnUnexpectedPayloadIsRejectedByItsHeader) {
   Cluster cluster({{"a"}}, {}, mutual());
   constexpr std::uint32_t kMuch = 200U << 20U;
   HostileBackend early = hostile(cluster);
-  early.announce_payload(net::MessageType::batch_result, "", kMuch);
+  early.announce_payload(protocol::MessageType::batch_result, "", kMuch);
   EXPECT_TRUE(early.wait_until_refused());
   HostileBackend other = hostile(cluster);
   other.say(plain_hello("n1", 1, kNoProfile));
   ASSERT_TRUE(other.wait_until_welcome());
-  other.announce_payload(net::MessageType::heartbeat, "", kMuch);
+  other.announce_payload(protocol::MessageType::heartbeat, "", kMuch);
   EXPECT_TRUE(other.wait_until_refused());
   HostileBackend result = hostile(cluster);
   result.say(plain_hello("n1", 1, kNoProfile));
   ASSERT_TRUE(result.wait_until_welcome());
-  result.announce_payload(net::MessageType::batch_result, "", kMuch);  // of batch 0
+  result.announce_payload(protocol::MessageType::batch_result, "", kMuch);  // of batch 0
   EXPECT_TRUE(result.wait_until_refused());
   EXPECT_EQ(violations(cluster, PeerViolation::before_hello), 1U);
   EXPECT_EQ(violations(cluster, PeerViolation::malformed), 1U);
   EXPECT_EQ(violations(cluster, PeerViolation::foreign_batch), 1U);
 }
 
-TEST_F(HostileBackendTest, AModelFileGoesOnlyToANodeThatWasToldToServeIt) {
+TEST_F(HostileBackendTest, AModelFileIsSentOnlyToNodesThatServeIt) {
   Cluster cluster({{"a"}}, {}, mutual());
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   HostileBackend other = hostile(cluster);
   other.say(plain_hello("n1", 1, kNoProfile));
   ASSERT_TRUE(other.wait_until_welcome());
-  // A file that nobody serves is no secret: that it is not here is the answer.
-  other.say(serve::ModelWanted{std::string(64, '0'), 0});
-  ASSERT_TRUE(other.run_until([&] { return !other.heard<serve::ModelPiece>().empty(); }));
-  EXPECT_EQ(other.heard<serve::ModelPiece>().front().total_bytes, 0U);
-  other.say(serve::ModelWanted{file_of(cluster), 0});
+  // For a file that is not served, the answer is that it is missing.
+  other.say(ModelPieceRequest{std::string(64, '0'), 0});
+  ASSERT_TRUE(other.run_until([&] { return !other.heard<ModelPiece>().empty(); }));
+  EXPECT_EQ(other.heard<ModelPiece>().front().total_bytes, 0U);
+  other.say(ModelPieceRequest{file_of(cluster), 0});
   EXPECT_TRUE(other.wait_until_refused());
-  EXPECT_EQ(other.heard<serve::ModelPiece>().size(), 1U);
+  EXPECT_EQ(other.heard<ModelPiece>().size(), 1U);
   EXPECT_EQ(violations(cluster, PeerViolation::foreign_model), 1U);
 }
 
-// Claims the file by a gpulet that it says it has.
-TEST_F(HostileBackendTest, AClaimedGpuletIsNoRightToItsFile) {
+// The node claims a gpulet in order to get its file.
+TEST_F(HostileBackendTest, AClaimedGpuletGivesNoAccessToItsFile) {
   Cluster cluster({{"a"}}, {}, mutual());
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   const std::string version = cluster.status().models.at(0).version;
   HostileBackend other = hostile(cluster);
-  serve::Hello hello = plain_hello("n1", 1, kNoProfile);
-  hello.gpulets = {plain_report(GpuletId{5}, serve::GpuletState::preparing, {{"a", 1, version}})};
+  Hello hello = plain_hello("n1", 1, kNoProfile);
+  hello.gpulets = {plain_report(GpuletId{5}, GpuletState::preparing, {{"a", 1, version}})};
   other.say(hello);
-  other.say(serve::ModelWanted{file_of(cluster), 0});
-  ASSERT_TRUE(other.run_until([&] { return !other.heard<serve::ModelPiece>().empty(); }));
-  EXPECT_EQ(other.heard<serve::ModelPiece>().front().total_bytes, 0U);
-  ASSERT_EQ(other.heard<serve::RetireGpulet>().size(), 1U);
-  EXPECT_EQ(other.heard<serve::RetireGpulet>().front().id, GpuletId{5});
+  other.say(ModelPieceRequest{file_of(cluster), 0});
+  ASSERT_TRUE(other.run_until([&] { return !other.heard<ModelPiece>().empty(); }));
+  EXPECT_EQ(other.heard<ModelPiece>().front().total_bytes, 0U);
+  ASSERT_EQ(other.heard<RetireGpulet>().size(), 1U);
+  EXPECT_EQ(other.heard<RetireGpulet>().front().id, GpuletId{5});
 }
 
-// The node that says Hello again holds requests.
+// The node that sends a second Hello has requests in flight.
 TEST_F(HostileBackendTest, ASecondHelloLosesNoRequest) {
   for (const char* const node : {"n1", "n9"}) {
     Cluster cluster({{"a", 4, 20000, 20}}, {}, mutual());
     HostileBackend other(cluster.backend_port(), authority_.issue("both", {"n1", "n9"}));
     other.say(plain_hello("n1", 1));
-    ASSERT_TRUE(other.run_until([&] { return !other.heard<serve::CreateGpulet>().empty(); }));
-    for (const serve::CreateGpulet& asked : other.heard<serve::CreateGpulet>()) {
-      serve::GpuletReport ready;
+    ASSERT_TRUE(other.run_until([&] { return !other.heard<CreateGpulet>().empty(); }));
+    for (const CreateGpulet& asked : other.heard<CreateGpulet>()) {
+      GpuletReport ready;
       ready.id = asked.id;
       ready.size = asked.size;
-      ready.state = serve::GpuletState::ready;
+      ready.state = GpuletState::ready;
       other.say(ready);
     }
     StreamClient client(cluster.client_port());
     ASSERT_TRUE(wait_for(cluster, client, [&](const serve::FrontendStatus& status) {
-      other.say(serve::Heartbeat{});
+      other.say(Heartbeat{});
       other.run_until([] { return false; }, std::chrono::milliseconds(20));
       return status.state == "serving";
     }));
@@ -214,19 +214,19 @@ TEST_F(HostileBackendTest, ASecondHelloLosesNoRequest) {
   }
 }
 
-TEST_F(HostileBackendTest, AHelloThatCannotBeTrueIsRefusedAndTouchesNobody) {
+TEST_F(HostileBackendTest, AnInvalidHelloIsRejectedAndAffectsNoOther) {
   Cluster cluster({{"a", 4, 2000, 20}}, {}, mutual());
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   const GpuletId others = cluster.status().gpulets.at(0).id;
   const BackendId owner = cluster.status().gpulets.at(0).gpulet.backend;
 
-  serve::Hello claims = plain_hello("n1", 1);
-  claims.gpulets = {plain_report(others, serve::GpuletState::ready)};
-  serve::Hello twice = plain_hello("n1", 2);
+  Hello claims = plain_hello("n1", 1);
+  claims.gpulets = {plain_report(others, GpuletState::ready)};
+  Hello twice = plain_hello("n1", 2);
   twice.devices[1].device.key.device = 0;
-  serve::Hello nowhere = plain_hello("n1", 1);
-  nowhere.gpulets = {plain_report(GpuletId{5}, serve::GpuletState::ready)};
+  Hello nowhere = plain_hello("n1", 1);
+  nowhere.gpulets = {plain_report(GpuletId{5}, GpuletState::ready)};
   nowhere.gpulets[0].device = 3;
   for (const auto& [hello, kind] : {std::pair{claims, PeerViolation::foreign_gpulet},
                                     std::pair{twice, PeerViolation::invalid_hello},
@@ -247,14 +247,14 @@ TEST_F(HostileBackendTest, AHelloThatCannotBeTrueIsRefusedAndTouchesNobody) {
   const auto reply = client.ask(byte_request("a", 1), seconds(20));
   ASSERT_TRUE(reply);
   EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
-  // Plans are still made, and accepted: one more node is taken up.
+  // Planning still works: another node is added.
   cluster.add_backend("n2");
   EXPECT_TRUE(wait_for(cluster, client, [](const serve::FrontendStatus& now) {
     return now.backends.size() == 2 && now.schedulable && !now.reorganising;
   }));
 }
 
-TEST_F(HostileBackendTest, ANodeThatIsConnectedAlreadyStays) {
+TEST_F(HostileBackendTest, AConnectedNodeStays) {
   Cluster cluster({{"a", 4, 2000, 20}}, {}, mutual());
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -268,33 +268,34 @@ TEST_F(HostileBackendTest, ANodeThatIsConnectedAlreadyStays) {
   EXPECT_TRUE(reply->status.ok());
 }
 
-TEST_F(HostileBackendTest, ANodeSpeaksOnlyForItself) {
+TEST_F(HostileBackendTest, ANodeReportsOnlyForItself) {
   Cluster cluster({{"a", 4, 2000, 20}}, {}, mutual());
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   const GpuletId others = cluster.status().gpulets.at(0).id;
-  const auto after_hello = [&](const serve::BackendMessage& message) {
+  const auto after_hello = [&](const BackendMessage& message) {
     HostileBackend other = hostile(cluster);
     other.say(plain_hello("n1", 1, kNoProfile));
     EXPECT_TRUE(other.wait_until_welcome());
     other.say(message);
     return other.wait_until_refused().has_value();
   };
-  EXPECT_TRUE(after_hello(plain_report(others, serve::GpuletState::gone)));
-  EXPECT_TRUE(after_hello(serve::DeviceReport{7, {StatusCode::unavailable, "gone"}}));
+  EXPECT_TRUE(after_hello(plain_report(others, GpuletState::gone)));
+  EXPECT_TRUE(after_hello(DeviceReport{7, {StatusCode::unavailable, "gone"}}));
   EXPECT_EQ(violations(cluster, PeerViolation::foreign_gpulet), 1U);
   EXPECT_EQ(violations(cluster, PeerViolation::foreign_device), 1U);
   EXPECT_EQ(cluster.status().gpulets.at(0).id, others);
 
-  // What may simply be late is no breach: a gpulet that nobody has, a batch that was answered.
+  // Late messages are no violation: an unknown gpulet, or a batch that was answered.
   StreamClient client(cluster.client_port());
   ASSERT_TRUE(client.ask(byte_request("a", 1), seconds(20)));
   HostileBackend late = hostile(cluster);
   late.say(plain_hello("n1", 1, kNoProfile));
-  late.say(plain_report(GpuletId{5}, serve::GpuletState::gone));
+  late.say(plain_report(GpuletId{5}, GpuletState::gone));
   late.say(forged(kFirstId));
-  late.say(serve::ModelWanted{std::string(64, '0'), 0});  // answered: what was before is dealt with
-  EXPECT_TRUE(late.run_until([&] { return !late.heard<serve::ModelPiece>().empty(); }));
+  late.say(ModelPieceRequest{std::string(64, '0'),
+                             0});  // its answer shows that earlier messages were processed
+  EXPECT_TRUE(late.run_until([&] { return !late.heard<ModelPiece>().empty(); }));
   EXPECT_FALSE(late.closed());
 }
 

@@ -1,5 +1,5 @@
-// Each limit has an error of its own, in all three protocols (the table in docs/security.md), and
-// costs nobody else anything.
+// Each limit has its own error in all three protocols (see the table in docs/security.md) and
+// affects no other client.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr std::size_t kBytes = 64;  // of the model's input
 
-// A frontend that nobody serves for: what it takes waits.
+// A frontend without backends: accepted requests wait.
 template <typename Limit>
 std::unique_ptr<Cluster> frontend_with(Limit config::FrontendConfig::*limit, std::uint32_t value) {
   ClusterChanges changes;
@@ -42,7 +42,7 @@ std::string over_http(std::uint16_t port, std::size_t bytes) {
       "POST /v2/models/a/infer HTTP/1.1\r\nHost: test\r\nInference-Header-Content-Length: 0\r\n"
       "Content-Length: " +
       std::to_string(bytes) + "\r\nConnection: close\r\n\r\n" + std::string(bytes, 'x');
-  boost::system::error_code ignored;  // it may be answered, and closed, before all is sent
+  boost::system::error_code ignored;  // the server may answer and close before all is sent
   net::asio::write(socket, net::asio::buffer(text), ignored);
   std::string answer;
   net::asio::read(socket, net::asio::dynamic_buffer(answer), ignored);
@@ -65,9 +65,9 @@ std::string over_http(std::uint16_t port, std::size_t bytes) {
   return stub->ModelInfer(&context, request, &response);
 }
 
-// Waits for its answer as long as nobody serves.
+// Waits for its answer, because there is no backend.
 void occupy(Cluster& cluster, StreamClient& client) {
-  serve::InferRequest waiting = byte_request("a", 1, kBytes);
+  InferRequest waiting = byte_request("a", 1, kBytes);
   waiting.timeout = seconds(600);
   client.send(waiting);
   const auto queued = [&] { return cluster.status().models[0].queued == 1; };
@@ -90,7 +90,7 @@ void expect_overloaded(Cluster& cluster, const std::string& words) {
   EXPECT_THAT(grpc.error_message(), HasSubstr(words));
 }
 
-TEST(LimitsTest, OfRequestsUnderWayNameThemselves) {
+TEST(LimitsTest, OfRequestsInFlightAreNamed) {
   const auto cluster = frontend_with(&config::FrontendConfig::max_requests, 1);
   StreamClient first(cluster->client_port());
   occupy(*cluster, first);
@@ -104,13 +104,13 @@ TEST(LimitsTest, OfAModelsQueueNameTheModel) {
   expect_overloaded(*cluster, "model a: 1 requests are waiting already");
 }
 
-TEST(LimitsTest, OfBytesRefuseBeforeTheyAreRead) {
+TEST(LimitsTest, OfBytesRejectBeforeReading) {
   constexpr std::uint32_t kMost = 1024;
   const auto cluster = frontend_with(&config::FrontendConfig::max_payload_bytes, kMost);
   StreamClient client(cluster->client_port());
   client.send(byte_request("a", 1, kMost + 1));
   ASSERT_TRUE(client.run_until([&] { return client.closed(); }, seconds(20)));
-  ASSERT_EQ(client.replies().count(0), 1U) << "a word of farewell";
+  ASSERT_EQ(client.replies().count(0), 1U) << "an error before the connection closes";
   const Status farewell = client.replies().at(0)[0].status;
   EXPECT_EQ(farewell.code(), StatusCode::invalid);
   EXPECT_THAT(farewell.message(), HasSubstr("1024"));
@@ -122,7 +122,7 @@ TEST(LimitsTest, OfBytesRefuseBeforeTheyAreRead) {
   EXPECT_THAT(grpc.error_message(), HasSubstr("1024"));
 }
 
-TEST(LimitsTest, OfConnectionsTurnNewOnesAway) {
+TEST(LimitsTest, OfConnectionsRejectNewOnes) {
   const auto cluster = frontend_with(&config::FrontendConfig::max_connections, 1);
   StreamClient first(cluster->client_port());
   occupy(*cluster, first);

@@ -1,5 +1,5 @@
-// More models in one site than one message carries: plans keep within the protocol's limits, and
-// lists of models arrive whole.
+// More models than fit into one message: plans keep the protocol's limits, and model lists are
+// complete.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST(ManyModels, OfOneNodeAreServedListedAndShown) {
   ASSERT_EQ(status.backends.size(), 1U);
   std::size_t held = 0;
   for (const serve::GpuletStatus& gpulet : status.gpulets) {
-    EXPECT_EQ(gpulet.gpulet.state, serve::GpuletState::ready);
+    EXPECT_EQ(gpulet.gpulet.state, GpuletState::ready);
     EXPECT_LE(gpulet.gpulet.models.size(), schedule::kMostModelsOfGpulet);
     held += gpulet.gpulet.models.size();
   }

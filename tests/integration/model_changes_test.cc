@@ -1,5 +1,5 @@
-// Models that change under load, on real sockets, files and processes: a file written again, an
-// edit that is wrong, and changes by hand. Nothing is lost.
+// Models that change under load, with real sockets, files and processes: a rewritten file, an
+// invalid edit, and changes by command. No request is lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,12 +14,10 @@
 namespace gpulet::testing {
 namespace {
 
-using serve::ModelsChange;
-using serve::ModelState;
 using serve::ModelStatus;
 using std::chrono::seconds;
 
-// As editors and careful scripts do it: nobody ever sees half a file.
+// Replaces a file atomically, as editors do.
 void replace_file(const std::filesystem::path& file, const std::string& text) {
   const std::filesystem::path beside = file.string() + ".new";
   std::ofstream(beside) << text;
@@ -45,7 +43,7 @@ class ModelChangesTest : public ::testing::Test {
                                     [&name](const ModelStatus& one) { return one.name == name; });
     return found == status.models.end() ? ModelStatus{} : *found;
   }
-  // Keeps the load up until the condition holds; fails where it does not in twenty seconds.
+  // Sends load until the condition holds; fails after 20 seconds.
   void load_until(const std::function<bool()>& condition) {
     for (int i = 0; i < 100 && !condition(); ++i) {
       next_tag_ = client_.load(byte_request("a", 0), 60, std::chrono::milliseconds(200), next_tag_,
@@ -76,7 +74,7 @@ class ModelChangesTest : public ::testing::Test {
   const config::Endpoint target_{"127.0.0.1", cluster_.client_port()};
 };
 
-TEST_F(ModelChangesTest, AFileWrittenAgainTakesOverUnderLoadAndAWrongEditChangesNothing) {
+TEST_F(ModelChangesTest, ARewrittenFileTakesOverAndAnInvalidEditChangesNothing) {
   const std::string before = model("a").version;
   replace_file(models_.parent_path() / "a.pt", "another network");
   load_until([&] { return model("a").version != before; });
@@ -89,7 +87,7 @@ TEST_F(ModelChangesTest, AFileWrittenAgainTakesOverUnderLoadAndAWrongEditChanges
   expect_all_served();
 }
 
-TEST_F(ModelChangesTest, ModelsGoAndComeByHand) {
+TEST_F(ModelChangesTest, ModelsAreUnloadedAndLoadedByCommand) {
   const auto gone = load::change_models(target_, {ModelsChange::Kind::unload, "b", {}, {}});
   ASSERT_TRUE(gone.ok()) << gone.status().to_string();
   load_until([&] {

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "gpulet/load/call.h"
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/net/connector.h"
+#include "gpulet/protocol/codec.h"
 #include "tests/net/loop.h"
 #include "tests/support/certificates/certificates.h"
 #include "tests/support/cluster/cluster.h"
@@ -26,10 +25,10 @@ namespace {
 
 constexpr std::uint64_t kPieces = 32;
 
-// A backend that asks for all pieces of the first model that it is to serve at once.
+// A backend that requests all pieces of its first model at once.
 class Fetcher final : public net::ConnectionHandler {
  public:
-  // Called with the first piece, while the frontend still has the others to send.
+  // Called with the first piece, before the frontend sends the others.
   std::function<void()> on_first_piece;
 
   void connect(net::testing::Loop& loop, std::uint16_t port, const config::TlsFiles& files) {
@@ -39,9 +38,9 @@ class Fetcher final : public net::ConnectionHandler {
     connector_->connect([this](Result<net::Stream> stream) {
       ASSERT_TRUE(stream.ok()) << stream.status().to_string();
       connection_ = net::Connection::start(std::move(stream).value(), {}, *this);
-      serve::Hello hello;
+      Hello hello;
       hello.node = "n0";
-      serve::DeviceOffer offer;
+      DeviceOffer offer;
       offer.device = {{"n0", 0}, "card", "simulated", {Share{20}, Share{50}, Share{100}}};
       offer.mechanism = "simulated";
       hello.devices.push_back(offer);
@@ -51,37 +50,37 @@ class Fetcher final : public net::ConnectionHandler {
 
   [[nodiscard]] bool done() const { return closed_ || pieces_.size() == kPieces; }
   [[nodiscard]] bool closed() const { return closed_; }
-  [[nodiscard]] const std::vector<serve::ModelPiece>& pieces() const { return pieces_; }
+  [[nodiscard]] const std::vector<ModelPiece>& pieces() const { return pieces_; }
 
  private:
-  void say(serve::BackendMessage message) { connection_->send(net::encode(message)); }
+  void say(BackendMessage message) { connection_->send(protocol::encode(message)); }
 
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte>) override {
     auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
     const std::span<std::byte> view(*memory);
     return MutableBytes(std::move(memory), view);
   }
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    auto decoded = net::decode_backend_command(header, message, payload.freeze());
+    auto decoded = protocol::decode_backend_command(header, message, payload.freeze());
     ASSERT_TRUE(decoded.ok()) << decoded.status().to_string();
-    if (const auto* create = std::get_if<serve::CreateGpulet>(&decoded.value())) {
+    if (const auto* create = std::get_if<CreateGpulet>(&decoded.value())) {
       if (std::exchange(asked_, true)) return;
       for (std::uint64_t i = 0; i < kPieces; ++i)
-        say(serve::ModelWanted{create->models.at(0).sha256, i * serve::kModelPieceBytes});
-    } else if (auto* piece = std::get_if<serve::ModelPiece>(&decoded.value())) {
+        say(ModelPieceRequest{create->models.at(0).sha256, i * kModelPieceBytes});
+    } else if (auto* piece = std::get_if<ModelPiece>(&decoded.value())) {
       if (pieces_.empty()) on_first_piece();
       pieces_.push_back(std::move(*piece));
-    } else if (std::holds_alternative<serve::Heartbeat>(decoded.value())) {
-      say(serve::Heartbeat{});
+    } else if (std::holds_alternative<Heartbeat>(decoded.value())) {
+      say(Heartbeat{});
     }
   }
   void on_closed(const Status&) override { closed_ = true; }
 
   std::optional<net::Connector> connector_;
   std::shared_ptr<net::Connection> connection_;
-  std::vector<serve::ModelPiece> pieces_;
+  std::vector<ModelPiece> pieces_;
   bool asked_ = false;
   bool closed_ = false;
 };
@@ -93,13 +92,13 @@ class ModelFilesTest : public ::testing::Test {
     changes.frontend = [this](config::FrontendConfig& config) {
       config.backend_tls = frontend_;
       file_ = config.models.parent_path() / "a.pt";
-      std::ofstream(file_) << std::string(kPieces * serve::kModelPieceBytes, 'a');
+      std::ofstream(file_) << std::string(kPieces * kModelPieceBytes, 'a');
     };
     return changes;
   }
 
-  // What came of the pieces where `change` is done to the file once the first is here.
-  std::vector<serve::ModelPiece> fetch(const std::function<void()>& change) {
+  // The received pieces if `change` is applied to the file after the first one.
+  std::vector<ModelPiece> fetch(const std::function<void()>& change) {
     Cluster cluster({{"a", 2, 500, 50}}, {}, secured());
     net::testing::Loop loop;
     Fetcher fetcher;
@@ -108,7 +107,7 @@ class ModelFilesTest : public ::testing::Test {
     EXPECT_TRUE(loop.run_until([&] { return fetcher.done(); }));
     EXPECT_FALSE(fetcher.closed());
     EXPECT_TRUE(load::fetch_status(config::Endpoint{"127.0.0.1", cluster.client_port()}).ok())
-        << "the frontend serves on";
+        << "the frontend still serves";
     return fetcher.pieces();
   }
 
@@ -118,19 +117,19 @@ class ModelFilesTest : public ::testing::Test {
   std::filesystem::path file_;
 };
 
-TEST_F(ModelFilesTest, OneThatStaysAsItIsArrivesWhole) {
+TEST_F(ModelFilesTest, AnUnchangedFileArrivesComplete) {
   const auto pieces = fetch([] {});
   ASSERT_EQ(pieces.size(), kPieces);
-  for (const serve::ModelPiece& piece : pieces) {
-    EXPECT_EQ(piece.data.size(), serve::kModelPieceBytes);
+  for (const ModelPiece& piece : pieces) {
+    EXPECT_EQ(piece.data.size(), kModelPieceBytes);
     EXPECT_FALSE(piece.changed);
   }
 }
 
-TEST_F(ModelFilesTest, OneTruncatedInPlaceCostsItsPiecesAndNotTheFrontend) {
+TEST_F(ModelFilesTest, AFileTruncatedInPlaceLosesItsPiecesOnly) {
   const auto pieces = fetch([this] { std::filesystem::resize_file(file_, 0); });
   ASSERT_EQ(pieces.size(), kPieces);
-  for (const serve::ModelPiece& piece : pieces) {
+  for (const ModelPiece& piece : pieces) {
     if (piece.total_bytes == 0) {
       EXPECT_TRUE(piece.data.empty());
     } else {
@@ -139,11 +138,11 @@ TEST_F(ModelFilesTest, OneTruncatedInPlaceCostsItsPiecesAndNotTheFrontend) {
   }
 }
 
-TEST_F(ModelFilesTest, OneRewrittenInPlaceIsNeverSentAsTheOneThatWasHashed) {
-  const auto pieces = fetch(
-      [this] { std::ofstream(file_) << std::string(kPieces * serve::kModelPieceBytes, 'b'); });
+TEST_F(ModelFilesTest, AFileRewrittenInPlaceIsNotSentAsTheHashedOne) {
+  const auto pieces =
+      fetch([this] { std::ofstream(file_) << std::string(kPieces * kModelPieceBytes, 'b'); });
   ASSERT_EQ(pieces.size(), kPieces);
-  for (const serve::ModelPiece& piece : pieces) {
+  for (const ModelPiece& piece : pieces) {
     if (piece.total_bytes > 0) {
       EXPECT_EQ(piece.data.view().front(), std::byte{'a'});
     }

@@ -1,5 +1,5 @@
-// Every exported model: what comes back through frontend, backend and proxy equals LibTorch called
-// directly on the same input.
+// For every exported model, the answer through frontend, backend and proxy equals LibTorch's own on
+// the same input.
 #include <gtest/gtest.h>
 #include <torch/script.h>
 
@@ -8,7 +8,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
 #include "tests/support/serve/world.h"
@@ -26,7 +26,7 @@ std::vector<config::ModelConfig> exported_models() {
   std::vector<config::ModelConfig> exported;
   for (config::ModelConfig model : models.value()) {
     if (!std::filesystem::exists(model.file)) continue;
-    model.slo_ms = 120000;  // this is about what comes back, not when
+    model.slo_ms = 120000;  // this test is not about latency
     model.rate = 0.1;
     model.max_batch = 4;
     exported.push_back(model);
@@ -34,7 +34,7 @@ std::vector<config::ModelConfig> exported_models() {
   return exported;
 }
 
-// Random in [-1, 1), or random token ids for whole numbers.
+// Random values in [-1, 1), or random token ids for integers.
 Bytes random_input(const std::vector<TensorSpec>& inputs, std::uint64_t seed) {
   Random random(seed);
   std::vector<std::byte> bytes;
@@ -106,7 +106,7 @@ TEST(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
   std::map<std::uint64_t, Bytes> inputs;
   for (std::size_t m = 0; m < models.size(); ++m) {
     for (std::uint64_t i = 0; i < kRequestsPerModel; ++i) {
-      serve::InferRequest request;
+      InferRequest request;
       request.tag = m * kRequestsPerModel + i + 1;
       request.model = models[m].name;
       request.inputs = models[m].inputs;
@@ -124,7 +124,7 @@ TEST(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
     const torch::InferenceMode inference;
     for (std::uint64_t i = 0; i < kRequestsPerModel; ++i) {
       const std::uint64_t tag = m * kRequestsPerModel + i + 1;
-      const serve::InferReply& reply = client.replies().at(tag).front();
+      const InferReply& reply = client.replies().at(tag).front();
       ASSERT_TRUE(reply.status.ok()) << models[m].name << ": " << reply.status.to_string();
       largest_batch = std::max(largest_batch, reply.batch_size);
       const std::vector<torch::Tensor> direct = run_directly(network, models[m], inputs.at(tag));
@@ -135,7 +135,7 @@ TEST(ModelsTest, AnswersEqualLibTorchCalledDirectly) {
       }
     }
   }
-  EXPECT_GT(largest_batch, 1U);  // mixed with others in one batch, and still everybody's own
+  EXPECT_GT(largest_batch, 1U);  // requests share batches and still get their own answers
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The Open Inference Protocol over HTTP through real daemons: what an endpoint is asked comes back
-// from a proxy, and shows in statistics, metrics and traces.
+// The Open Inference Protocol over HTTP with real daemons: proxies answer requests, which show in
+// statistics, metrics and traces.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -21,7 +21,7 @@ namespace {
 
 using net::asio::ip::tcp;
 
-// One connection that says what it is told to.
+// A scripted connection.
 class HttpClient {
  public:
   explicit HttpClient(std::uint16_t port) : socket_(io_) {
@@ -32,7 +32,7 @@ class HttpClient {
                              std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body;
     net::asio::write(socket_, net::asio::buffer(text));
   }
-  // Headers and body, until the server closes.
+  // Reads headers and body until the server closes.
   std::string receive() {
     std::string text;
     boost::system::error_code error;
@@ -75,7 +75,7 @@ TEST(ProtocolTest, HttpIsAnsweredByTheProxies) {
                     "gpulet_requests_total{model=\"a\",kind=\"model\"} 2"));
 }
 
-TEST(ProtocolTest, LoadIsAnsweredOnceTheModelServesOrCannot) {
+TEST(ProtocolTest, LoadIsAnsweredOnceTheModelServesOrFails) {
   Cluster cluster({{"a", 2, 500, 50, 1}, {"b", 2, 500, 50, 1}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -97,10 +97,11 @@ TEST(ProtocolTest, LoadIsAnsweredOnceTheModelServesOrCannot) {
   EXPECT_TRUE(holds(ask(port, "POST", "/v2/repository/models/b/load"), "200 OK"));
   write(before.dump());
   EXPECT_TRUE(holds(ask(port, "POST", "/v2/repository/models/a/load"), "200 OK"));
-  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a/ready"), "200 OK")) << "it serves by then";
+  EXPECT_TRUE(holds(ask(port, "GET", "/v2/models/a/ready"), "200 OK"))
+      << "it serves after the answer";
 }
 
-TEST(ProtocolTest, IsNotReadyOnceTheLastBackendHasGone) {
+TEST(ProtocolTest, IsNotReadyWithoutABackend) {
   Cluster cluster({{"a", 2, 500, 50, 1}});
   const std::uint16_t port = cluster.http_port();
   EXPECT_TRUE(holds(ask(port, "GET", "/v2/health/ready"), "400 Bad Request"));
@@ -121,8 +122,8 @@ TEST(ProtocolTest, IsNotReadyOnceTheLastBackendHasGone) {
   EXPECT_TRUE(holds(answer, "no backend is connected")) << answer;
 }
 
-TEST(ProtocolTest, AClientThatHangsUpHasItsCallTakenBack) {
-  Cluster cluster({{"a", 2, 500, 50, 1}});  // nobody serves yet: the call waits
+TEST(ProtocolTest, TheRequestOfADisconnectedClientIsCancelled) {
+  Cluster cluster({{"a", 2, 500, 50, 1}});  // no backend yet: the request waits
   {
     HttpClient client(cluster.http_port());
     client.send("POST", "/v2/models/a/infer",
@@ -136,7 +137,7 @@ TEST(ProtocolTest, AClientThatHangsUpHasItsCallTakenBack) {
   EXPECT_EQ(cluster.status().models[0].queued, 0U);
 }
 
-TEST(ProtocolTest, TracesWhatComesWhileItIsAsked) {
+TEST(ProtocolTest, TracesRequestsDuringTheCall) {
   Cluster cluster({{"a", 2, 500, 50, 1}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -154,7 +155,7 @@ TEST(ProtocolTest, TracesWhatComesWhileItIsAsked) {
   EXPECT_TRUE(holds(ask(port, "GET", "/gpulet/trace?seconds=x"), "400 Bad Request"));
 }
 
-TEST(ProtocolTest, OneTraceAtATimeAndWhoeverComesSecondIsToldWhenToComeBack) {
+TEST(ProtocolTest, RejectsASecondTraceWithRetryAfter) {
   Cluster cluster({{"a", 2, 500, 50, 1}});
   const std::uint16_t port = cluster.http_port();
   std::vector<std::unique_ptr<HttpClient>> askers;
@@ -171,7 +172,8 @@ TEST(ProtocolTest, OneTraceAtATimeAndWhoeverComesSecondIsToldWhenToComeBack) {
   }
   EXPECT_EQ(traced, 1);
   EXPECT_EQ(refused, 9);
-  EXPECT_TRUE(holds(ask(port, "GET", "/gpulet/trace"), "traceEvents")) << "it is over";
+  EXPECT_TRUE(holds(ask(port, "GET", "/gpulet/trace"), "traceEvents"))
+      << "the first trace has ended";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// One core, several hosts: what the daemon's core did under real sockets and a real clock, another
-// core does again from the recorded events alone.
+// A core that gets the recorded events of a daemon's core has the same effects, without sockets or
+// clock.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -21,7 +21,7 @@ struct Recorded {
   std::vector<std::string> effects;
 };
 
-TEST(ReplayTest, CoreUnderTheDaemonAndUnderARecordedClockDoTheSame) {
+TEST(ReplayTest, ARecordedRunHasTheSameEffects) {
   std::mutex mutex;
   std::vector<Recorded> record;
   frontend::Setup setup;
@@ -53,7 +53,7 @@ TEST(ReplayTest, CoreUnderTheDaemonAndUnderARecordedClockDoTheSame) {
     core.on(record[i].event, record[i].time, effects);
     ASSERT_EQ(told(effects), record[i].effects) << "at event " << i;
     for (const serve::FrontendEffect& effect : effects) {
-      const auto* tell = std::get_if<serve::TellBackend>(&effect);
+      const auto* tell = std::get_if<serve::SendToBackend>(&effect);
       if (tell != nullptr && std::holds_alternative<Batch>(tell->command)) ++batches;
     }
   }

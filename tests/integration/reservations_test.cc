@@ -1,5 +1,5 @@
-// Nothing is reserved for what was only announced, and whoever sends slowly is told so: peers that
-// announce large messages and dribble them keep nobody else out.
+// The frontend reserves no memory for announced bytes and disconnects slow senders: peers that
+// announce large messages and send them slowly block no one else.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/protocol/codec.h"
 #include "tests/support/cluster/cluster.h"
 #include "tests/support/cluster/stream_client.h"
 
@@ -24,12 +24,12 @@ using std::chrono::seconds;
 using ::testing::HasSubstr;
 
 constexpr std::size_t kLarge = 1U << 20U;  // of the model's input
-constexpr std::uint32_t kMegabytes = 4;    // the frontend may hold
+constexpr std::uint32_t kMegabytes = 4;    // limit of the frontend
 
-std::vector<std::byte> beginning_of(const net::OutgoingFrame& frame) {
+std::vector<std::byte> beginning_of(const protocol::OutgoingFrame& frame) {
   const auto head = std::as_bytes(std::span(frame.head));
   std::vector<std::byte> bytes(head.begin(), head.end());
-  bytes.resize(bytes.size() + 1);  // and a byte of the payload
+  bytes.resize(bytes.size() + 1);  // one byte of the payload
   return bytes;
 }
 
@@ -62,7 +62,7 @@ class ReservationsTest : public ::testing::Test {
   }
   std::string http(const std::string& text) {
     tcp::socket socket = connect(cluster_->http_port());
-    boost::system::error_code ignored;  // it may be answered, and closed, before all is sent
+    boost::system::error_code ignored;  // the server may answer and close before all is sent
     net::asio::write(socket, net::asio::buffer(text), ignored);
     return rest_of(socket);
   }
@@ -77,10 +77,10 @@ class ReservationsTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
-TEST_F(ReservationsTest, PeersThatAnnounceAndDribbleKeepNobodyOut) {
+TEST_F(ReservationsTest, SlowPeersWithLargeMessagesBlockNoOther) {
   start();
   const std::vector<std::byte> begun =
-      beginning_of(net::encode(serve::ClientMessage(byte_request("a", 1, kLarge))));
+      beginning_of(protocol::encode(ClientMessage(byte_request("a", 1, kLarge))));
   std::vector<std::unique_ptr<StreamClient>> slow;
   std::vector<tcp::socket> slow_http;
   for (std::uint32_t i = 0; i < 2 * kMegabytes; ++i) {
@@ -98,7 +98,7 @@ TEST_F(ReservationsTest, PeersThatAnnounceAndDribbleKeepNobodyOut) {
   }
 }
 
-TEST_F(ReservationsTest, PayloadsThatNoModelTakesAreDiscardedAndTheConnectionGoesOn) {
+TEST_F(ReservationsTest, InvalidPayloadsAreDiscardedAndKeepTheConnection) {
   start();
   StreamClient client(cluster_->client_port());
   const auto wrong = client.ask(byte_request("a", 1, kLarge + 1), seconds(20));
@@ -111,7 +111,8 @@ TEST_F(ReservationsTest, PayloadsThatNoModelTakesAreDiscardedAndTheConnectionGoe
   ASSERT_TRUE(right.has_value());
   EXPECT_TRUE(right->status.ok()) << right->status.to_string();
 
-  EXPECT_THAT(http(http_head(kLarge, "nobody")), HasSubstr("404 Not Found")) << "without its body";
+  EXPECT_THAT(http(http_head(kLarge, "nobody")), HasSubstr("404 Not Found"))
+      << "without reading its body";
 }
 
 TEST_F(ReservationsTest, OtherCallsThanInferencesHaveShortBodies) {
@@ -125,28 +126,28 @@ TEST_F(ReservationsTest, OtherCallsThanInferencesHaveShortBodies) {
               HasSubstr("413 Content Too Large"));
 }
 
-TEST_F(ReservationsTest, SlowSendersAreToldAndClosed) {
+TEST_F(ReservationsTest, SlowSendersGetAnErrorAndAreClosed) {
   start([](config::FrontendConfig& config) { config.receive_grace = milliseconds(200); });
   StreamClient slow(cluster_->client_port());
-  slow.send_raw(beginning_of(net::encode(serve::ClientMessage(byte_request("a", 1, kLarge)))));
+  slow.send_raw(beginning_of(protocol::encode(ClientMessage(byte_request("a", 1, kLarge)))));
   tcp::socket slow_http = connect(cluster_->http_port());
   net::asio::write(slow_http, net::asio::buffer(http_head(kLarge) + "x"));
   ASSERT_TRUE(slow.run_until([&] { return slow.closed(); }, seconds(20)));
-  ASSERT_EQ(slow.replies().count(0), 1U) << "a word of farewell";
+  ASSERT_EQ(slow.replies().count(0), 1U) << "an error before the connection closes";
   EXPECT_EQ(slow.replies().at(0)[0].status.code(), StatusCode::timeout);
   EXPECT_THAT(rest_of(slow_http), HasSubstr("408 Request Timeout"));
 }
 
-TEST_F(ReservationsTest, BackendsSendNoPayloadBeforeTheySayWhoTheyAre) {
+TEST_F(ReservationsTest, BackendsMustNotSendPayloadsBeforeHello) {
   start();
   tcp::socket stranger = connect(cluster_->backend_port());
   BatchResult result;
   result.id = {7};
   result.outputs = Bytes::own(std::vector<std::byte>(kLarge));
   const std::vector<std::byte> begun =
-      beginning_of(net::encode(serve::BackendMessage(std::move(result))));
+      beginning_of(protocol::encode(BackendMessage(std::move(result))));
   net::asio::write(stranger, net::asio::buffer(begun));
-  EXPECT_LT(rest_of(stranger).size(), 1000U) << "a word of why and the end, not the rest's turn";
+  EXPECT_LT(rest_of(stranger).size(), 1000U) << "an error and the end of the connection";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The path of a request through real sockets and processes.
+// The path of a request with real sockets and processes.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,7 +13,7 @@ namespace {
 
 using std::chrono::seconds;
 
-TEST(ServingTest, EachAnswerGoesToItsAskerAcrossClientsAndModels) {
+TEST(ServingTest, EachAnswerGoesToItsClient) {
   Cluster cluster({{"a", 2, 500, 100, 1000}, {"b", 2, 500, 100, 70000}});
   cluster.add_backend("n0", 2);
   cluster.wait_until_serving();
@@ -30,8 +30,7 @@ TEST(ServingTest, EachAnswerGoesToItsAskerAcrossClientsAndModels) {
   for (const StreamClient* client : {&one, &two}) {
     for (const auto& [tag, replies] : client->replies()) {
       ASSERT_EQ(replies.size(), 1U);
-      if (!replies[0].status.ok())
-        continue;  // dropped: so many at once exceed what the plan was made for
+      if (!replies[0].status.ok()) continue;  // dropped: the burst exceeds the planned rate
       ++served;
       ASSERT_EQ(replies[0].payload.size(), 1U);
       for (const std::byte byte : replies[0].payload[0].view()) {
@@ -43,7 +42,7 @@ TEST(ServingTest, EachAnswerGoesToItsAskerAcrossClientsAndModels) {
 }
 
 TEST(ServingTest, DevicesOfDifferentTypesServeOneModel) {
-  Cluster cluster({{"a", 40, 1000, 45}});  // one card alone serves about 40/s
+  Cluster cluster({{"a", 40, 1000, 45}});  // one device alone serves about 40/s
   cluster.add_backend("n0", 1, "card");
   cluster.add_backend("n1", 1, "slow_card");
   cluster.wait_until_serving();
@@ -55,7 +54,7 @@ TEST(ServingTest, DevicesOfDifferentTypesServeOneModel) {
   constexpr std::uint64_t kRequests = 40;
   const std::chrono::milliseconds patience = seconds(20);
   for (std::uint64_t tag = 1; tag <= kRequests; ++tag) {
-    serve::InferRequest request = byte_request("a", tag);
+    InferRequest request = byte_request("a", tag);
     request.timeout = patience;
     client.send(request);
   }
@@ -64,7 +63,7 @@ TEST(ServingTest, DevicesOfDifferentTypesServeOneModel) {
     EXPECT_TRUE(replies.front().status.ok()) << replies.front().status.to_string();
 }
 
-TEST(ServingTest, FrontendTellsItsModelsAndItsStatus) {
+TEST(ServingTest, TheFrontendReturnsItsModelsAndStatus) {
   Cluster cluster({{"a"}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
@@ -79,14 +78,14 @@ TEST(ServingTest, FrontendTellsItsModelsAndItsStatus) {
   EXPECT_NE(status.value().find(R"("mechanism":"simulated")"), std::string::npos);
 }
 
-TEST(ServingTest, StoppingAnswersWhatIsInFlightFirst) {
+TEST(ServingTest, StoppingAnswersRequestsInFlightFirst) {
   Cluster cluster({{"a", 40, 2000, 20}});
   cluster.add_backend("n0");
   cluster.wait_until_serving();
   StreamClient client(cluster.client_port());
   constexpr std::uint64_t kRequests = 8;
   for (std::uint64_t tag = 1; tag <= kRequests; ++tag) client.send(byte_request("a", tag));
-  // The first batch is under way once its gpulet holds it.
+  // Wait until the gpulet has the first batch.
   ASSERT_TRUE(client.run_until(
       [&] { return cluster.status().models[0].counters.offered == kRequests; }, seconds(5)));
   cluster.stop_frontend();

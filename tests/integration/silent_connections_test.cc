@@ -1,5 +1,5 @@
-// Connections that say nothing keep nobody out: they give way, end by themselves, and some places
-// are for whoever looks how the frontend is.
+// Silent connections block no one else: they are closed in favour of others, time out, and some
+// connections are reserved for health checks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ class SilentConnectionsTest : public ::testing::Test {
   std::unique_ptr<Cluster> cluster_;
 };
 
-TEST_F(SilentConnectionsTest, LockNobodyOutOfThePortsOfClients) {
+TEST_F(SilentConnectionsTest, DoNotBlockTheClientPorts) {
   start();
   const auto own = say_nothing(cluster_->client_port(), 4 * kPlaces);
   const auto over_http = say_nothing(cluster_->http_port(), 4 * kPlaces);
@@ -82,7 +82,7 @@ TEST_F(SilentConnectionsTest, LockNobodyOutOfThePortsOfClients) {
   }
 }
 
-TEST_F(SilentConnectionsTest, LockNobodyOutOfTheMetrics) {
+TEST_F(SilentConnectionsTest, DoNotBlockTheMetrics) {
   start();
   const auto silent = say_nothing(cluster_->metrics_port(), 330);
   EXPECT_THAT(http(cluster_->metrics_port(),
@@ -90,7 +90,7 @@ TEST_F(SilentConnectionsTest, LockNobodyOutOfTheMetrics) {
               HasSubstr("200 OK"));
 }
 
-TEST_F(SilentConnectionsTest, LockNoBackendOut) {
+TEST_F(SilentConnectionsTest, DoNotBlockBackends) {
   start();
   const auto silent = say_nothing(cluster_->backend_port(), 64);
   cluster_->add_backend("n1");
@@ -100,7 +100,7 @@ TEST_F(SilentConnectionsTest, LockNoBackendOut) {
   EXPECT_TRUE(reply->status.ok()) << reply->status.to_string();
 }
 
-TEST_F(SilentConnectionsTest, EndByThemselvesOnEveryPort) {
+TEST_F(SilentConnectionsTest, TimeOutOnEveryPort) {
   start([](config::FrontendConfig& config) { config.first_message = milliseconds(300); });
   for (const std::uint16_t port : {cluster_->client_port(), cluster_->backend_port(),
                                    cluster_->http_port(), cluster_->metrics_port()}) {
@@ -109,7 +109,7 @@ TEST_F(SilentConnectionsTest, EndByThemselvesOnEveryPort) {
   }
 }
 
-TEST_F(SilentConnectionsTest, BusyPlacesStayAndProbesHaveTheirOwn) {
+TEST_F(SilentConnectionsTest, BusyConnectionsStayAndProbesAreReserved) {
   start();
   std::vector<std::unique_ptr<StreamClient>> busy;
   for (std::uint32_t i = 0; i < kPlaces; ++i) {
@@ -124,7 +124,7 @@ TEST_F(SilentConnectionsTest, BusyPlacesStayAndProbesHaveTheirOwn) {
   EXPECT_FALSE(busy.front()->closed());
 }
 
-TEST_F(SilentConnectionsTest, AnAddressThatHasAllItsPlacesLeavesThoseOfOthers) {
+TEST_F(SilentConnectionsTest, AnAddressAtItsLimitDoesNotBlockOthers) {
   start([](config::FrontendConfig& config) { config.max_connections_per_address = 4; });
   std::vector<std::unique_ptr<StreamClient>> busy;
   for (std::uint32_t i = 0; i < 4; ++i) {

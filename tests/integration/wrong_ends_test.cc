@@ -1,5 +1,5 @@
-// Whoever connects to the wrong port, or without TLS where it is needed, is told so in its own
-// protocol: through real daemons.
+// A peer that connects to the wrong port, or without the required TLS, gets an error in its own
+// protocol, with real daemons.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +8,6 @@
 
 #include "gpulet/config/daemon_config.h"
 #include "gpulet/load/call.h"
-#include "gpulet/load/page.h"
 #include "gpulet/net/tls.h"
 #include "tests/support/certificates/certificates.h"
 #include "tests/support/cluster/cluster.h"
@@ -33,7 +32,7 @@ class WrongEnds : public ::testing::Test {
   Cluster cluster_{{{.name = "echo", .slo_ms = 5000}}};
 };
 
-TEST_F(WrongEnds, ABackendAtTheClientsPortIsToldWhichIsItsOwn) {
+TEST_F(WrongEnds, ABackendAtTheClientPortLearnsItsPort) {
   HostileBackend backend(cluster_.client_port());
   backend.say(plain_hello("n7", 1));
   const auto refused = backend.wait_until_refused();
@@ -42,7 +41,7 @@ TEST_F(WrongEnds, ABackendAtTheClientsPortIsToldWhichIsItsOwn) {
   EXPECT_THAT(refused->message(), HasSubstr(std::to_string(cluster_.backend_port())));
 }
 
-TEST_F(WrongEnds, AClientAtTheBackendsPortIsToldWhichIsItsOwn) {
+TEST_F(WrongEnds, AClientAtTheBackendPortLearnsItsPort) {
   const Status models = load::fetch_models(target(cluster_.backend_port())).status();
   EXPECT_EQ(models.code(), StatusCode::invalid);
   EXPECT_THAT(models.message(), HasSubstr(std::to_string(cluster_.client_port())));
@@ -50,7 +49,7 @@ TEST_F(WrongEnds, AClientAtTheBackendsPortIsToldWhichIsItsOwn) {
             StatusCode::invalid);
 }
 
-TEST_F(WrongEnds, HttpAtAPortForFramesIsAnsweredWith400) {
+TEST_F(WrongEnds, HttpAtAFramePortGets400) {
   for (const std::uint16_t port : {cluster_.client_port(), cluster_.backend_port()}) {
     const Status status = page(port).status();
     EXPECT_EQ(status.code(), StatusCode::invalid) << status.to_string();
@@ -59,7 +58,7 @@ TEST_F(WrongEnds, HttpAtAPortForFramesIsAnsweredWith400) {
   }
 }
 
-TEST_F(WrongEnds, FramesAtAPortForHttpOrGrpcAreToldSo) {
+TEST_F(WrongEnds, FramesAtAnHttpOrGrpcPortGetAnError) {
   const Status http = load::fetch_status(target(cluster_.http_port())).status();
   EXPECT_EQ(http.code(), StatusCode::malformed) << http.to_string();
   EXPECT_THAT(http.message(), HasSubstr("HTTP"));
@@ -68,7 +67,7 @@ TEST_F(WrongEnds, FramesAtAPortForHttpOrGrpcAreToldSo) {
   EXPECT_THAT(grpc.message(), HasSubstr("gRPC"));
 }
 
-TEST_F(WrongEnds, TlsAtAPlainPortIsNamed) {
+TEST_F(WrongEnds, TlsAtAPlainPortIsReported) {
   support::TemporaryFolder folder;
   Authority authority{folder.path(), "authority"};
   const config::TlsFiles files = authority.issue("frontend", {"127.0.0.1"});
@@ -76,10 +75,10 @@ TEST_F(WrongEnds, TlsAtAPlainPortIsNamed) {
   secure.tls = net::TlsContext::client({{}, {}, files.authority}).value();
   const Status status = load::fetch_status(secure).status();
   EXPECT_FALSE(status.ok());
-  EXPECT_THAT(status.message(), HasSubstr("does not speak TLS"));
+  EXPECT_THAT(status.message(), HasSubstr("does not use TLS"));
 }
 
-TEST(WrongEndsUnderTls, WhoComesInPlainIsToldThatTlsIsNeeded) {
+TEST(WrongEndsUnderTls, APlainPeerLearnsThatTlsIsRequired) {
   support::TemporaryFolder folder;
   Authority authority{folder.path(), "authority"};
   const config::TlsFiles files = authority.issue("frontend", {"127.0.0.1"});
@@ -99,7 +98,7 @@ TEST(WrongEndsUnderTls, WhoComesInPlainIsToldThatTlsIsNeeded) {
   EXPECT_THAT(refused->message(), HasSubstr("TLS"));
 }
 
-TEST_F(WrongEnds, ASecondBackendOfTheSameNameIsToldWhy) {
+TEST_F(WrongEnds, ASecondBackendOfTheSameNameIsRejected) {
   HostileBackend first(cluster_.backend_port());
   first.say(plain_hello("n7", 1));
   ASSERT_TRUE(first.wait_until_welcome());

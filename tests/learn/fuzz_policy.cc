@@ -1,4 +1,4 @@
-// Any bytes as a policy's file: refused, or read as what is written again.
+// Any bytes as a policy's file are rejected, or are read and written again as the same bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

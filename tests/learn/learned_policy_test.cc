@@ -1,4 +1,3 @@
-// The file of a learned policy: what was written is read again, and nothing else is.
 #include "gpulet/learn/learned_policy.h"
 
 #include <gtest/gtest.h>
@@ -13,15 +12,13 @@ namespace {
 
 LearnedPolicy some_policy() { return testing::drawn_policy(testing::worked_placement().input, 1); }
 
-void expect_refused(const std::string& bytes, const std::string& why) {
+void expect_rejected(const std::string& bytes) {
   const auto parsed = parse_policy(bytes, "some.policy");
-  ASSERT_FALSE(parsed.ok()) << why;
   EXPECT_EQ(parsed.status().code(), StatusCode::invalid);
   EXPECT_NE(parsed.status().message().find("some.policy"), std::string::npos);
-  EXPECT_NE(parsed.status().message().find(why), std::string::npos) << parsed.status().message();
 }
 
-TEST(PolicyFile, SurvivesTheWayThroughAFile) {
+TEST(PolicyFile, RoundTripsThroughAFile) {
   const LearnedPolicy policy = some_policy();
   const std::filesystem::path file =
       std::filesystem::path(::testing::TempDir()) / "learned_policy_test.policy";
@@ -35,7 +32,7 @@ TEST(PolicyFile, SurvivesTheWayThroughAFile) {
   std::filesystem::remove(file);
 }
 
-TEST(PolicyFile, ThatIsNotThereOrCannotBeWrittenIsNamed) {
+TEST(PolicyFile, NamesAFileThatCannotBeReadOrWritten) {
   const auto read = read_policy("/nowhere/some.policy");
   EXPECT_EQ(read.status().code(), StatusCode::not_found);
   EXPECT_NE(read.status().message().find("/nowhere/some.policy"), std::string::npos);
@@ -43,32 +40,32 @@ TEST(PolicyFile, ThatIsNotThereOrCannotBeWrittenIsNamed) {
   EXPECT_NE(written.message().find("/nowhere/some.policy"), std::string::npos);
 }
 
-TEST(PolicyFile, OfAnotherKindIsRefused) {
-  expect_refused("", "it begins otherwise");
-  expect_refused("{\"models\":[]}", "it begins otherwise");
-  expect_refused("gpulet-policy 1\n{}", "it ends within its header");
-  expect_refused("gpulet-policy 1\n{}\n", "/devices");
+TEST(PolicyFile, RejectsOtherFormats) {
+  expect_rejected("");
+  expect_rejected("{\"models\":[]}");
+  expect_rejected("gpulet-policy 1\n{}");
+  expect_rejected("gpulet-policy 1\n{}\n");
 }
 
-TEST(PolicyFile, WithOtherWeightsIsRefused) {
+TEST(PolicyFile, RejectsDamagedWeights) {
   std::string bytes = to_bytes(some_policy());
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
-  expect_refused(bytes, "its weights are not those");
+  expect_rejected(bytes);
 }
 
-TEST(PolicyFile, WhoseNetworkIsNotOfItsTaskIsRefused) {
+TEST(PolicyFile, RejectsANetworkThatDoesNotFitItsTask) {
   LearnedPolicy policy = some_policy();
   policy.task.models.pop_back();
-  expect_refused(to_bytes(policy), "where its task has");
+  expect_rejected(to_bytes(policy));
 }
 
-RC_GTEST_PROP(PolicyFile, CutShortIsRefused, ()) {
+RC_GTEST_PROP(PolicyFile, RejectsTruncatedFiles, ()) {
   const std::string bytes = to_bytes(some_policy());
   const auto length = *rc::gen::inRange<std::size_t>(0, bytes.size());
   RC_ASSERT(!parse_policy(bytes.substr(0, length), "some.policy").ok());
 }
 
-RC_GTEST_PROP(PolicyFile, WithAnotherByteIsReadOrRefused, ()) {
+RC_GTEST_PROP(PolicyFile, ReadsOrRejectsAChangedByte, ()) {
   std::string bytes = to_bytes(some_policy());
   const auto at = *rc::gen::inRange<std::size_t>(0, bytes.find('\n', 20));
   bytes[at] = *rc::gen::arbitrary<char>();

@@ -1,4 +1,6 @@
-// What a learned placement sees, may do, and comes to as a plan.
+#include "gpulet/learn/placement.h"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -6,8 +8,7 @@
 #include <filesystem>
 #include <map>
 
-#include "gpulet/learn/inss_policy.h"
-#include "gpulet/learn/placement_rules.h"
+#include "gpulet/learn/learned_policy.h"
 #include "gpulet/schedule/check.h"
 #include "tests/learn/worked_placement.h"
 
@@ -25,7 +26,7 @@ void expect_invalid(const Status& status, const std::string& what) {
   EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
 }
 
-TEST(PlacementTask, HasTheModelsThatKeepADeviceBusiestFirst) {
+TEST(PlacementTask, OrdersModelsByWork) {
   const Worked worked = worked_placement();
   const auto task = task_of(worked.input);
   ASSERT_TRUE(task.ok()) << task.status().message();
@@ -37,19 +38,19 @@ TEST(PlacementTask, HasTheModelsThatKeepADeviceBusiestFirst) {
   EXPECT_EQ(task.value().places(), 1U + 3 * 6U);
 }
 
-TEST(PlacementTask, IsRefusedWithoutWhatItNeeds) {
+TEST(PlacementTask, NeedsRatesProfilesAndDevices) {
   Worked worked = worked_placement();
   worked.input.demands[1].rate = 0;
-  expect_invalid(task_of(worked.input).status(), "'middle' has no rate");
+  expect_invalid(task_of(worked.input).status(), "'middle'");
   worked = worked_placement();
   worked.input.demands.push_back({"unknown", 1, 100, 32});
-  expect_invalid(task_of(worked.input).status(), "'unknown' was measured on none");
+  expect_invalid(task_of(worked.input).status(), "'unknown'");
   worked = worked_placement();
   worked.input.cluster.devices.clear();
-  expect_invalid(task_of(worked.input).status(), "has none");
+  expect_invalid(task_of(worked.input).status(), "devices");
 }
 
-TEST(PlacementTask, FitsPartsOfItselfOnly) {
+TEST(PlacementTask, FitsSubsetsOnly) {
   const Worked worked = worked_placement();
   const PlacementTask task = task_of(worked.input).value();
   PlanInput input = worked.input;
@@ -60,7 +61,7 @@ TEST(PlacementTask, FitsPartsOfItselfOnly) {
   EXPECT_TRUE(fits(task, input).ok());
 
   input.demands[0].slo_ms = 41;
-  expect_invalid(fits(task, input), "'small' has another objective");
+  expect_invalid(fits(task, input), "'small'");
   input = worked.input;
   input.demands[0].name = "other";
   expect_invalid(fits(task, input), "'other'");
@@ -68,13 +69,13 @@ TEST(PlacementTask, FitsPartsOfItselfOnly) {
   input.cluster.devices[0].cores = 4;
   EXPECT_TRUE(fits(task, input).ok());
   input.cluster.devices[0].sizes.pop_back();
-  expect_invalid(fits(task, input), "n0/0 has another");
+  expect_invalid(fits(task, input), "n0/0");
   input = worked.input;
   input.cluster.devices[0].key.node = "n7";
-  expect_invalid(fits(task, input), "n7/0 was not there");
+  expect_invalid(fits(task, input), "n7/0");
 }
 
-TEST(Observation, IsMemoryThenRatesAndQueues) {
+TEST(Observation, HasMemoryThenRatesAndQueues) {
   Worked worked = worked_placement();
   const PlacementTask task = task_of(worked.input).value();
   Plan current;
@@ -87,9 +88,9 @@ TEST(Observation, IsMemoryThenRatesAndQueues) {
             (std::vector<float>{0, 0.25F, 0, 0.25F, 0.5F, 0, 0, 1, 0}));
 }
 
-TEST(PlacementRules, CloseWhatCannotServe) {
+TEST(PlacementRules, RuleOutCandidatesThatCannotServe) {
   Worked worked = worked_placement();
-  worked.input.demands[0].rate = 0;  // small: nobody asks for it
+  worked.input.demands[0].rate = 0;  // small: no demand
   const PlacementTask task = task_of(worked_placement().input).value();
   const PlacementRules rules(task, worked.input);
   const std::vector<float> seen = observe(task, worked.input);
@@ -97,7 +98,7 @@ TEST(PlacementRules, CloseWhatCannotServe) {
   rules.allow(seen, 0, {}, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 1);
   EXPECT_EQ(allowed[0], 1);
-  // The slow device, whose places are the last six, does not know `large`.
+  // The slow device, whose candidates are the last six, has no profile of `large`.
   const std::vector<std::uint32_t> before{0, 0};
   rules.allow(seen, 2, before, allowed);
   EXPECT_EQ(std::count(allowed.begin(), allowed.end() - 6, 1), 12);
@@ -108,7 +109,7 @@ TEST(PlacementRules, CloseWhatCannotServe) {
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 6);
 }
 
-TEST(PlacementRules, KeepToSoManyDevices) {
+TEST(PlacementRules, RespectMaxDevices) {
   Worked worked = worked_placement();
   worked.input.options.max_devices = 1;
   const PlacementTask task = task_of(worked.input).value();
@@ -120,12 +121,12 @@ TEST(PlacementRules, KeepToSoManyDevices) {
   EXPECT_EQ(std::count(allowed.begin() + 7, allowed.end(), 1), 0);
 }
 
-// What may be given of the first device: place 0 is to give nothing.
+// The allowed sizes of the first device; choice 0 is no placement.
 std::vector<std::uint8_t> sizes_of_the_first(const std::vector<std::uint8_t>& allowed) {
   return {allowed.begin() + 1, allowed.begin() + 7};
 }
 
-TEST(PlacementRules, LeaveRoomForTheModelsToCome) {
+TEST(PlacementRules, LeaveCapacityForLaterModels) {
   Worked worked = worked_placement();
   worked.input.options.max_devices = 1;
   for (schedule::Device& device : worked.input.cluster.devices) {
@@ -139,12 +140,12 @@ TEST(PlacementRules, LeaveRoomForTheModelsToCome) {
   const std::vector<std::uint32_t> before{1};  // `small` has a fifth of the first
   rules.allow(seen, 1, before, allowed);
   EXPECT_EQ(sizes_of_the_first(allowed), (std::vector<std::uint8_t>{1, 1, 1, 1, 0, 0}));
-  seen[7] = 0;  // nobody asks for `large`
+  seen[7] = 0;  // no demand for `large`
   rules.allow(seen, 1, before, allowed);
   EXPECT_EQ(sizes_of_the_first(allowed), (std::vector<std::uint8_t>{1, 1, 1, 1, 1, 0}));
 }
 
-TEST(PlacementRules, OpenWhatHoldsTheRateOrElseTheMost) {
+TEST(PlacementRules, AllowWhatHoldsTheRateOrElseTheMaximum) {
   Worked worked = worked_placement();
   const PlacementTask task = task_of(worked.input).value();
   const PlacementRules rules(task, worked.input);
@@ -162,8 +163,8 @@ TEST(PlacementRules, OpenWhatHoldsTheRateOrElseTheMost) {
   EXPECT_EQ(std::count(allowed.begin(), allowed.end(), 1), 2) << "both fast devices, whole";
 }
 
-// Whatever a network says, at any rates, with any devices missing: the plan keeps every rule.
-RC_GTEST_PROP(InssPolicy, KeepsTheRulesWhateverItLearned, ()) {
+// For any network, any rates and any missing devices, the plan keeps every rule.
+RC_GTEST_PROP(InssPolicy, KeepsTheRulesForAnyNetwork, ()) {
   Worked worked = worked_placement();
   const LearnedPolicy learned =
       drawn_policy(worked.input, *rc::gen::inRange<std::uint64_t>(0, 1000));
@@ -184,7 +185,7 @@ RC_GTEST_PROP(InssPolicy, KeepsTheRulesWhateverItLearned, ()) {
     RC_ASSERT(note.find("made by cover instead") == std::string::npos);
 }
 
-TEST(InssPolicy, KeepsThePlacesThatHoldOtherRates) {
+TEST(InssPolicy, KeepsAPlacementThatHoldsNewRates) {
   Worked worked = worked_placement();
   for (schedule::ModelDemand& demand : worked.input.demands) demand.rate /= 4;
   const auto policy = make_inss_policy(drawn_policy(worked_placement().input, 3));
@@ -201,23 +202,21 @@ TEST(InssPolicy, KeepsThePlacesThatHoldOtherRates) {
   EXPECT_NE(first, second);
 }
 
-TEST(InssPolicy, LeavesToCoverWhatItWasNotTrainedFor) {
+TEST(InssPolicy, FallsBackToCoverForAnotherTask) {
   Worked worked = worked_placement();
   const auto policy = make_inss_policy(drawn_policy(worked.input, 1));
   EXPECT_TRUE(fits(*policy, worked.input).ok());
   worked.input.demands[0].slo_ms = 50;
-  expect_invalid(fits(*policy, worked.input), "'small' has another objective");
+  expect_invalid(fits(*policy, worked.input), "'small'");
   const Plan plan = policy->plan(worked.input);
   EXPECT_EQ(schedule::testing::violations(plan, worked.input), "");
   EXPECT_TRUE(plan.schedulable());
   ASSERT_FALSE(plan.notes.empty());
-  EXPECT_EQ(plan.notes.front(),
-            "made by cover instead: model 'small' has another objective or largest batch than when "
-            "the policy was trained: train it anew");
+  EXPECT_THAT(plan.notes.front(), ::testing::HasSubstr("'small'"));
   EXPECT_TRUE(fits(*schedule::make_policy("elastic").value(), worked.input).ok());
 }
 
-TEST(InssPolicy, IsMadeByTheNameOfItsFile) {
+TEST(InssPolicy, IsMadeFromItsFileName) {
   EXPECT_EQ(make_policy("elastic").value()->name(), "elastic");
   expect_invalid(make_policy("inss").status(), "inss:FILE");
   EXPECT_EQ(make_policy("inss:/nowhere/some.policy").status().code(), StatusCode::not_found);

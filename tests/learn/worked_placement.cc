@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
 namespace gpulet::learn::testing {
 namespace {

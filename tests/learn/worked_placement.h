@@ -1,4 +1,4 @@
-// A task of two kinds of devices and three models, and a policy for it whose weights are drawn.
+// A task of two device types and three models, and a policy for it with random weights.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace gpulet::learn::testing {
 
-// n0 has two fast devices, n1 a slow one that does not know `large`. Rates 400, 100 and 20.
+// n0 has two fast devices, n1 a slow one without a profile of `large`. Rates 400, 100 and 20.
 [[nodiscard]] schedule::testing::Worked worked_placement();
 
 // REQUIRES: task_of(input) is ok.

@@ -12,9 +12,9 @@
 
 #include "gpulet/load/call.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/net/codec/codec.h"
 #include "gpulet/net/connection.h"
 #include "gpulet/net/listener.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::load {
 namespace {
@@ -24,12 +24,12 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
 // The output of the fake model: one FP32[4] whose arg max is the request's first byte.
-serve::InferReply answer_to(const serve::InferRequest& request) {
+InferReply answer_to(const InferRequest& request) {
   std::vector<float> logits(4, 0.0F);
   logits.at(static_cast<std::size_t>(request.payload.view()[0])) = 1.0F;
   std::vector<std::byte> bytes(logits.size() * sizeof(float));
   std::memcpy(bytes.data(), logits.data(), bytes.size());
-  serve::InferReply reply;
+  InferReply reply;
   reply.tag = request.tag;
   reply.outputs = {{"logits", DataType::fp32, {4}}};
   reply.payload = {Bytes::own(std::move(bytes))};
@@ -38,37 +38,36 @@ serve::InferReply answer_to(const serve::InferRequest& request) {
   return reply;
 }
 
-// A frontend without an engine, in a thread of its own: `on_infer` decides what becomes of a
-// request.
+// A frontend without an engine, in a thread of its own; `on_infer` handles a request.
 class FakeFrontend {
  public:
   class Peer : public net::ConnectionHandler {
    public:
-    Peer(FakeFrontend& server, net::Stream socket, net::ConnectionSlot slot)
+    Peer(FakeFrontend& server, net::Stream socket, net::ConnectionSlotPointer slot)
         : server_(server),
           slot_(std::move(slot)),
           connection_(net::Connection::start(std::move(socket), net::ConnectionOptions{}, *this)) {}
 
-    Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+    Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                         std::span<const std::byte> /*message*/) override {
       auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
       const std::span<std::byte> view(*memory);
       return MutableBytes(std::move(memory), view);
     }
-    void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+    void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                   MutableBytes payload) override {
-      auto asked = net::decode_client_message(header, message, payload.freeze());
+      auto asked = protocol::decode_client_message(header, message, payload.freeze());
       if (!asked.ok()) return connection_->close(asked.status());
-      if (const auto* const list = std::get_if<serve::ModelsRequest>(&asked.value())) {
-        connection_->send(net::encode(serve::FrontendReply(server_.page_after(list->after))));
-      } else if (auto* const request = std::get_if<serve::InferRequest>(&asked.value())) {
+      if (const auto* const list = std::get_if<ModelsRequest>(&asked.value())) {
+        connection_->send(protocol::encode(FrontendReply(server_.page_after(list->after))));
+      } else if (auto* const request = std::get_if<InferRequest>(&asked.value())) {
         server_.on_infer_(*this, std::move(*request));
       }
     }
     void on_closed(const Status& /*reason*/) override { connection_.reset(); }
 
-    void reply(serve::InferReply reply) {
-      if (connection_) connection_->send(net::encode(serve::FrontendReply(std::move(reply))));
+    void reply(InferReply reply) {
+      if (connection_) connection_->send(protocol::encode(FrontendReply(std::move(reply))));
     }
     void close() {
       if (connection_) connection_->close(Status(StatusCode::cancelled, "the test wants it"));
@@ -76,16 +75,16 @@ class FakeFrontend {
 
    private:
     FakeFrontend& server_;
-    net::ConnectionSlot slot_;
+    net::ConnectionSlotPointer slot_;
     std::shared_ptr<net::Connection> connection_;
   };
 
-  using OnInfer = std::function<void(Peer&, serve::InferRequest)>;
+  using OnInfer = std::function<void(Peer&, InferRequest)>;
 
   explicit FakeFrontend(OnInfer on_infer) : on_infer_(std::move(on_infer)) {
     auto listener = net::Listener::listen(
         context_.get_executor(), "127.0.0.1", 0, net::ListenerOptions{},
-        [this](net::Stream socket, net::ConnectionSlot slot) {
+        [this](net::Stream socket, net::ConnectionSlotPointer slot) {
           peers_.push_back(std::make_unique<Peer>(*this, std::move(socket), std::move(slot)));
         });
     listener_ = std::move(listener).value();
@@ -93,7 +92,7 @@ class FakeFrontend {
   }
   ~FakeFrontend() { stop(); }
 
-  // What on_infer shares with the test may be looked at afterwards.
+  // Afterwards the test may read what on_infer wrote.
   void stop() {
     context_.stop();
     if (thread_.joinable()) thread_.join();
@@ -101,8 +100,8 @@ class FakeFrontend {
 
   [[nodiscard]] config::Endpoint endpoint() const { return {"127.0.0.1", listener_->port()}; }
 
-  [[nodiscard]] static serve::ModelInfo model() {
-    serve::ModelInfo info;
+  [[nodiscard]] static ModelInfo model() {
+    ModelInfo info;
     info.name = "digits";
     info.inputs = {{"image", DataType::uint8, {1}}};
     info.outputs = {{"logits", DataType::fp32, {4}}};
@@ -110,14 +109,14 @@ class FakeFrontend {
     info.max_batch = 8;
     return info;
   }
-  // How often the model is listed, one to a page, each behind the last: digits, digits+, ..
-  // Without end: the list begins again.
+  // Number of models in the list, one per page: digits, digits+, ..
+  // The list starts again instead of ending.
   void list(std::size_t times, bool without_end = false) {
     listed_ = times;
     without_end_ = without_end;
   }
-  [[nodiscard]] serve::ModelsReply page_after(const std::string& name) const {
-    serve::ModelsReply page{{model()}};
+  [[nodiscard]] ModelsReply page_after(const std::string& name) const {
+    ModelsReply page{{model()}};
     if (!name.empty() && name.size() < model().name.size() + listed_ - 1)
       page.models[0].name = name + "+";
     page.more = without_end_ || page.models[0].name.size() < model().name.size() + listed_ - 1;
@@ -134,8 +133,7 @@ class FakeFrontend {
   std::thread thread_;
 };
 
-// The inputs are their own labels: the fake model is right about each of them unless told
-// otherwise.
+// The inputs are their own labels: by default the fake model classifies all of them correctly.
 PreparedModel labelled_model(Arrivals arrivals, double rate) {
   PreparedModel model;
   model.load = {.name = "digits",
@@ -162,7 +160,7 @@ LoadOptions options_for(const FakeFrontend& server, Duration duration) {
 }
 
 TEST(Call, FetchesTheModelsOfAFrontend) {
-  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+  FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
   const auto models = fetch_models(server.endpoint());
   ASSERT_TRUE(models.ok()) << models.status().to_string();
   ASSERT_EQ(models.value().size(), 1U);
@@ -170,25 +168,25 @@ TEST(Call, FetchesTheModelsOfAFrontend) {
 }
 
 TEST(Call, FetchesEveryPageOfTheModels) {
-  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+  FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
   server.list(3);
   const auto models = fetch_models(server.endpoint());
   ASSERT_TRUE(models.ok()) << models.status().to_string();
   std::vector<std::string> names;
-  for (const serve::ModelInfo& model : models.value()) names.push_back(model.name);
+  for (const ModelInfo& model : models.value()) names.push_back(model.name);
   EXPECT_EQ(names, (std::vector<std::string>{"digits", "digits+", "digits++"}));
 }
 
-TEST(Call, RefusesAListOfModelsWithoutEnd) {
-  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+TEST(Call, RejectsAnEndlessModelList) {
+  FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
   server.list(3, true);
   EXPECT_EQ(fetch_models(server.endpoint()).status().code(), StatusCode::malformed);
 }
 
-TEST(Call, SaysThatNobodyListens) {
+TEST(Call, ReportsAMissingListener) {
   config::Endpoint nobody;
   {
-    FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+    FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
     nobody = server.endpoint();
   }
   const Status status = fetch_models(nobody).status();
@@ -196,13 +194,13 @@ TEST(Call, SaysThatNobodyListens) {
   EXPECT_THAT(status.message(), HasSubstr(config::to_string(nobody)));
 }
 
-TEST(Call, DoesNotWaitForEverForAnAnswer) {
-  FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+TEST(Call, TimesOut) {
+  FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
   EXPECT_EQ(fetch_status(server.endpoint(), milliseconds(50)).status().code(), StatusCode::timeout);
 }
 
-TEST(LoadClient, MeasuresAndJudgesWhatAFrontendAnswers) {
-  FakeFrontend server([](FakeFrontend::Peer& peer, const serve::InferRequest& request) {
+TEST(LoadClient, MeasuresAndJudgesReplies) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, const InferRequest& request) {
     peer.reply(answer_to(request));
   });
   std::vector<RequestRecord> records;
@@ -220,8 +218,8 @@ TEST(LoadClient, MeasuresAndJudgesWhatAFrontendAnswers) {
   EXPECT_EQ(records[0].executed, milliseconds(1));
 }
 
-TEST(LoadClient, CountsWrongAnswersAgainstTheAccuracy) {
-  FakeFrontend server([](FakeFrontend::Peer& peer, serve::InferRequest request) {
+TEST(LoadClient, CountsWrongRepliesInTheAccuracy) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, InferRequest request) {
     if (request.payload.view()[0] == std::byte{3}) request.payload = Bytes::own({std::byte{0}});
     peer.reply(answer_to(request));
   });
@@ -231,10 +229,10 @@ TEST(LoadClient, CountsWrongAnswersAgainstTheAccuracy) {
   EXPECT_DOUBLE_EQ(report.value().models.at(0).accuracy.value(), 0.75);
 }
 
-TEST(LoadClient, ASlowFrontendSlowsNeitherTheScheduleNorHidesItsLatency) {
-  // Everything is answered at once, but only when the last request of the schedule has come.
-  std::vector<std::pair<FakeFrontend::Peer*, serve::InferRequest>> held;
-  FakeFrontend server([&](FakeFrontend::Peer& peer, serve::InferRequest request) {
+TEST(LoadClient, ASlowFrontendDoesNotDelayTheSchedule) {
+  // The frontend replies to all requests once it has the last one of the schedule.
+  std::vector<std::pair<FakeFrontend::Peer*, InferRequest>> held;
+  FakeFrontend server([&](FakeFrontend::Peer& peer, InferRequest request) {
     held.emplace_back(&peer, std::move(request));
     if (held.size() < 100) return;
     for (auto& [asker, question] : held) asker->reply(answer_to(question));
@@ -252,35 +250,35 @@ TEST(LoadClient, ASlowFrontendSlowsNeitherTheScheduleNorHidesItsLatency) {
     EXPECT_EQ(record.latency(), record.settled - record.intended);
     last = std::max(last, record.intended);
   }
-  // The first one waited for all the others, and all but the last 50 ms of them are late.
+  // The first request waited for all others; all but those of the last 50 ms are late.
   EXPECT_GE(*row.p99_ms, to_ms(last - Time(milliseconds(10))));
   EXPECT_GE(row.late, 85U);
   EXPECT_TRUE(report.value().sender_lag.max_ms.has_value());
 }
 
-TEST(LoadClient, AClosedLoopNeverHasMoreUnderWayThanItsConcurrency) {
-  std::vector<std::pair<FakeFrontend::Peer*, serve::InferRequest>> held;
+TEST(LoadClient, AClosedLoopNeverExceedsItsConcurrency) {
+  std::vector<std::pair<FakeFrontend::Peer*, InferRequest>> held;
   std::size_t most = 0;
-  FakeFrontend server([&](FakeFrontend::Peer& peer, serve::InferRequest request) {
+  FakeFrontend server([&](FakeFrontend::Peer& peer, InferRequest request) {
     held.emplace_back(&peer, std::move(request));
     most = std::max(most, held.size());
     if (held.size() < 3) return;
     for (auto& [asker, question] : std::exchange(held, {})) asker->reply(answer_to(question));
   });
   LoadOptions options = options_for(server, milliseconds(200));
-  options.last_answer_grace = milliseconds(50);  // the fake still holds some
+  options.last_answer_grace = milliseconds(50);  // the fake has not replied to all
   const auto report = run_load({labelled_model(Arrivals::closed, 0)}, options);
   server.stop();
   EXPECT_EQ(most, 3U);
   EXPECT_GT(report.value().models.at(0).served, 3U);
 }
 
-TEST(LoadClient, RefusalsAreDroppedAndLostConnectionsAreErrorsAndOpenedAgain) {
+TEST(LoadClient, CountsRefusalsAsDroppedAndReopensLostConnections) {
   int requests = 0;
-  FakeFrontend server([&](FakeFrontend::Peer& peer, const serve::InferRequest& request) {
+  FakeFrontend server([&](FakeFrontend::Peer& peer, const InferRequest& request) {
     ++requests;
     if (requests == 20) return peer.close();
-    serve::InferReply reply = answer_to(request);
+    InferReply reply = answer_to(request);
     if (requests % 4 == 0) {
       reply = {};
       reply.tag = request.tag;
@@ -301,8 +299,8 @@ TEST(LoadClient, RefusalsAreDroppedAndLostConnectionsAreErrorsAndOpenedAgain) {
   EXPECT_GE(row.reasons.at(StatusCode::unavailable).count, 1U);
 }
 
-TEST(LoadClient, ASecondAnswerToTheSameRequestIsNoticed) {
-  FakeFrontend server([](FakeFrontend::Peer& peer, const serve::InferRequest& request) {
+TEST(LoadClient, DetectsASecondReply) {
+  FakeFrontend server([](FakeFrontend::Peer& peer, const InferRequest& request) {
     peer.reply(answer_to(request));
     peer.reply(answer_to(request));
   });
@@ -312,10 +310,10 @@ TEST(LoadClient, ASecondAnswerToTheSameRequestIsNoticed) {
   EXPECT_GE(report.value().unexpected_replies, 19U);
 }
 
-TEST(LoadClient, DoesNotStartWithoutConnections) {
+TEST(LoadClient, FailsWithoutConnections) {
   config::Endpoint nobody;
   {
-    FakeFrontend server([](FakeFrontend::Peer&, const serve::InferRequest&) {});
+    FakeFrontend server([](FakeFrontend::Peer&, const InferRequest&) {});
     nobody = server.endpoint();
   }
   LoadOptions options;

@@ -3,9 +3,15 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
+#include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include "gpulet/base/percentile.h"
 
 namespace gpulet::load {
 namespace {
@@ -43,7 +49,7 @@ class Trial {
   Generator generator;
 };
 
-TEST(OpenLoop, GivesOutWhatIsDueWithItsIntendedTimeHoweverLateItIsAsked) {
+TEST(OpenLoop, ReturnsDueRequestsWithTheirIntendedTimes) {
   Trial run({uniform("a", 100)});
   EXPECT_LT(run.generator.next_due(), at_ms(10));
   EXPECT_FALSE(run.generator.next(Time{} - milliseconds(1)));
@@ -56,14 +62,14 @@ TEST(OpenLoop, GivesOutWhatIsDueWithItsIntendedTimeHoweverLateItIsAsked) {
   EXPECT_NEAR(*run.generator.sender_lag().max_ms, to_ms(at_ms(500) - due.front().intended), 1e-6);
 }
 
-TEST(OpenLoop, DoesNotSlowDownWhenNobodyAnswers) {
+TEST(OpenLoop, KeepsItsScheduleWithoutReplies) {
   Trial run({uniform("a", 100)}, {.duration = seconds(5)});
   std::size_t sent = 0;
   for (int tick = 0; tick < 6000; ++tick) sent += run.all_due(at_ms(tick)).size();
   EXPECT_EQ(sent, 500U);
   EXPECT_EQ(run.generator.next_due(), kNever);
   EXPECT_FALSE(run.generator.finished());
-  run.generator.give_up(at_ms(7000));
+  run.generator.fail_all(at_ms(7000));
   EXPECT_TRUE(run.generator.finished());
   const ModelRow row = run.generator.rows().front();
   EXPECT_EQ(row.errors, 500U);
@@ -75,7 +81,7 @@ TEST(OpenLoop, LatencyCountsFromTheIntendedTime) {
   Trial run({uniform("a", 10, milliseconds(150))});
   const DueRequest request =
       *run.generator.next(at_ms(190));  // two are due: the first at below 100 ms
-  ASSERT_TRUE(run.generator.answered(request.tag, {}, at_ms(300)));
+  ASSERT_TRUE(run.generator.complete(request.tag, {}, at_ms(300)));
   ASSERT_EQ(run.records.size(), 1U);
   EXPECT_EQ(run.records[0].latency(), at_ms(300) - request.intended);
   EXPECT_EQ(*run.records[0].sent, at_ms(190));
@@ -83,7 +89,7 @@ TEST(OpenLoop, LatencyCountsFromTheIntendedTime) {
             1U);  // 110 ms from sending, but above 150 ms from the intended time
 }
 
-TEST(OpenLoop, AModelMoreLeavesTheOthersArrivalsAlone) {
+TEST(OpenLoop, AnotherModelDoesNotChangeArrivals) {
   const auto arrivals_of_a = [](std::vector<ModelLoad> models) {
     Trial run(models);
     std::vector<Time> times;
@@ -97,7 +103,7 @@ TEST(OpenLoop, AModelMoreLeavesTheOthersArrivalsAlone) {
   EXPECT_EQ(arrivals_of_a({a}), arrivals_of_a({uniform("b", 7), a, uniform("c", 9)}));
 }
 
-TEST(OpenLoop, BeyondTheOutstandingLimitCountsAsErrorsThatWereNeverSent) {
+TEST(OpenLoop, RequestsAboveTheOutstandingLimitAreUnsentErrors) {
   Trial run({uniform("a", 100), uniform("b", 1)}, {.duration = seconds(10), .max_outstanding = 20});
   EXPECT_EQ(run.all_due(at_ms(1000)).size(), 21U);
   EXPECT_TRUE(run.generator.outstanding_limit_hit());
@@ -122,45 +128,45 @@ TEST(OpenLoop, EndsEarlyOnRequest) {
   const std::vector<DueRequest> due = run.all_due(at_ms(100));
   run.generator.end_sending(at_ms(100));
   EXPECT_EQ(run.generator.next_due(), kNever);
-  for (const DueRequest& request : due) run.generator.answered(request.tag, {}, at_ms(120));
+  for (const DueRequest& request : due) run.generator.complete(request.tag, {}, at_ms(120));
   EXPECT_TRUE(run.generator.finished());
 }
 
-TEST(ClosedLoop, KeepsItsConcurrencyUnderWay) {
+TEST(ClosedLoop, KeepsItsConcurrencyInFlight) {
   Trial run({closed("a", 3)}, {.duration = seconds(1)});
   const std::vector<DueRequest> first = run.all_due(at_ms(0));
   ASSERT_EQ(first.size(), 3U);
   EXPECT_EQ(run.generator.next_due(), kNever);
-  run.generator.answered(first[1].tag, {}, at_ms(40));
+  run.generator.complete(first[1].tag, {}, at_ms(40));
   EXPECT_EQ(run.generator.next_due(), at_ms(40));
   const DueRequest next = *run.generator.next(at_ms(41));
-  EXPECT_EQ(next.intended, at_ms(41));  // a closed loop means "as soon as it could"
-  run.generator.answered(first[0].tag, {}, at_ms(1000));
+  EXPECT_EQ(next.intended, at_ms(41));  // when it could be sent
+  run.generator.complete(first[0].tag, {}, at_ms(1000));
   EXPECT_EQ(run.generator.next_due(), kNever);  // the run is over
 }
 
 TEST(ClosedLoop, PausesBeforeItReplacesAFailedRequest) {
   Trial run({closed("a", 1)});
   const DueRequest request = *run.generator.next(at_ms(0));
-  run.generator.answered(request.tag, {.status = Status(StatusCode::unavailable, "no gpulet")},
+  run.generator.complete(request.tag, {.status = Status(StatusCode::unavailable, "no gpulet")},
                          at_ms(1));
   EXPECT_EQ(run.generator.next_due(), at_ms(1) + kPauseAfterFailure);
 }
 
-TEST(Generator, CountsEachKindOfOutcomeInItsPlace) {
+TEST(Generator, CountsEachOutcome) {
   Trial run({uniform("a", 1000)});
   std::vector<DueRequest> due = run.all_due(at_ms(10));
   ASSERT_GE(due.size(), 7U);
   const auto refuse = [&](std::size_t i, StatusCode code) {
-    run.generator.answered(due[i].tag, {.status = Status(code, "because")}, at_ms(20));
+    run.generator.complete(due[i].tag, {.status = Status(code, "because")}, at_ms(20));
   };
   refuse(0, StatusCode::too_late);
   refuse(1, StatusCode::overloaded);
   refuse(2, StatusCode::invalid);
   refuse(3, StatusCode::timeout);
-  run.generator.failed(due[4].tag, Status(StatusCode::unavailable, "lost"), true, at_ms(20));
-  run.generator.answered(due[5].tag, {}, at_ms(20));
-  run.generator.answered(due[6].tag, {}, at_ms(500));
+  run.generator.fail(due[4].tag, Status(StatusCode::unavailable, "lost"), true, at_ms(20));
+  run.generator.complete(due[5].tag, {}, at_ms(20));
+  run.generator.complete(due[6].tag, {}, at_ms(500));
   const ModelRow row = run.generator.rows().front();
   EXPECT_EQ(row.offered, 7U);
   EXPECT_EQ(row.dropped, 2U);
@@ -171,16 +177,16 @@ TEST(Generator, CountsEachKindOfOutcomeInItsPlace) {
   EXPECT_EQ(row.reasons.at(StatusCode::too_late), (ModelRow::Reason{1, "because"}));
 }
 
-TEST(Generator, KnowsAnAnswerToNothing) {
+TEST(Generator, RejectsAReplyWithAnUnknownTag) {
   Trial run({uniform("a", 1000)});
   const DueRequest request = *run.generator.next(at_ms(5));
-  EXPECT_FALSE(run.generator.answered(request.tag + 1000, {}, at_ms(6)));
-  EXPECT_TRUE(run.generator.answered(request.tag, {}, at_ms(6)));
-  EXPECT_FALSE(run.generator.answered(request.tag, {}, at_ms(7)));
+  EXPECT_FALSE(run.generator.complete(request.tag + 1000, {}, at_ms(6)));
+  EXPECT_TRUE(run.generator.complete(request.tag, {}, at_ms(6)));
+  EXPECT_FALSE(run.generator.complete(request.tag, {}, at_ms(7)));
   EXPECT_EQ(run.generator.rows().front().served, 1U);
 }
 
-TEST(Generator, AccuracyIsThatOfTheAnswersOfLabelledModels) {
+TEST(Generator, ReportsTheAccuracyOfLabelledModels) {
   ModelLoad labelled = uniform("a", 1000);
   labelled.labelled = true;
   Trial run({labelled, uniform("b", 1000)});
@@ -188,15 +194,15 @@ TEST(Generator, AccuracyIsThatOfTheAnswersOfLabelledModels) {
   std::size_t answers = 0;
   for (const DueRequest& request : due) {
     if (request.model == 0)
-      run.generator.answered(request.tag, {.correct = answers++ % 4 != 0}, at_ms(21));
-    if (request.model == 1) run.generator.answered(request.tag, {}, at_ms(21));
+      run.generator.complete(request.tag, {.correct = answers++ % 4 != 0}, at_ms(21));
+    if (request.model == 1) run.generator.complete(request.tag, {}, at_ms(21));
   }
   EXPECT_EQ(answers, 20U);
   EXPECT_DOUBLE_EQ(*run.generator.rows()[0].accuracy, 0.75);
   EXPECT_EQ(run.generator.rows()[1].accuracy, std::nullopt);
 }
 
-// Whatever a server does, every request that was offered is accounted for once.
+// For any server, every offered request has one outcome.
 RC_GTEST_PROP(Generator, AccountsForEveryRequestOnce, ()) {
   const auto steps = *rc::gen::container<std::vector<std::pair<int, int>>>(
       rc::gen::pair(rc::gen::inRange(0, 40), rc::gen::inRange(0, 12)));
@@ -212,18 +218,18 @@ RC_GTEST_PROP(Generator, AccountsForEveryRequestOnce, ()) {
     for (const DueRequest& request : run.all_due(now)) tags.push_back(request.tag);
     if (tags.empty()) continue;
     if (action == 10) {
-      run.generator.failed(tags.front(), Status(StatusCode::unavailable, "lost"), true, now);
+      run.generator.fail(tags.front(), Status(StatusCode::unavailable, "lost"), true, now);
     } else if (action == 11) {
-      run.generator.failed(tags.front(), Status(StatusCode::unavailable, "not sent"), false, now);
+      run.generator.fail(tags.front(), Status(StatusCode::unavailable, "not sent"), false, now);
     } else {
       const auto code = static_cast<StatusCode>(action);
-      run.generator.answered(tags.front(),
+      run.generator.complete(tags.front(),
                              {.status = action == 0 ? Status() : Status(code, "refused")}, now);
     }
     tags.pop_front();
   }
   run.generator.end_sending(now);
-  run.generator.give_up(now);
+  run.generator.fail_all(now);
   RC_ASSERT(run.generator.finished());
   std::uint64_t offered = 0;
   for (const ModelRow& row : run.generator.rows()) {
@@ -235,6 +241,99 @@ RC_GTEST_PROP(Generator, AccountsForEveryRequestOnce, ()) {
   }
   RC_ASSERT(offered == run.records.size());
   RC_ASSERT(offered == run.generator.progress().offered);
+}
+
+std::vector<double> gaps_s(ArrivalProcess process, int count) {
+  std::vector<double> gaps;
+  double last = 0;
+  for (int i = 0; i < count; ++i) {
+    const double at = to_seconds(process.next().time_since_epoch());
+    gaps.push_back(at - last);
+    last = at;
+  }
+  return gaps;
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const double mean_a = mean(a);
+  const double mean_b = mean(b);
+  double product = 0;
+  double square_a = 0;
+  double square_b = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    product += (a[i] - mean_a) * (b[i] - mean_b);
+    square_a += (a[i] - mean_a) * (a[i] - mean_a);
+    square_b += (b[i] - mean_b) * (b[i] - mean_b);
+  }
+  return product / std::sqrt(square_a * square_b);
+}
+
+TEST(PoissonArrivals, HaveRateAndVarianceOfAPoissonProcess) {
+  const std::vector<double> gaps = gaps_s({Arrivals::poisson, 100, 7}, 200000);
+  const double mean_gap = mean(gaps);
+  EXPECT_NEAR(mean_gap, 0.01, 0.01 * 0.01);
+  double variance = 0;
+  std::size_t above_mean = 0;
+  for (const double gap : gaps) {
+    variance += (gap - mean_gap) * (gap - mean_gap) / static_cast<double>(gaps.size());
+    if (gap > 0.01) ++above_mean;
+  }
+  EXPECT_NEAR(std::sqrt(variance) / mean_gap, 1, 0.02);
+  EXPECT_NEAR(static_cast<double>(above_mean) / static_cast<double>(gaps.size()), std::exp(-1.0),
+              0.01);
+  EXPECT_NEAR(correlation({gaps.begin(), gaps.end() - 1}, {gaps.begin() + 1, gaps.end()}), 0, 0.01);
+}
+
+TEST(UniformArrivals, KeepTheirSpacingWithoutDrift) {
+  ArrivalProcess process(Arrivals::uniform, 3, 5);
+  const Time first = process.next();
+  EXPECT_LT(to_seconds(first.time_since_epoch()), 1.0 / 3);
+  Time last = first;
+  for (int i = 0; i < 300000; ++i) last = process.next();
+  EXPECT_NEAR(to_seconds(last - first), 100000, 1e-6);
+}
+
+TEST(ArrivalProcess, IsTheSameForTheSameSeedOnly) {
+  for (const Arrivals kind : {Arrivals::poisson, Arrivals::uniform}) {
+    EXPECT_EQ(gaps_s({kind, 50, 3}, 100), gaps_s({kind, 50, 3}, 100));
+    EXPECT_NE(gaps_s({kind, 50, 3}, 100), gaps_s({kind, 50, 4}, 100));
+  }
+}
+
+TEST(ArrivalProcess, StreamsOfModelsAndOfSeedsAreIndependent) {
+  const auto gaps = [](std::uint64_t seed, std::string_view model) {
+    return gaps_s({Arrivals::poisson, 50, stream_seed(seed, model)}, 50000);
+  };
+  EXPECT_NEAR(correlation(gaps(1, "lenet"), gaps(1, "resnet50")), 0, 0.02);
+  EXPECT_NEAR(correlation(gaps(1, "lenet"), gaps(2, "lenet")), 0, 0.02);
+  EXPECT_NEAR(correlation(gaps(1, "vgg16"), gaps(1, "vgg19")), 0, 0.02);
+}
+
+TEST(ArrivalProcess, RejectsInvalidSchedules) {
+  EXPECT_THROW(ArrivalProcess(Arrivals::closed, 1, 1), std::invalid_argument);
+  EXPECT_THROW(ArrivalProcess(Arrivals::poisson, 0, 1), std::invalid_argument);
+  EXPECT_THROW(ArrivalProcess(Arrivals::poisson, std::numeric_limits<double>::quiet_NaN(), 1),
+               std::invalid_argument);
+}
+
+RC_GTEST_PROP(Percentile, IsTheSmallestSampleThatEnoughSamplesDoNotExceed, ()) {
+  const auto values = *rc::gen::nonEmpty<std::vector<int>>();
+  const auto percent = *rc::gen::inRange(0, 101);
+  const double found = *percentile({values.begin(), values.end()}, percent);
+  const auto not_above =
+      std::count_if(values.begin(), values.end(), [&](int value) { return value <= found; });
+  const auto below =
+      std::count_if(values.begin(), values.end(), [&](int value) { return value < found; });
+  const auto count = static_cast<long>(values.size());
+  RC_ASSERT(std::count(values.begin(), values.end(), static_cast<int>(found)) > 0);
+  RC_ASSERT(100 * not_above >= percent * count);
+  RC_ASSERT(below == 0 || 100 * below < percent * count);
 }
 
 }  // namespace

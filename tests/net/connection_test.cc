@@ -11,22 +11,23 @@
 #include <string>
 #include <vector>
 
-#include "tests/net/frame_bytes.h"
 #include "tests/net/loop.h"
+#include "tests/protocol/frame_bytes.h"
 
 namespace gpulet::net {
 namespace {
 
 using namespace testing;
+using namespace protocol::testing;
 using namespace std::chrono_literals;
 
-// A frame whose message is `text`. The codec is of no interest here.
-OutgoingFrame frame_of(const std::string& text, std::vector<Bytes> payload = {}) {
+// A frame with the message `text`, without the codec.
+protocol::OutgoingFrame frame_of(const std::string& text, std::vector<Bytes> payload = {}) {
   std::size_t payload_bytes = 0;
   for (const Bytes& piece : payload) payload_bytes += piece.size();
-  const auto header =
-      encode_frame_header({MessageType::infer_request, static_cast<std::uint32_t>(text.size()),
-                           static_cast<std::uint32_t>(payload_bytes)});
+  const auto header = protocol::encode_frame_header({protocol::MessageType::infer_request,
+                                                     static_cast<std::uint32_t>(text.size()),
+                                                     static_cast<std::uint32_t>(payload_bytes)});
   return {std::string(reinterpret_cast<const char*>(header.data()), header.size()) + text,
           std::move(payload)};
 }
@@ -39,10 +40,10 @@ Bytes pattern(std::size_t count) {
 
 bool same(const Bytes& a, const Bytes& b) { return std::ranges::equal(a.view(), b.view()); }
 
-// Keeps what it gets; a test hooks into the frames.
+// Records all callbacks; a test may hook into the frames.
 class Recorder : public ConnectionHandler {
  public:
-  Result<MutableBytes> payload_memory(const FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte>) override {
     ++payloads_wanted;
     if (refuse_payloads) return Status(StatusCode::invalid, "no room");
@@ -54,13 +55,14 @@ class Recorder : public ConnectionHandler {
     if (bytes > most_received) return {StatusCode::overloaded, "no more room"};
     return {};
   }
-  void on_frame(const FrameHeader&, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader&, std::span<const std::byte> message,
                 MutableBytes payload) override {
     messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
     payloads.push_back(payload.freeze());
     if (on_each) on_each();
   }
-  std::optional<OutgoingFrame> goodbye(const Status& failure, Dialect spoken) override {
+  std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
+                                                 protocol::Dialect spoken) override {
     dialect = spoken;
     if (says_goodbye) return frame_of(failure.message());
     return std::nullopt;
@@ -77,16 +79,16 @@ class Recorder : public ConnectionHandler {
   std::function<void()> on_each;
   bool refuse_payloads = false;
   bool discard_payloads = false;
-  std::size_t received = 0;  // of a payload, as it was told last
+  std::size_t received = 0;  // bytes of the payload, as last reported
   std::size_t most_received = std::numeric_limits<std::size_t>::max();
   bool says_goodbye = false;
-  Dialect dialect = Dialect::unknown;  // as goodbye was told
+  protocol::Dialect dialect = protocol::Dialect::unknown;  // the argument of goodbye
   int payloads_wanted = 0;
   int closed_calls = 0;
   Status closed;
 };
 
-// Two ends of a Unix socket pair; either may be a Connection or stay a bare socket.
+// The ends of a Unix socket pair; each may become a Connection or stay a plain socket.
 class ConnectionTest : public ::testing::Test {
  protected:
   using LocalSocket = asio::local::stream_protocol::socket;
@@ -108,7 +110,7 @@ class ConnectionTest : public ::testing::Test {
 
   void write_raw(const std::vector<std::byte>& bytes) { asio::write(there_, asio::buffer(bytes)); }
 
-  // Reads the bare end until it is closed, as the loop runs.
+  // Reads the plain end until it is closed, while the loop runs.
   std::vector<std::byte> read_to_end() {
     std::vector<std::byte> all;
     std::vector<std::byte> block(1U << 16U);
@@ -130,7 +132,7 @@ class ConnectionTest : public ::testing::Test {
   Recorder recorder_;
 };
 
-TEST_F(ConnectionTest, carries_frames_of_every_size_both_ways_in_order) {
+TEST_F(ConnectionTest, TransfersFramesOfAnySizeInBothDirectionsInOrder) {
   Recorder peer;
   const auto a = start(here_, recorder_);
   const auto b = start(there_, peer);
@@ -156,7 +158,7 @@ TEST_F(ConnectionTest, carries_frames_of_every_size_both_ways_in_order) {
   EXPECT_EQ(a->queued_bytes(), 0U);
 }
 
-TEST_F(ConnectionTest, makes_no_callback_before_start_has_returned_nor_within_a_call) {
+TEST_F(ConnectionTest, MakesNoCallbackFromWithinACall) {
   write_raw(bytes_of(frame_of("hello")));
   const auto connection = start(here_, recorder_);
   EXPECT_TRUE(recorder_.messages.empty());
@@ -167,7 +169,7 @@ TEST_F(ConnectionTest, makes_no_callback_before_start_has_returned_nor_within_a_
   EXPECT_TRUE(recorder_.messages.empty());
 }
 
-TEST_F(ConnectionTest, sends_what_one_turn_answers_in_one_piece) {
+TEST_F(ConnectionTest, GathersTheRepliesOfOneTurn) {
   const auto connection = start(here_, recorder_);
   recorder_.on_each = [&] { connection->send(frame_of("answer")); };
   std::vector<std::byte> requests;
@@ -180,7 +182,7 @@ TEST_F(ConnectionTest, sends_what_one_turn_answers_in_one_piece) {
   EXPECT_EQ(there_.available(), 50 * bytes_of(frame_of("answer")).size());
 }
 
-TEST_F(ConnectionTest, lets_others_in_between_the_frames_of_a_flood) {
+TEST_F(ConnectionTest, AFloodOfFramesDoesNotBlockOtherConnections) {
   Recorder other;
   StreamSocket flood = std::move(there_);
   StreamSocket flooded = std::move(here_);
@@ -199,7 +201,7 @@ TEST_F(ConnectionTest, lets_others_in_between_the_frames_of_a_flood) {
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.messages.size() == 2000U; }));
 }
 
-TEST_F(ConnectionTest, lets_others_in_between_frames_that_cost_long_work) {
+TEST_F(ConnectionTest, SlowFramesDoNotBlockOtherConnections) {
   Recorder other;
   StreamSocket flood = std::move(there_);
   StreamSocket flooded = std::move(here_);
@@ -225,14 +227,14 @@ TEST_F(ConnectionTest, lets_others_in_between_frames_that_cost_long_work) {
   EXPECT_LT(before_other, 10U);
 }
 
-TEST_F(ConnectionTest, closes_when_the_peer_closes) {
+TEST_F(ConnectionTest, ClosesWhenThePeerCloses) {
   const auto connection = start(here_, recorder_);
   there_.close();
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
   EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
 }
 
-TEST_F(ConnectionTest, takes_a_peer_that_shuts_down_its_sending_for_gone_after_its_last_frame) {
+TEST_F(ConnectionTest, APeerThatShutsDownSendingGetsItsLastReply) {
   const auto connection = start(here_, recorder_);
   recorder_.on_each = [&] { connection->send(frame_of("answer")); };
   write_raw(bytes_of(frame_of("last words")));
@@ -243,22 +245,22 @@ TEST_F(ConnectionTest, takes_a_peer_that_shuts_down_its_sending_for_gone_after_i
   EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
 }
 
-TEST_F(ConnectionTest, tells_when_the_peer_closed_in_the_middle_of_a_frame) {
+TEST_F(ConnectionTest, ReportsAPeerThatClosesWithinAFrame) {
   const auto connection = start(here_, recorder_);
   std::vector<std::byte> half = bytes_of(frame_of("half a frame"));
   half.resize(half.size() - 3);
   write_raw(half);
   there_.close();
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
-  EXPECT_NE(recorder_.closed.message().find("middle"), std::string::npos);
+  EXPECT_NE(recorder_.closed.message().find("within a frame"), std::string::npos);
 }
 
-TEST_F(ConnectionTest, says_goodbye_to_a_peer_that_breaks_the_protocol_and_closes) {
+TEST_F(ConnectionTest, SendsGoodbyeAfterAProtocolViolation) {
   recorder_.says_goodbye = true;
   const auto connection = start(here_, recorder_);
-  write_raw(std::vector<std::byte>(100'000));  // more than is ever read of it
+  write_raw(std::vector<std::byte>(100'000));  // more than is ever read
   const std::vector<std::byte> got = read_to_end();
-  ASSERT_GT(got.size(), kFrameHeaderBytes);
+  ASSERT_GT(got.size(), protocol::kFrameHeaderBytes);
   there_.close();
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
   EXPECT_EQ(recorder_.closed.code(), StatusCode::malformed);
@@ -270,15 +272,15 @@ std::vector<std::byte> raw(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-TEST_F(ConnectionTest, knows_what_a_peer_speaks_that_came_to_the_wrong_port) {
+TEST_F(ConnectionTest, DetectsHttpOnTheWrongPort) {
   const auto connection = start(here_, recorder_);
   write_raw(raw("GET / HTTP/1.1\r\nHost: x\r\n\r\n"));
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
-  EXPECT_EQ(recorder_.dialect, Dialect::http);
+  EXPECT_EQ(recorder_.dialect, protocol::Dialect::http);
   EXPECT_EQ(recorder_.closed.code(), StatusCode::malformed);
 }
 
-TEST_F(ConnectionTest, names_tls_in_an_answer_too_short_for_a_frame) {
+TEST_F(ConnectionTest, DetectsTlsInAShortReply) {
   const auto connection = start(here_, recorder_);
   write_raw(raw("\x15\x03\x03\x01\x02\x02\x28"));  // an alert
   there_.close();
@@ -287,16 +289,16 @@ TEST_F(ConnectionTest, names_tls_in_an_answer_too_short_for_a_frame) {
   EXPECT_NE(recorder_.closed.message().find("TLS"), std::string::npos);
 }
 
-TEST_F(ConnectionTest, asks_for_no_memory_for_an_overlong_length) {
+TEST_F(ConnectionTest, AllocatesNothingForAnOverlongLength) {
   const auto connection = start(here_, recorder_);
-  const auto header = encode_frame_header({MessageType::batch, 0, 0xffffffff});
+  const auto header = protocol::encode_frame_header({protocol::MessageType::batch, 0, 0xffffffff});
   write_raw({header.begin(), header.end()});
   ASSERT_TRUE(loop_.run_until([&] { return recorder_.is_closed(); }));
   EXPECT_EQ(recorder_.closed.code(), StatusCode::invalid);
   EXPECT_EQ(recorder_.payloads_wanted, 0);
 }
 
-TEST_F(ConnectionTest, closes_with_the_handlers_reason_not_to_take_a_payload) {
+TEST_F(ConnectionTest, ClosesWithTheHandlersReasonForRefusingAPayload) {
   recorder_.refuse_payloads = true;
   const auto connection = start(here_, recorder_);
   write_raw(bytes_of(frame_of("big", {pattern(100)})));
@@ -304,7 +306,7 @@ TEST_F(ConnectionTest, closes_with_the_handlers_reason_not_to_take_a_payload) {
   EXPECT_EQ(recorder_.closed, Status(StatusCode::invalid, "no room"));
 }
 
-TEST_F(ConnectionTest, discards_a_payload_without_memory_and_goes_on) {
+TEST_F(ConnectionTest, DiscardsAPayloadWithoutMemoryAndContinues) {
   recorder_.discard_payloads = true;
   const auto connection = start(here_, recorder_);
   Recorder peer;
@@ -317,7 +319,7 @@ TEST_F(ConnectionTest, discards_a_payload_without_memory_and_goes_on) {
   EXPECT_FALSE(recorder_.is_closed());
 }
 
-TEST_F(ConnectionTest, tells_how_much_of_a_payload_came_and_closes_where_there_is_no_room_for_it) {
+TEST_F(ConnectionTest, ReportsPayloadProgressAndClosesOnFailure) {
   recorder_.most_received = 1'000'000;
   const auto connection = start(here_, recorder_);
   Recorder peer;
@@ -331,7 +333,7 @@ TEST_F(ConnectionTest, tells_how_much_of_a_payload_came_and_closes_where_there_i
   EXPECT_EQ(recorder_.messages.size(), 1U);
 }
 
-TEST_F(ConnectionTest, closes_a_peer_that_says_nothing_at_all) {
+TEST_F(ConnectionTest, ClosesASilentPeer) {
   Recorder spoke;
   StreamSocket silent = std::move(there_);
   StreamSocket unheard = std::move(here_);
@@ -348,7 +350,7 @@ TEST_F(ConnectionTest, closes_a_peer_that_says_nothing_at_all) {
   EXPECT_FALSE(second->silent());
 }
 
-TEST_F(ConnectionTest, tells_a_peer_that_sends_too_slowly_and_closes) {
+TEST_F(ConnectionTest, SendsGoodbyeToASlowSenderAndCloses) {
   recorder_.says_goodbye = true;
   ConnectionOptions options;
   options.pace = {.bytes_per_second = 1'000'000, .window = 60ms};
@@ -356,7 +358,7 @@ TEST_F(ConnectionTest, tells_a_peer_that_sends_too_slowly_and_closes) {
   std::vector<std::byte> begun = bytes_of(frame_of("slow", {pattern(100'000)}));
   begun.resize(1000);
   write_raw(begun);
-  // A byte now and then does not help.
+  // Single bytes are too slow.
   asio::steady_timer timer(loop_.context());
   std::function<void()> dribble = [&] {
     timer.expires_after(10ms);
@@ -375,7 +377,7 @@ TEST_F(ConnectionTest, tells_a_peer_that_sends_too_slowly_and_closes) {
   EXPECT_EQ(got, bytes_of(frame_of(recorder_.closed.message())));
 }
 
-TEST_F(ConnectionTest, drops_a_peer_that_never_reads_at_the_bound_of_its_queue) {
+TEST_F(ConnectionTest, ClosesWhenTheSendQueueIsFull) {
   ConnectionOptions options;
   options.max_queued_bytes = 1U << 20U;
   const auto connection = start(here_, recorder_, options);
@@ -388,7 +390,7 @@ TEST_F(ConnectionTest, drops_a_peer_that_never_reads_at_the_bound_of_its_queue) 
   EXPECT_EQ(recorder_.closed.code(), StatusCode::overloaded);
 }
 
-TEST_F(ConnectionTest, bounds_a_queue_of_tiny_frames_by_what_they_cost) {
+TEST_F(ConnectionTest, LimitsAQueueOfTinyFramesByTheirMemory) {
   ConnectionOptions options;
   options.max_queued_bytes = 1U << 20U;
   const auto connection = start(here_, recorder_, options);
@@ -400,8 +402,7 @@ TEST_F(ConnectionTest, bounds_a_queue_of_tiny_frames_by_what_they_cost) {
   EXPECT_LT(frames, 10'000);
 }
 
-TEST_F(ConnectionTest,
-       drops_a_peer_that_never_reads_after_the_write_timeout_and_harms_nobody_else) {
+TEST_F(ConnectionTest, ClosesAPeerThatNeverReadsAfterTheWriteTimeoutOnly) {
   Recorder other;
   Recorder others_peer;
   StreamSocket silent = std::move(there_);
@@ -424,7 +425,7 @@ TEST_F(ConnectionTest,
   EXPECT_FALSE(other.is_closed());
 }
 
-TEST_F(ConnectionTest, drops_a_peer_that_falls_silent_when_heartbeats_are_due) {
+TEST_F(ConnectionTest, ClosesAPeerWithoutHeartbeats) {
   ConnectionOptions options;
   options.read_timeout = 60ms;
   const auto connection = start(here_, recorder_, options);
@@ -432,7 +433,7 @@ TEST_F(ConnectionTest, drops_a_peer_that_falls_silent_when_heartbeats_are_due) {
   EXPECT_EQ(recorder_.closed.code(), StatusCode::timeout);
 }
 
-TEST_F(ConnectionTest, drops_a_peer_that_stops_in_the_middle_of_a_frame_but_lets_an_idle_one_be) {
+TEST_F(ConnectionTest, ClosesAPeerThatStopsWithinAFrameButNotAnIdleOne) {
   Recorder idle;
   StreamSocket stalled = std::move(there_);
   StreamSocket waiting = std::move(here_);
@@ -451,7 +452,7 @@ TEST_F(ConnectionTest, drops_a_peer_that_stops_in_the_middle_of_a_frame_but_lets
   EXPECT_FALSE(idle.is_closed());
 }
 
-TEST_F(ConnectionTest, sends_everything_before_it_closes_even_with_unread_input) {
+TEST_F(ConnectionTest, SendsEverythingBeforeClosingDespiteUnreadInput) {
   const auto connection = start(here_, recorder_);
   connection->send(frame_of("all of it", {pattern(3'000'000)}));
   connection->close_after_sending();
@@ -464,7 +465,7 @@ TEST_F(ConnectionTest, sends_everything_before_it_closes_even_with_unread_input)
   EXPECT_TRUE(recorder_.messages.empty());
 }
 
-TEST_F(ConnectionTest, closes_after_sending_although_the_peer_keeps_its_side_open) {
+TEST_F(ConnectionTest, ClosesAfterSendingAlthoughThePeerStaysOpen) {
   ConnectionOptions options;
   options.write_timeout = 50ms;
   const auto connection = start(here_, recorder_, options);
@@ -473,7 +474,7 @@ TEST_F(ConnectionTest, closes_after_sending_although_the_peer_keeps_its_side_ope
   EXPECT_EQ(recorder_.closed.code(), StatusCode::cancelled);
 }
 
-TEST_F(ConnectionTest, may_be_closed_by_its_handler_in_the_middle_of_many_frames) {
+TEST_F(ConnectionTest, TheHandlerMayCloseBetweenFrames) {
   const auto connection = start(here_, recorder_);
   recorder_.on_each = [&] {
     if (recorder_.messages.size() == 2)
@@ -487,7 +488,7 @@ TEST_F(ConnectionTest, may_be_closed_by_its_handler_in_the_middle_of_many_frames
   EXPECT_EQ(recorder_.closed_calls, 1);
 }
 
-TEST_F(ConnectionTest, may_be_dropped_with_everything_in_flight_and_calls_nobody_any_more) {
+TEST_F(ConnectionTest, MayBeDestroyedWithOperationsInFlight) {
   auto handler = std::make_unique<Recorder>();
   auto connection = start(here_, *handler);
   connection->send(frame_of("unsent", {pattern(5'000'000)}));
@@ -500,7 +501,7 @@ TEST_F(ConnectionTest, may_be_dropped_with_everything_in_flight_and_calls_nobody
   loop_.run_ready();
 }
 
-TEST_F(ConnectionTest, may_be_dropped_by_its_handler_while_it_calls_it) {
+TEST_F(ConnectionTest, TheHandlerMayDestroyItInACallback) {
   std::shared_ptr<Connection> connection = start(here_, recorder_);
   recorder_.on_each = [&] { connection.reset(); };
   for (int i = 0; i < 3; ++i) write_raw(bytes_of(frame_of("frame")));

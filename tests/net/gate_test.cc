@@ -1,14 +1,129 @@
 #include "gpulet/net/gate.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::net {
 namespace {
+
+// ---- Quota
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Time at_second(double after_s) { return Time() + from_seconds(after_s); }
+
+TEST(Quota, AdmitsABurstThenTheRate) {
+  Quota quota({10, 0, 0}, at_second(0));
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(quota.check_rates({}, at_second(0)).admitted()) << i;
+    quota.pay({}, at_second(0));
+  }
+  const QuotaVerdict full = quota.check_rates({}, at_second(0));
+  EXPECT_EQ(full.reached, QuotaLimit::requests);
+  EXPECT_NEAR(to_seconds(full.retry_after), 0.1, 1e-6);
+  EXPECT_FALSE(quota.check_rates({}, at_second(0.09)).admitted());
+  EXPECT_TRUE(quota.check_rates({}, at_second(0.1)).admitted());
+}
+
+TEST(Quota, CountsDeviceTime) {
+  Quota quota({0, 500, 0}, at_second(0));
+  const QuotaUse use{4, milliseconds(300)};
+  EXPECT_TRUE(quota.check_rates(use, at_second(0)).admitted());
+  quota.pay(use, at_second(0));
+  const QuotaVerdict full = quota.check_rates(use, at_second(0));
+  EXPECT_EQ(full.reached, QuotaLimit::device_time);
+  EXPECT_NEAR(to_seconds(full.retry_after), 0.2, 1e-6);  // 100 ms are missing, at 500 ms/s
+}
+
+TEST(Quota, CountsRequestsInFlight) {
+  Quota quota({0, 0, 4}, at_second(0));
+  EXPECT_EQ(quota.check_in_flight(5).reached, QuotaLimit::in_flight);
+  quota.enter(3);
+  EXPECT_TRUE(quota.check_in_flight(1).admitted());
+  EXPECT_EQ(quota.check_in_flight(2).reached, QuotaLimit::in_flight);
+  quota.leave(3);
+  EXPECT_TRUE(quota.check_in_flight(4).admitted());
+}
+
+TEST(Quota, ACallLargerThanTheBucketPassesWhenItIsFull) {
+  Quota quota({2, 0, 0}, at_second(0));
+  ASSERT_TRUE(quota.check_rates({10, {}}, at_second(0)).admitted());
+  quota.pay({10, {}}, at_second(0));
+  EXPECT_FALSE(quota.check_rates({1, {}}, at_second(4)).admitted());
+  EXPECT_TRUE(quota.check_rates({1, {}}, at_second(4.6)).admitted());
+}
+
+RC_GTEST_PROP(Quota, NeverAdmitsMoreThanTheBound, ()) {
+  const double rate = *rc::gen::map(rc::gen::inRange(1, 2000), [](int n) { return n / 10.0; });
+  const double burst = std::max(1.0, rate);
+  Quota quota({rate, 0, 0}, at_second(0));
+  std::vector<std::pair<double, double>> passed;  // when, how much
+  double now = 0;
+  double largest = 0;
+  const int calls = *rc::gen::inRange(1, 200);
+  for (int i = 0; i < calls; ++i) {
+    now += *rc::gen::inRange(0, 500) / 1000.0;
+    const QuotaUse use{*rc::gen::inRange<std::uint32_t>(1, 30), {}};
+    if (!quota.check_rates(use, at_second(now)).admitted()) continue;
+    quota.pay(use, at_second(now));
+    passed.emplace_back(now, use.requests);
+    largest = std::max<double>(largest, use.requests);
+  }
+  for (std::size_t first = 0; first < passed.size(); ++first) {
+    double sum = 0;
+    for (std::size_t last = first; last < passed.size(); ++last) {
+      sum += passed[last].second;
+      const double length = passed[last].first - passed[first].first;
+      RC_ASSERT(sum <= burst + rate * length + std::max(0.0, largest - burst) + 1e-3);
+    }
+  }
+}
+
+// A client that waits for retry_after is admitted.
+RC_GTEST_PROP(Quota, WaitingForRetryAfterSuffices, ()) {
+  const config::ClientLimits limits{*rc::gen::inRange(1, 100) / 10.0,
+                                    static_cast<double>(*rc::gen::inRange(1, 1000)), 0};
+  Quota quota(limits, at_second(0));
+  Time now = at_second(0);
+  for (int i = 0; i < 50; ++i) {
+    const QuotaUse use{*rc::gen::inRange<std::uint32_t>(1, 20),
+                       milliseconds(*rc::gen::inRange(0, 3000))};
+    // One wait for each of the two rates at most.
+    for (int waits = 0; waits < 2; ++waits) now += quota.check_rates(use, now).retry_after;
+    RC_ASSERT(quota.check_rates(use, now).admitted());
+    quota.pay(use, now);
+  }
+}
+
+TEST(QuotaBook, KeepsALimitedNumberOfClients) {
+  QuotaBook book(3);
+  const config::ClientLimits limits{1, 0, 2};
+  book.of("a", limits, at_second(0))->pay({}, at_second(0));
+  EXPECT_FALSE(book.of("a", limits, at_second(0))->check_rates({}, at_second(0)).admitted());
+  EXPECT_TRUE(book.of("b", limits, at_second(0))->check_rates({}, at_second(0)).admitted());
+  const auto held = book.of("c", limits, at_second(0));
+  held->enter(1);
+  for (int i = 0; i < 100; ++i) (void)book.of("other" + std::to_string(i), limits, at_second(1));
+  EXPECT_LE(book.size(), 3U);
+  EXPECT_EQ(book.of("c", limits, at_second(1)), held) << "requests in flight are not forgotten";
+}
+
+TEST(QuotaBook, AppliesChangedLimits) {
+  QuotaBook book;
+  const auto quota = book.of("a", {1, 0, 0}, at_second(0));
+  quota->pay({}, at_second(0));
+  EXPECT_TRUE(book.of("a", {100, 0, 0}, at_second(0))->check_rates({}, at_second(0)).admitted());
+}
+
+// ---- Gate
 
 const std::string kPlain = "plain-0123456789abcdef";
 const std::string kBounded = "bounded-0123456789abcdef";
@@ -27,7 +142,7 @@ class GateTest : public ::testing::Test {
     one.token = gate.tokens()->find(token);
     return one;
   }
-  // As an endpoint does it for a call of so many rows.
+  // Admits a call as the endpoints do.
   static Admission call(Gate& gate, PeerIdentity& one, std::size_t rows = 1) {
     Admission admission = gate.announce(one, "m");
     return admission.status.ok() ? gate.enter(one, "m", rows) : admission;
@@ -36,13 +151,13 @@ class GateTest : public ::testing::Test {
   support::TemporaryFolder folder_;
 };
 
-TEST_F(GateTest, without_tokens_and_limits_it_guards_nothing) {
+TEST_F(GateTest, GuardsNothingWithoutTokensAndLimits) {
   Gate gate;
   EXPECT_FALSE(gate.guards_inference());
   EXPECT_FALSE(gate.limits_addresses());
 }
 
-TEST_F(GateTest, the_limits_of_a_token_hold_for_it_alone) {
+TEST_F(GateTest, LimitsEachTokenSeparately) {
   Gate gate(tokens("name=b max_requests=2 " + kBounded + "\nname=p " + kPlain));
   EXPECT_TRUE(gate.guards_inference());
   PeerIdentity bounded = peer(gate, kBounded);
@@ -60,11 +175,11 @@ TEST_F(GateTest, the_limits_of_a_token_hold_for_it_alone) {
   first.permit.reset();
   EXPECT_TRUE(call(gate, elsewhere).status.ok());
   EXPECT_EQ(gate.counters().at("b").requests, 3U);
-  EXPECT_EQ(gate.counters().at("b").limited_under_way, 1U);
+  EXPECT_EQ(gate.counters().at("b").limited_in_flight, 1U);
   EXPECT_EQ(gate.counters().at("p").requests, 100U);
 }
 
-TEST_F(GateTest, a_row_is_paid_for_once) {
+TEST_F(GateTest, ChargesEachRowOnce) {
   Gate gate(tokens("name=b requests_per_s=4 " + kBounded));
   PeerIdentity one = peer(gate, kBounded);
   EXPECT_TRUE(call(gate, one, 4).status.ok());
@@ -75,7 +190,7 @@ TEST_F(GateTest, a_row_is_paid_for_once) {
   EXPECT_EQ(gate.counters().at("b").limited_requests, 1U);
 }
 
-TEST_F(GateTest, the_planned_time_of_devices_is_limited) {
+TEST_F(GateTest, LimitsPlannedDeviceTime) {
   Gate gate(tokens("name=b device_ms_per_s=100 " + kBounded));
   gate.set_device_time([](std::string_view model) {
     return model == "m" ? Duration(std::chrono::milliseconds(30)) : Duration::zero();
@@ -87,7 +202,7 @@ TEST_F(GateTest, the_planned_time_of_devices_is_limited) {
   EXPECT_DOUBLE_EQ(gate.counters().at("b").device_s, 0.09);
 }
 
-TEST_F(GateTest, the_limits_of_an_address_hold_whoever_comes_from_it) {
+TEST_F(GateTest, LimitsAddresses) {
   Gate gate(std::make_shared<const Tokens>(), {0, 0, 1});
   EXPECT_TRUE(gate.guards_inference());
   PeerIdentity one{"2001:db8::1"};
@@ -95,13 +210,13 @@ TEST_F(GateTest, the_limits_of_an_address_hold_whoever_comes_from_it) {
   PeerIdentity other{"2001:db8:0:1::1"};
   const Admission held = call(gate, one);
   EXPECT_TRUE(held.status.ok());
-  EXPECT_EQ(call(gate, neighbour).status.code(), StatusCode::limited) << "of one /64 network";
+  EXPECT_EQ(call(gate, neighbour).status.code(), StatusCode::limited) << "same /64 network";
   EXPECT_TRUE(call(gate, other).status.ok());
   PeerIdentity unknown;
   EXPECT_TRUE(call(gate, unknown).status.ok());
 }
 
-TEST_F(GateTest, who_may_not_is_refused_before_it_pays) {
+TEST_F(GateTest, RefusesBeforeCharging) {
   Gate gate(tokens("name=b models=other requests_per_s=1 " + kBounded));
   PeerIdentity bounded = peer(gate, kBounded);
   PeerIdentity stranger = peer(gate, "nobody-0123456789abcdef");

@@ -4,11 +4,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "gpulet/net/connector.h"
+#include "gpulet/net/connection.h"
 #include "tests/net/loop.h"
 
 namespace gpulet::net {
@@ -17,16 +19,128 @@ namespace {
 using namespace testing;
 using namespace std::chrono_literals;
 
+// ---- ConnectionSlots
+
+constexpr ConnectionSlot::TimePoint kNow{1h};
+
+class FakeConnection final : public ConnectionSlot::Holder {
+ public:
+  FakeConnection(ConnectionSlots& slots, const std::string& address, State state, Duration age)
+      : state_(state), since_(kNow - age), slot_(slots.take(address, kNow)) {
+    if (slot_) slot_->set_holder(this);
+  }
+  [[nodiscard]] Activity activity() const override { return {state_, since_}; }
+  void evict() override {
+    evicted = true;
+    slot_.reset();
+  }
+  [[nodiscard]] bool has_slot() const { return slot_ != nullptr; }
+  [[nodiscard]] bool reserved() const { return slot_ && slot_->reserved(); }
+
+  bool evicted = false;
+
+ private:
+  State state_;
+  ConnectionSlot::TimePoint since_;
+  ConnectionSlotPointer slot_;
+};
+
+using State = ConnectionSlot::Holder::State;
+
+class ConnectionSlotsTest : public ::testing::Test {
+ protected:
+  FakeConnection& add(const std::string& address, State state, Duration age = 0s) {
+    all_.push_back(std::make_unique<FakeConnection>(*slots_, address, state, age));
+    return *all_.back();
+  }
+  void limit(const ConnectionLimits& limits) { slots_ = std::make_unique<ConnectionSlots>(limits); }
+
+  std::unique_ptr<ConnectionSlots> slots_;
+  std::vector<std::unique_ptr<FakeConnection>> all_;
+};
+
+TEST_F(ConnectionSlotsTest, EvictsSilentConnectionsOldestFirst) {
+  limit({.general = 3});
+  const FakeConnection& younger = add("a", State::silent, 1s);
+  const FakeConnection& oldest = add("b", State::silent, 3s);
+  const FakeConnection& idle = add("c", State::idle, 60s);
+  EXPECT_TRUE(add("d", State::busy).has_slot());
+  EXPECT_TRUE(oldest.evicted);
+  EXPECT_FALSE(younger.evicted);
+  EXPECT_FALSE(idle.evicted);
+  EXPECT_EQ(slots_->taken(), 3U);
+}
+
+TEST_F(ConnectionSlotsTest, EvictsIdleConnectionsAfterAWhileAndBusyOnesNever) {
+  limit({.general = 3});
+  const FakeConnection& busy = add("a", State::busy, 100s);
+  const FakeConnection& idle = add("b", State::idle, 60s);
+  const FakeConnection& just_now = add("c", State::idle, 1s);
+  EXPECT_TRUE(add("d", State::busy).has_slot());
+  EXPECT_TRUE(idle.evicted);
+  EXPECT_FALSE(add("e", State::busy).has_slot());
+  EXPECT_FALSE(busy.evicted);
+  EXPECT_FALSE(just_now.evicted);
+  EXPECT_EQ(slots_->rejected(), 1U);
+}
+
+TEST_F(ConnectionSlotsTest, ReservedSlotsAreNotHeldBySilentConnections) {
+  limit({.general = 1, .reserve = 1});
+  EXPECT_FALSE(add("a", State::busy).reserved());
+  const FakeConnection& silent = add("b", State::silent);
+  EXPECT_TRUE(silent.reserved());
+  EXPECT_TRUE(add("c", State::busy).reserved());
+  EXPECT_TRUE(silent.evicted);
+  EXPECT_FALSE(add("d", State::busy).has_slot());
+}
+
+TEST_F(ConnectionSlotsTest, LimitsTheConnectionsOfAnAddress) {
+  limit({.general = 8, .reserve = 1, .per_address = 2});
+  const FakeConnection& other = add("b", State::silent, 100s);
+  const FakeConnection& silent = add("a", State::silent);
+  add("a", State::busy);
+  EXPECT_FALSE(add("a", State::busy).reserved());
+  EXPECT_TRUE(silent.evicted) << "of the same address";
+  EXPECT_FALSE(other.evicted);
+  EXPECT_TRUE(add("a", State::busy).reserved());
+  EXPECT_FALSE(add("a", State::busy).has_slot());
+  EXPECT_FALSE(add("b", State::busy).reserved());
+}
+
+TEST_F(ConnectionSlotsTest, EvictsManyAtOnce) {
+  limit({.general = 640});
+  for (int i = 0; i < 640; ++i) add("a", State::silent, std::chrono::seconds(i));
+  EXPECT_TRUE(add("b", State::busy).has_slot());
+  EXPECT_EQ(slots_->evicted(), 10U);
+}
+
+TEST_F(ConnectionSlotsTest, SlotsMayOutliveTheTable) {
+  limit({.general = 2});
+  add("a", State::busy);
+  slots_.reset();
+  all_.clear();
+}
+
+TEST(AddressKey, CoversAnIpv6NetworkAndBothFormsOfIpv4) {
+  const auto key = [](const char* text) { return address_key(asio::ip::make_address(text)); };
+  EXPECT_EQ(key("2001:db8::1"), key("2001:db8::ffff:1"));
+  EXPECT_NE(key("2001:db8::1"), key("2001:db8:0:1::1"));
+  EXPECT_EQ(key("10.0.0.1"), key("::ffff:10.0.0.1"));
+  EXPECT_NE(key("10.0.0.1"), key("10.0.0.2"));
+}
+
+// ---- Listener
+
 struct Accepted {
   Stream socket;
-  ConnectionSlot slot;
+  ConnectionSlotPointer slot;
 };
 
 class ListenerTest : public ::testing::Test {
  protected:
   std::unique_ptr<Listener> listen(const ListenerOptions& options = {}) {
     return Listener::listen(loop_.executor(), "127.0.0.1", 0, options,
-                            [this](Stream socket, ConnectionSlot slot) {
+                            [this](Stream socket, ConnectionSlotPointer slot) {
                               accepted_.push_back({std::move(socket), std::move(slot)});
                             })
         .value();
@@ -42,7 +156,7 @@ class ListenerTest : public ::testing::Test {
   std::vector<Accepted> accepted_;
 };
 
-// While it lives, the process gets no further file descriptor.
+// Keeps the process from getting further file descriptors.
 class NoDescriptorsLeft {
  public:
   NoDescriptorsLeft() {
@@ -69,7 +183,7 @@ bool peer_closed(asio::ip::tcp::socket& socket) {
   return error && error != asio::error::would_block;
 }
 
-TEST_F(ListenerTest, accepts_on_a_free_port_and_tells_its_address) {
+TEST_F(ListenerTest, AcceptsOnAFreePort) {
   const auto listener = listen();
   EXPECT_EQ(listener->local_address(), "127.0.0.1:" + std::to_string(listener->port()));
   const auto first = client_of(*listener);
@@ -78,9 +192,9 @@ TEST_F(ListenerTest, accepts_on_a_free_port_and_tells_its_address) {
   EXPECT_EQ(listener->connections(), 2U);
 }
 
-TEST_F(ListenerTest, closes_at_once_what_is_above_its_limit_and_accepts_again_when_a_slot_is_free) {
+TEST_F(ListenerTest, ClosesConnectionsAboveItsLimit) {
   ListenerOptions options;
-  options.places.general = 1;
+  options.connections.general = 1;
   const auto listener = listen(options);
   const auto first = client_of(*listener);
   auto second = client_of(*listener);
@@ -91,9 +205,8 @@ TEST_F(ListenerTest, closes_at_once_what_is_above_its_limit_and_accepts_again_wh
   ASSERT_TRUE(loop_.run_until([&] { return accepted_.size() == 1; }));
 }
 
-TEST_F(ListenerTest, survives_running_out_of_descriptors) {
-  // UBSan looks at an object's type through a pipe that it opens for it, and reports a wrong type
-  // where it cannot.
+TEST_F(ListenerTest, SurvivesRunningOutOfDescriptors) {
+  // UBSan inspects types through a pipe, and reports a wrong type if it cannot open one.
   if (std::string_view(GPULET_SANITIZERS).find("undefined") != std::string_view::npos) {
     GTEST_SKIP() << "UBSan needs descriptors of its own; the other builds run it";
   }
@@ -109,7 +222,7 @@ TEST_F(ListenerTest, survives_running_out_of_descriptors) {
   ASSERT_TRUE(loop_.run_until([&] { return accepted_.size() == 1; }));
 }
 
-TEST_F(ListenerTest, accepts_no_more_once_closed) {
+TEST_F(ListenerTest, StopsAcceptingOnceClosed) {
   const auto listener = listen();
   const std::uint16_t port = listener->port();
   listener->close();
@@ -120,7 +233,7 @@ TEST_F(ListenerTest, accepts_no_more_once_closed) {
   EXPECT_EQ(error, asio::error::connection_refused);
 }
 
-TEST_F(ListenerTest, says_which_address_it_cannot_use) {
+TEST_F(ListenerTest, NamesTheAddressThatItCannotUse) {
   const auto listener = listen();
   const auto taken = Listener::listen(loop_.executor(), "127.0.0.1", listener->port(), {}, {});
   ASSERT_FALSE(taken.ok());
@@ -143,14 +256,14 @@ class ConnectorTest : public ListenerTest {
   }
 };
 
-TEST_F(ConnectorTest, connects_to_an_address_and_to_a_name) {
+TEST_F(ConnectorTest, ConnectsToAnAddressAndToAName) {
   const auto listener = listen();
   EXPECT_TRUE(connect("127.0.0.1", listener->port()).ok());
   EXPECT_TRUE(connect("localhost", listener->port()).ok());
   EXPECT_TRUE(loop_.run_until([&] { return accepted_.size() == 2; }));
 }
 
-TEST_F(ConnectorTest, names_the_place_where_nobody_listens) {
+TEST_F(ConnectorTest, NamesTheAddressThatRefuses) {
   auto listener = listen();
   const std::uint16_t port = listener->port();
   listener.reset();
@@ -161,8 +274,8 @@ TEST_F(ConnectorTest, names_the_place_where_nobody_listens) {
   EXPECT_NE(result.status().message().find("127.0.0.1:" + std::to_string(port)), std::string::npos);
 }
 
-TEST_F(ConnectorTest, gives_up_at_its_deadline) {
-  // The kernel lets connections to a full backlog wait.
+TEST_F(ConnectorTest, TimesOut) {
+  // Connections to a full backlog wait in the kernel.
   asio::ip::tcp::acceptor deaf(loop_.context(), {asio::ip::address_v4::loopback(), 0});
   deaf.listen(0);
   std::vector<asio::ip::tcp::socket> waiting;
@@ -178,7 +291,7 @@ TEST_F(ConnectorTest, gives_up_at_its_deadline) {
   EXPECT_NE(result.status().message().find("50 ms"), std::string::npos);
 }
 
-TEST_F(ConnectorTest, tries_again_with_growing_pauses_until_somebody_listens) {
+TEST_F(ConnectorTest, RetriesWithBackoff) {
   auto listener = listen();
   const std::uint16_t port = listener->port();
   listener.reset();
@@ -189,20 +302,20 @@ TEST_F(ConnectorTest, tries_again_with_growing_pauses_until_somebody_listens) {
   Connector connector(loop_.executor(), "127.0.0.1", port, options);
   std::vector<Duration> pauses;
   int connected = 0;
-  connector.connect_with_retry(
-      [&](Stream) { ++connected; },
-      [&](const Status&, Duration pause) {
-        pauses.push_back(pause);
-        if (pauses.size() != 4) return;
-        listener =
-            Listener::listen(loop_.executor(), "127.0.0.1", port, {}, [](Stream, ConnectionSlot) {
-            }).value();
-      });
+  connector.connect_with_retry([&](Stream) { ++connected; },
+                               [&](const Status&, Duration pause) {
+                                 pauses.push_back(pause);
+                                 if (pauses.size() != 4) return;
+                                 listener =
+                                     Listener::listen(loop_.executor(), "127.0.0.1", port, {},
+                                                      [](Stream, ConnectionSlotPointer) {})
+                                         .value();
+                               });
   ASSERT_TRUE(loop_.run_until([&] { return connected == 1; }));
   EXPECT_EQ(pauses, (std::vector<Duration>{1ms, 2ms, 4ms, 4ms}));
 }
 
-TEST_F(ConnectorTest, may_be_destroyed_in_its_callback_and_while_it_connects) {
+TEST_F(ConnectorTest, MayBeDestroyedInItsCallbackAndWhileConnecting) {
   const auto listener = listen();
   auto connector = std::make_unique<Connector>(loop_.executor(), "127.0.0.1", listener->port(),
                                                ConnectorOptions{});

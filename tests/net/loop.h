@@ -1,4 +1,4 @@
-// An io_context that a test drives until something has come true. For tests only.
+// An io_context that a test runs until a condition holds. For tests only.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 namespace gpulet::net::testing {
 
-// Runs handlers until the condition holds; false where it does not within the time. A condition
-// that has held is not looked at again.
+// Runs handlers until the condition holds; false after `within`. A condition that holds is not
+// evaluated again.
 template <typename Condition>
 [[nodiscard]] bool run_until(asio::io_context& context, Condition condition,
                              std::chrono::steady_clock::duration within) {
@@ -33,7 +33,7 @@ class Loop {
     return testing::run_until(context_, condition, std::chrono::seconds(20));
   }
 
-  // Runs what is ready now.
+  // Runs the handlers that are ready.
   void run_ready() {
     context_.restart();
     context_.poll();

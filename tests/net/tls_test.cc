@@ -10,7 +10,6 @@
 #include <optional>
 
 #include "gpulet/net/connection.h"
-#include "gpulet/net/connector.h"
 #include "gpulet/net/listener.h"
 #include "tests/net/loop.h"
 #include "tests/support/certificates/certificates.h"
@@ -26,10 +25,10 @@ using ::gpulet::testing::Authority;
 using ::gpulet::testing::write_secret;
 using ::testing::HasSubstr;
 
-OutgoingFrame frame_of(const std::string& text, const Bytes& payload = {}) {
-  const auto header =
-      encode_frame_header({MessageType::infer_request, static_cast<std::uint32_t>(text.size()),
-                           static_cast<std::uint32_t>(payload.size())});
+protocol::OutgoingFrame frame_of(const std::string& text, const Bytes& payload = {}) {
+  const auto header = protocol::encode_frame_header({protocol::MessageType::infer_request,
+                                                     static_cast<std::uint32_t>(text.size()),
+                                                     static_cast<std::uint32_t>(payload.size())});
   return {std::string(reinterpret_cast<const char*>(header.data()), header.size()) + text,
           {payload}};
 }
@@ -42,18 +41,19 @@ Bytes pattern(std::size_t count) {
 
 class Recorder : public ConnectionHandler {
  public:
-  Result<MutableBytes> payload_memory(const FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte>) override {
     auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
     const std::span<std::byte> view(*memory);
     return MutableBytes(std::move(memory), view);
   }
-  void on_frame(const FrameHeader&, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader&, std::span<const std::byte> message,
                 MutableBytes payload) override {
     messages.emplace_back(reinterpret_cast<const char*>(message.data()), message.size());
     payloads.push_back(payload.freeze());
   }
-  std::optional<OutgoingFrame> goodbye(const Status& failure, Dialect) override {
+  std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
+                                                 protocol::Dialect) override {
     if (!says_goodbye) return std::nullopt;
     return frame_of(failure.message());
   }
@@ -74,7 +74,7 @@ class TlsTest : public ::testing::Test {
     ListenerOptions listening;
     listening.tls = tls;
     auto listener = Listener::listen(loop_.executor(), "127.0.0.1", 0, listening,
-                                     [this, options](Stream stream, ConnectionSlot slot) {
+                                     [this, options](Stream stream, ConnectionSlotPointer slot) {
                                        slot_ = std::move(slot);
                                        server_ =
                                            Connection::start(std::move(stream), options, served_);
@@ -101,7 +101,7 @@ class TlsTest : public ::testing::Test {
   Loop loop_;
   std::unique_ptr<Listener> listener_;
   std::optional<Connector> connector_;
-  ConnectionSlot slot_;
+  ConnectionSlotPointer slot_;
   Recorder served_;
   Recorder asked_;
   std::shared_ptr<Connection> server_;
@@ -113,7 +113,7 @@ config::TlsFiles without_authority(const config::TlsFiles& files) {
   return {files.certificate, files.key, {}};
 }
 
-TEST_F(TlsTest, carries_small_frames_and_large_payloads_both_ways) {
+TEST_F(TlsTest, TransfersSmallFramesAndLargePayloadsInBothDirections) {
   listen(TlsContext::server(without_authority(frontend_)).value());
   connect(TlsContext::client(only_authority(frontend_)).value());
   const Bytes large = pattern((3U << 20U) + 17);
@@ -129,7 +129,7 @@ TEST_F(TlsTest, carries_small_frames_and_large_payloads_both_ways) {
   EXPECT_TRUE(std::ranges::equal(asked_.payloads[0].view(), large.view()));
 }
 
-TEST_F(TlsTest, sends_what_is_queued_before_it_closes) {
+TEST_F(TlsTest, SendsQueuedFramesBeforeClosing) {
   listen(TlsContext::server(without_authority(frontend_)).value());
   connect(TlsContext::client(only_authority(frontend_)).value());
   const Bytes large = pattern(2U << 20U);
@@ -141,7 +141,7 @@ TEST_F(TlsTest, sends_what_is_queued_before_it_closes) {
   EXPECT_EQ(asked_.closed->code(), StatusCode::cancelled);
 }
 
-TEST_F(TlsTest, each_side_knows_the_others_names_under_mutual_tls) {
+TEST_F(TlsTest, MutualTlsShowsThePeersNames) {
   listen(TlsContext::server(frontend_).value());
   connect(TlsContext::client(node_).value());
   client_->send(frame_of("hello"));
@@ -152,17 +152,17 @@ TEST_F(TlsTest, each_side_knows_the_others_names_under_mutual_tls) {
   EXPECT_THAT(client_->peer_names(), ::testing::ElementsAre("127.0.0.1", "localhost"));
 }
 
-TEST_F(TlsTest, a_client_without_a_certificate_is_refused_where_one_is_needed) {
+TEST_F(TlsTest, RejectsAClientWithoutARequiredCertificate) {
   listen(TlsContext::server(frontend_).value());
   connect(TlsContext::client(only_authority(frontend_)).value());
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("showed no certificate"));
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("refuses this side"));
+  EXPECT_THAT(served_.closed->message(), HasSubstr("presented no certificate"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("peer rejected the connection"));
 }
 
-TEST_F(TlsTest, a_certificate_of_another_authority_is_refused_by_both_sides) {
+TEST_F(TlsTest, BothSidesRejectAnotherAuthority) {
   const Authority other(folder_.path(), "other");
   const config::TlsFiles stranger = other.issue("stranger", {"n0"});
   listen(TlsContext::server(frontend_).value());
@@ -170,8 +170,8 @@ TEST_F(TlsTest, a_certificate_of_another_authority_is_refused_by_both_sides) {
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("certificate is refused here"));
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("refuses this side"));
+  EXPECT_THAT(served_.closed->message(), HasSubstr("certificate is rejected"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("peer rejected the connection"));
 
   served_ = Recorder();
   asked_ = Recorder();
@@ -180,26 +180,26 @@ TEST_F(TlsTest, a_certificate_of_another_authority_is_refused_by_both_sides) {
   connect(TlsContext::client(only_authority(stranger)).value());
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("certificate is refused here"));
-  EXPECT_THAT(served_.closed->message(), HasSubstr("refuses this side"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("certificate is rejected"));
+  EXPECT_THAT(served_.closed->message(), HasSubstr("peer rejected the connection"));
 }
 
-TEST_F(TlsTest, a_client_refuses_a_server_that_has_another_name) {
+TEST_F(TlsTest, AClientRejectsAServerWithAnotherName) {
   const config::TlsFiles elsewhere = authority_.issue("elsewhere", {"elsewhere.example"});
   listen(TlsContext::server(without_authority(elsewhere)).value());
   connect(TlsContext::client(only_authority(elsewhere)).value());
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("is not for 127.0.0.1"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("is not issued for 127.0.0.1"));
 }
 
-TEST_F(TlsTest, plain_and_tls_tell_each_other_apart) {
+TEST_F(TlsTest, PlainAndTlsPeersAreDetected) {
   listen(TlsContext::server(without_authority(frontend_)).value());
   connect(nullptr);
   client_->send(frame_of("hello"));
   ASSERT_TRUE(both_closed());
-  EXPECT_THAT(served_.closed->message(), HasSubstr("does not speak TLS"));
+  EXPECT_THAT(served_.closed->message(), HasSubstr("does not use TLS"));
 
   served_ = Recorder();
   asked_ = Recorder();
@@ -212,7 +212,7 @@ TEST_F(TlsTest, plain_and_tls_tell_each_other_apart) {
   EXPECT_EQ(served_.closed->code(), StatusCode::malformed);
 }
 
-TEST_F(TlsTest, a_plain_client_is_told_in_plain_that_tls_is_needed) {
+TEST_F(TlsTest, APlainClientGetsAPlainErrorFromATlsServer) {
   served_.says_goodbye = true;
   listen(TlsContext::server(without_authority(frontend_)).value());
   connect(nullptr);
@@ -223,7 +223,7 @@ TEST_F(TlsTest, a_plain_client_is_told_in_plain_that_tls_is_needed) {
   EXPECT_THAT(asked_.messages[0], HasSubstr("TLS"));
 }
 
-TEST_F(TlsTest, a_client_says_nothing_in_plain_to_a_server_without_tls) {
+TEST_F(TlsTest, ATlsClientSendsNothingInPlain) {
   served_.says_goodbye = true;
   asked_.says_goodbye = true;
   listen(nullptr);
@@ -232,10 +232,10 @@ TEST_F(TlsTest, a_client_says_nothing_in_plain_to_a_server_without_tls) {
   ASSERT_TRUE(both_closed());
   EXPECT_TRUE(served_.messages.empty());
   EXPECT_TRUE(asked_.messages.empty());
-  EXPECT_THAT(asked_.closed->message(), HasSubstr("does not speak TLS"));
+  EXPECT_THAT(asked_.closed->message(), HasSubstr("does not use TLS"));
 }
 
-TEST_F(TlsTest, a_handshake_that_does_not_end_costs_the_connection) {
+TEST_F(TlsTest, ClosesAfterTheHandshakeTimeout) {
   ConnectionOptions options;
   options.frame_timeout = 50ms;
   listen(TlsContext::server(without_authority(frontend_)).value(), options);
@@ -245,7 +245,7 @@ TEST_F(TlsTest, a_handshake_that_does_not_end_costs_the_connection) {
   EXPECT_EQ(served_.closed->code(), StatusCode::timeout);
 }
 
-TEST_F(TlsTest, a_read_that_ends_the_handshake_lets_a_waiting_write_go_on) {
+TEST_F(TlsTest, AReadThatEndsTheHandshakeWakesAWaitingWrite) {
   asio::local::stream_protocol::socket near(loop_.context());
   Loop other_loop;
   asio::local::stream_protocol::socket far(other_loop.context());
@@ -269,12 +269,12 @@ TEST_F(TlsTest, a_read_that_ends_the_handshake_lets_a_waiting_write_go_on) {
   other_loop.run_ready();
 
   client.async_read_some(asio::buffer(asked), ignored);
-  ASSERT_FALSE(client.shaking_hands());
+  ASSERT_FALSE(client.handshaking());
   EXPECT_TRUE(loop_.run_until([&] { return writable; }));
   EXPECT_EQ(client.write_some(question, error), 8U);
 }
 
-TEST_F(TlsTest, a_connection_may_idle_once_the_handshake_is_over) {
+TEST_F(TlsTest, AConnectionMayIdleAfterTheHandshake) {
   ConnectionOptions options;
   options.frame_timeout = 50ms;
   listen(TlsContext::server(without_authority(frontend_)).value(), options);
@@ -286,7 +286,7 @@ TEST_F(TlsTest, a_connection_may_idle_once_the_handshake_is_over) {
   EXPECT_FALSE(served_.closed);
 }
 
-TEST_F(TlsTest, files_that_do_not_serve_are_named_with_the_mend) {
+TEST_F(TlsTest, InvalidFilesAreNamedWithTheFix) {
   const auto words = [](const ContextResult& result) { return result.status().message(); };
   config::TlsFiles files = without_authority(frontend_);
   files.key = folder_.path() / "nowhere.key";
@@ -308,7 +308,7 @@ TEST_F(TlsTest, files_that_do_not_serve_are_named_with_the_mend) {
   EXPECT_TRUE(TlsContext::server(frontend_).ok());
 }
 
-TEST_F(TlsTest, a_context_knows_whom_its_certificate_is_for) {
+TEST_F(TlsTest, AContextKnowsTheNamesOfItsCertificate) {
   const TlsContextPointer node = TlsContext::client(node_).value();
   EXPECT_TRUE(node->certifies("n0"));
   EXPECT_FALSE(node->certifies("n1"));

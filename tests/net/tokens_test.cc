@@ -30,13 +30,13 @@ class TokensTest : public ::testing::Test {
   support::TemporaryFolder folder_;
 };
 
-TEST_F(TokensTest, without_files_everybody_may_everything) {
+TEST_F(TokensTest, EverythingIsAllowedWithoutFiles) {
   const Tokens tokens;
   EXPECT_FALSE(tokens.guard_any());
   EXPECT_TRUE(tokens.check_header(Right::admin, "").ok());
 }
 
-TEST_F(TokensTest, an_admin_token_is_good_for_inference_and_not_the_other_way_round) {
+TEST_F(TokensTest, AnAdminTokenIncludesInferenceButNotViceVersa) {
   const Tokens tokens =
       read({file("admin", kAdmin + "\n"), file("user", "# ours\n\n" + kUser + "  # of the lab\n")});
   EXPECT_TRUE(tokens.check_header(Right::admin, bearer(kAdmin)).ok());
@@ -48,7 +48,7 @@ TEST_F(TokensTest, an_admin_token_is_good_for_inference_and_not_the_other_way_ro
   EXPECT_TRUE(tokens.check_header(Right::nothing, "").ok());
 }
 
-TEST_F(TokensTest, what_is_no_known_token_is_refused) {
+TEST_F(TokensTest, RejectsUnknownTokens) {
   const Tokens tokens = read({{}, file("user", kUser)});
   for (const std::string& shown :
        {std::string(), std::string("Bearer"), std::string("Bearer "), "Basic " + kUser, kUser,
@@ -58,24 +58,25 @@ TEST_F(TokensTest, what_is_no_known_token_is_refused) {
   }
 }
 
-TEST_F(TokensTest, admin_calls_are_guarded_wherever_one_kind_is) {
+TEST_F(TokensTest, AdminCallsNeedATokenIfThereAreAny) {
   EXPECT_FALSE(read({{}, file("user", kUser)}).check_header(Right::admin, "").ok());
   EXPECT_TRUE(read({{}, file("user", kUser)}).check_header(Right::admin, bearer(kUser)).ok());
   EXPECT_TRUE(read({file("admin", kAdmin), {}}).check_header(Right::inference, "").ok());
 }
 
-TEST_F(TokensTest, files_that_do_not_serve_are_named_with_the_mend) {
+TEST_F(TokensTest, InvalidFilesAreNamedWithTheFix) {
   const auto words = [](const config::TokenFiles& files) {
     return Tokens::read(files).status().message();
   };
   EXPECT_THAT(words({folder_.path() / "nowhere", {}}), HasSubstr("nowhere: cannot be read"));
   EXPECT_THAT(words({file("open", kAdmin, 0644), {}}), HasSubstr("chmod 600"));
-  EXPECT_THAT(words({file("empty", "# none\n"), {}}), HasSubstr("holds no token"));
+  EXPECT_THAT(words({file("empty", "# none\n"), {}}), HasSubstr("no token found"));
   EXPECT_THAT(words({{}, file("short", kUser + "\nsecret\n")}), HasSubstr("short:2: a token of 6"));
-  EXPECT_THAT(words({{}, file("blank", "a token with blanks in it\n")}), HasSubstr("no blanks"));
+  EXPECT_THAT(words({{}, file("blank", "a token with blanks in it\n")}),
+              HasSubstr("must not contain blanks"));
 }
 
-TEST_F(TokensTest, a_line_says_what_is_known_of_its_token) {
+TEST_F(TokensTest, ParsesTheAttributesOfAToken) {
   const Result<std::vector<Token>> read =
       parse_tokens("# of the lab\n" + kUser +
                        "\n\tname=lab  models=resnet*,bert requests_per_s=2.5 device_ms_per_s=500 "
@@ -99,7 +100,7 @@ TEST_F(TokensTest, a_line_says_what_is_known_of_its_token) {
   EXPECT_FALSE(known.may_use("gpt"));
 }
 
-TEST_F(TokensTest, lines_that_are_not_understood_are_named) {
+TEST_F(TokensTest, NamesMalformedLines) {
   for (const std::string& line : std::vector<std::string>{
            "name=lab", "name= " + kUser, "name=a,b " + kUser, "models= " + kUser,
            "models=a,,b " + kUser, "models=a/b " + kUser, "color=red " + kUser,
@@ -111,13 +112,13 @@ TEST_F(TokensTest, lines_that_are_not_understood_are_named) {
     const Status wrong = parse_tokens("#\n" + line + "\n", "f", Right::inference).status();
     EXPECT_EQ(wrong.code(), StatusCode::invalid) << line;
     EXPECT_THAT(wrong.message(), ::testing::StartsWith("f:2: ")) << line;
-    EXPECT_THAT(wrong.message(), ::testing::Not(HasSubstr(kUser))) << "it tells the token";
+    EXPECT_THAT(wrong.message(), ::testing::Not(HasSubstr(kUser))) << "the token is revealed";
   }
   EXPECT_EQ(parse_tokens("models=a " + kUser, "f", Right::observe).status().code(),
             StatusCode::invalid);
 }
 
-TEST_F(TokensTest, a_pattern_takes_no_longer_than_both_lengths_allow) {
+TEST_F(TokensTest, PatternsMatchInBoundedTime) {
   Token token;
   token.models = {std::string(200, '*') + "*a*a*a*a*a*a*a*a*a*b"};
   EXPECT_FALSE(token.may_use(std::string(250, 'a')));
@@ -127,7 +128,7 @@ TEST_F(TokensTest, a_pattern_takes_no_longer_than_both_lengths_allow) {
   EXPECT_FALSE(token.may_use("ac"));
 }
 
-TEST_F(TokensTest, a_token_of_some_models_is_refused_for_others) {
+TEST_F(TokensTest, ARestrictedTokenIsForbiddenOtherModels) {
   const Tokens tokens =
       read({file("admin", "models=a " + kAdmin), file("user", "name=lab models=a,b* " + kUser)});
   EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser), "a").ok());
@@ -138,11 +139,11 @@ TEST_F(TokensTest, a_token_of_some_models_is_refused_for_others) {
   EXPECT_EQ(tokens.check_header(Right::admin, bearer(kAdmin), "b").code(), StatusCode::forbidden);
   EXPECT_EQ(tokens.check_header(Right::inference, bearer(kAdmin), "b").code(),
             StatusCode::forbidden);
-  // Shared memory, traces, a load of whatever a text holds.
+  // Calls without a single model: shared memory, traces, a load of several models.
   EXPECT_EQ(tokens.check_header(Right::admin, bearer(kAdmin)).code(), StatusCode::forbidden);
 }
 
-TEST_F(TokensTest, observing_is_a_right_of_its_own) {
+TEST_F(TokensTest, ObserveIsASeparateRight) {
   const Tokens without = read({file("admin", kAdmin), file("user", kUser)});
   EXPECT_TRUE(without.check_header(Right::observe, "").ok());
   const std::string eye = "eye-0123456789abcdef";
@@ -153,7 +154,7 @@ TEST_F(TokensTest, observing_is_a_right_of_its_own) {
   EXPECT_TRUE(tokens.check_header(Right::observe, bearer(kAdmin)).ok());
   EXPECT_FALSE(tokens.check_header(Right::inference, bearer(eye)).ok());
   EXPECT_FALSE(tokens.check_header(Right::admin, bearer(eye)).ok());
-  // As a browser shows it: base64 of "prometheus:" and the token.
+  // As sent by a browser: base64 of "prometheus:" and the token.
   EXPECT_TRUE(
       tokens.check_header(Right::observe, "Basic cHJvbWV0aGV1czpleWUtMDEyMzQ1Njc4OWFiY2RlZg==")
           .ok());
@@ -161,13 +162,13 @@ TEST_F(TokensTest, observing_is_a_right_of_its_own) {
   EXPECT_EQ(token_of("Basic !!!!"), "");
 }
 
-TEST_F(TokensTest, one_token_may_stand_in_several_files) {
+TEST_F(TokensTest, ATokenMayOccurInSeveralFiles) {
   const Tokens tokens = read({{}, file("user", kUser), file("eye", kUser)});
   EXPECT_TRUE(tokens.check_header(Right::observe, bearer(kUser)).ok());
   EXPECT_TRUE(tokens.check_header(Right::inference, bearer(kUser)).ok());
 }
 
-TEST_F(TokensTest, another_reading_knows_the_tokens_of_the_one_before) {
+TEST_F(TokensTest, RenewsTokensOfAnEarlierReading) {
   const Tokens before = read({{}, file("user", kUser + "\n" + kAdmin)});
   const Tokens after = read({{}, file("user", "name=new " + kUser)});
   ASSERT_NE(after.renewed(before.find(kUser)), nullptr);

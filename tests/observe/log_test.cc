@@ -12,7 +12,7 @@
 namespace gpulet::observe {
 namespace {
 
-TEST(Log, a_message_is_one_line_whatever_it_holds) {
+TEST(Log, WritesAMessageAsOneEscapedLine) {
   std::ostringstream text;
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text);
   sink->set_formatter(escaping_formatter());

@@ -59,7 +59,6 @@ RequestTraceRecord whole(std::uint64_t id, int arrived) {
   return record;
 }
 
-// In chunks of that many records.
 TraceRecords in_chunks(const std::vector<RequestTraceRecord>& records, std::size_t length = 2) {
   TraceRecords chunks;
   for (std::size_t i = 0; i < records.size(); i += length) {
@@ -71,14 +70,14 @@ TraceRecords in_chunks(const std::vector<RequestTraceRecord>& records, std::size
   return chunks;
 }
 
-std::string all_of(const std::unique_ptr<TraceText>& text) {
+std::string all_of(const std::unique_ptr<TraceDocument>& text) {
   std::string all;
   for (std::string part = text->next(); !part.empty(); part = text->next()) all += part;
   EXPECT_EQ(text->next(), "");
   return all;
 }
 
-TEST(RequestLogTest, HasTheColumnsOfTheOriginalAndItsMarkForDroppedOnes) {
+TEST(RequestLogTest, HasTheColumnsOfTheOriginalAndMarksDroppedRequests) {
   const std::vector<RequestTraceRecord> records = {dropped(2, 40), served(1, 0), whole(3, 5)};
   // Engine time 0 is 23:59:59.990 of some day.
   const WallClock wall{at(0), std::chrono::hours(24 * 20'000) - milliseconds(10)};
@@ -92,7 +91,7 @@ TEST(RequestLogTest, HasTheColumnsOfTheOriginalAndItsMarkForDroppedOnes) {
             "00:00:00:025,traffic,3,0.000000,30.000000\n");
 }
 
-TEST(ChromeTraceTest, HasAProcessForEachGpuletAndTheStagesInsideTheRequest) {
+TEST(ChromeTraceTest, HasAProcessForEachGpuletAndTheStagesOfEachRequest) {
   const std::vector<RequestTraceRecord> records = {served(1, 100), served(2, 100), dropped(3, 90)};
   const json events = json::parse(all_of(chrome_trace(in_chunks(records))))["traceEvents"];
   std::map<std::string, int> processes;
@@ -123,11 +122,11 @@ TEST(ChromeTraceTest, HasAProcessForEachGpuletAndTheStagesInsideTheRequest) {
   EXPECT_DOUBLE_EQ(ends.at("answer"), ends.at("lenet"));
 }
 
-TEST(ChromeTraceTest, NothingIsADocumentToo) {
+TEST(ChromeTraceTest, IsADocumentWithoutRecords) {
   EXPECT_TRUE(json::parse(all_of(chrome_trace({})))["traceEvents"].is_array());
 }
 
-TEST(TraceTextTest, ALongDocumentComesInPartsThatAreNoLongerThanOneAndARecord) {
+TEST(TraceDocumentTest, PartsExceedTheirSizeByAtMostOneRecord) {
   std::vector<RequestTraceRecord> records;
   for (std::uint64_t id = 1; id <= 3000; ++id)
     records.push_back(served(id, static_cast<int>(id), id / 2));
@@ -155,7 +154,8 @@ RequestTraceRecord any_record(std::uint64_t id) {
   record.model = *rc::gen::element("lenet", "vgg", "a\"b");
   record.trace.dispatched = record.trace.arrived + milliseconds(ms(0, 50));
   record.trace.answered = record.trace.dispatched + milliseconds(ms(0, 50));
-  record.trace.queued_at_backend = milliseconds(ms(-5, 60));  // of another clock: anything
+  record.trace.queued_at_backend =
+      milliseconds(ms(-5, 60));  // measured by another clock: any value
   record.trace.executed = milliseconds(ms(-5, 60));
   record.trace.gpulet = GpuletId{*rc::gen::inRange<std::uint64_t>(1, 3)};
   record.outcome = *rc::gen::element(StatusCode::ok, StatusCode::ok, StatusCode::unavailable);
@@ -164,7 +164,7 @@ RequestTraceRecord any_record(std::uint64_t id) {
   return record;
 }
 
-RC_GTEST_PROP(ChromeTraceProperty, EventsOfOneRequestNestAndSlicesOfOneTrackDoNotOverlap, ()) {
+RC_GTEST_PROP(ChromeTraceProperty, EventsOfARequestNestAndSlicesOfATrackDoNotOverlap, ()) {
   std::vector<RequestTraceRecord> records;
   const std::uint64_t count = *rc::gen::inRange<std::uint64_t>(0, 12);
   for (std::uint64_t id = 1; id <= count; ++id) {

@@ -1,6 +1,4 @@
-// The drivers' contract, without measuring time.
-#include "gpulet/partition/drivers/cpu_quota.h"
-
+// The contract of the cpu_quota driver, without time measurements.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "gpulet/partition/drivers/simulated.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "partition/drivers/cgroup.h"
 
 namespace gpulet::partition {
@@ -25,7 +23,7 @@ std::string text_of(const std::filesystem::path& file) {
   return text.str();
 }
 
-// What is read of a cgroup's files, whichever version: CPU time per time, in cores.
+// The CPU limit of a cgroup of either version, in cores.
 double cores_of_cgroup(const std::filesystem::path& cgroup) {
   std::istringstream limits(text_of(cgroup / "cpu.max") + text_of(cgroup / "cpu.cfs_quota_us") +
                             " " + text_of(cgroup / "cpu.cfs_period_us"));
@@ -35,7 +33,7 @@ double cores_of_cgroup(const std::filesystem::path& cgroup) {
   return quota_us / period_us;
 }
 
-// A child that does nothing until it is killed.
+// A child that sleeps until it is killed.
 class IdleChild {
  public:
   IdleChild() : pid_(::fork()) {
@@ -59,7 +57,7 @@ class IdleChild {
   pid_t pid_;
 };
 
-// Cgroups of ours that exist in this process's own one, whoever made them.
+// The cgroups of that backend below this process's own cgroup.
 std::vector<std::filesystem::path> cgroups_of(pid_t backend) {
   std::vector<std::filesystem::path> found;
   for (const auto& place :
@@ -90,14 +88,14 @@ INSTANTIATE_TEST_SUITE_P(Mechanisms, CpuQuotaDriverTest,
                            return instance.param == CpuMechanism::cgroup ? "Cgroup" : "Pacing";
                          });
 
-TEST_P(CpuQuotaDriverTest, RefusesSharesThatDoNotExistAndASecondGrant) {
+TEST_P(CpuQuotaDriverTest, RefusesInvalidSharesAndASecondGrant) {
   EXPECT_EQ(driver_->grant({{1}, {0}}).status().code(), StatusCode::invalid);
   EXPECT_EQ(driver_->grant({{1}, {101}}).status().code(), StatusCode::invalid);
   EXPECT_TRUE(driver_->grant({{1}, {40}}).ok());
   EXPECT_EQ(driver_->grant({{1}, {40}}).status().code(), StatusCode::internal);
 }
 
-TEST_P(CpuQuotaDriverTest, TellsLibrariesToUseTheWholeCoresOfTheShare) {
+TEST_P(CpuQuotaDriverTest, SetsThreadsToTheWholeCoresOfTheShare) {
   const auto granted = driver_->grant({{1}, {40}});
   ASSERT_TRUE(granted.ok());
   for (const auto* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) {
@@ -105,7 +103,7 @@ TEST_P(CpuQuotaDriverTest, TellsLibrariesToUseTheWholeCoresOfTheShare) {
   }
 }
 
-TEST_P(CpuQuotaDriverTest, TellsLibrariesOfAllCoresWhereTheShareWillChangeAndThatNobodySpins) {
+TEST_P(CpuQuotaDriverTest, SetsThreadsToAllCoresWithoutSpinningWhereAdjustable) {
   const auto granted = driver_->grant({.gpulet = {1}, .share = {1}, .adjustable = true});
   ASSERT_TRUE(granted.ok());
   EXPECT_EQ(granted.value().environment.at("OMP_NUM_THREADS"), "1") << "the device's";
@@ -117,7 +115,7 @@ TEST_P(CpuQuotaDriverTest, TellsLibrariesOfAllCoresWhereTheShareWillChangeAndTha
   EXPECT_FALSE(fixed.value().read_at_start);
 }
 
-TEST_P(CpuQuotaDriverTest, AdjustsTheCoresOfAGpuletAgainAndAgain) {
+TEST_P(CpuQuotaDriverTest, AdjustsTheCoresRepeatedly) {
   const IdleChild child;
   ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
   ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
@@ -127,7 +125,7 @@ TEST_P(CpuQuotaDriverTest, AdjustsTheCoresOfAGpuletAgainAndAgain) {
     ASSERT_EQ(cgroups_of(::getpid()).size(), 1U);
     EXPECT_NEAR(cores_of_cgroup(cgroups_of(::getpid()).front()), cores, 1e-3);
   };
-  expect_cores(1);  // it loads
+  expect_cores(1);  // loading
   ASSERT_TRUE(driver_->activate({1}).ok());
   expect_cores(0.2);
   for (const double cores : {0.35, 0.05, 0.001, 0.1, 1.0}) {
@@ -137,7 +135,7 @@ TEST_P(CpuQuotaDriverTest, AdjustsTheCoresOfAGpuletAgainAndAgain) {
   }
 }
 
-TEST_P(CpuQuotaDriverTest, RefusesCoresThatTheDeviceDoesNotHaveAndKeepsWhatIsInForce) {
+TEST_P(CpuQuotaDriverTest, RefusesInvalidCoresAndKeepsTheLimit) {
   const IdleChild child;
   EXPECT_EQ(driver_->adjust({1}, 0.5).code(), StatusCode::internal) << "it has no share";
   ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
@@ -151,7 +149,7 @@ TEST_P(CpuQuotaDriverTest, RefusesCoresThatTheDeviceDoesNotHaveAndKeepsWhatIsInF
 }
 
 TEST_P(CpuQuotaDriverTest, ForgetsAdjustedCoresWithTheGrant) {
-  if (GetParam() != CpuMechanism::cgroup) GTEST_SKIP() << "only a cgroup shows it";
+  if (GetParam() != CpuMechanism::cgroup) GTEST_SKIP() << "visible only in a cgroup";
   const IdleChild child;
   ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
   ASSERT_TRUE(driver_->adjust({1}, 0.9).ok());
@@ -162,7 +160,7 @@ TEST_P(CpuQuotaDriverTest, ForgetsAdjustedCoresWithTheGrant) {
   EXPECT_NEAR(cores_of_cgroup(cgroups_of(::getpid()).front()), 0.4, 1e-9);
 }
 
-TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCoresOnceItServes) {
+TEST_P(CpuQuotaDriverTest, BindsAServingProcessToTheDevicesCores) {
   const IdleChild child;
   const auto cores_of_child = [&child] {
     cpu_set_t set;
@@ -182,7 +180,7 @@ TEST_P(CpuQuotaDriverTest, BindsTheProcessToTheDevicesCoresOnceItServes) {
   EXPECT_TRUE(CPU_ISSET(usable_cores().front(), &serving));
 }
 
-TEST_P(CpuQuotaDriverTest, KnowsNothingOfAnIdThatWasReleasedAndMayGrantItAgain) {
+TEST_P(CpuQuotaDriverTest, ForgetsReleasedIds) {
   IdleChild child;
   ASSERT_TRUE(driver_->grant({{1}, {40}}).ok());
   ASSERT_TRUE(driver_->attach({1}, child.pid()).ok());
@@ -214,7 +212,7 @@ TEST(CpuQuota, RemovesTheCgroupsOfADeadBackend) {
   if (!cgroups.ok()) GTEST_SKIP() << cgroups.status().to_string();
   const pid_t backend = ::fork();
   ASSERT_GE(backend, 0);
-  if (backend == 0) {  // dies without a chance to clean up
+  if (backend == 0) {  // exits without clean-up
     auto driver = make_cpu_quota_driver({usable_cores().front()}, CpuMechanism::cgroup);
     ::_exit(driver.ok() && driver.value()->grant({{3}, {20}}).ok() ? 0 : 1);
   }
@@ -231,23 +229,6 @@ TEST(CpuQuota, RefusesCoresThatItDoesNotHave) {
   const auto refused = make_cpu_quota_driver({100'000}).status();
   EXPECT_EQ(refused.code(), StatusCode::invalid);
   EXPECT_NE(refused.message().find("100000"), std::string::npos) << refused.message();
-}
-
-TEST(SimulatedDriver, HoldsTheContractAndControlsNothing) {
-  const auto driver = make_simulated_driver();
-  EXPECT_EQ(driver->mechanism(), "simulated");
-  EXPECT_EQ(driver->traits().fault, FaultReach::process);
-  EXPECT_FALSE(driver->end({1}, 1)) << "whoever started a process may kill it";
-  EXPECT_EQ(driver->grant({{1}, {0}}).status().code(), StatusCode::invalid);
-  EXPECT_TRUE(driver->grant({{1}, {40}}).ok());
-  EXPECT_FALSE(driver->grant({{1}, {40}}).ok());
-  EXPECT_TRUE(driver->attach({1}, ::getpid()).ok());
-  EXPECT_TRUE(driver->activate({1}).ok());
-  EXPECT_TRUE(driver->adjust({1}, 1.5).ok());
-  EXPECT_EQ(driver->adjust({1}, 0).code(), StatusCode::invalid);
-  EXPECT_EQ(driver->adjust({2}, 1).code(), StatusCode::internal);
-  driver->release({1});
-  EXPECT_TRUE(driver->grant({{1}, {40}}).ok());
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ std::multiset<std::uint32_t> sizes_of(const MigLayout& layout) {
   return sizes;
 }
 
-// Told apart from the code under test: every subset of all placements, held against the memory
-// slices as bits.
+// Independent of the code under test: checks every subset of all placements by bit masks of memory
+// slices.
 std::set<std::set<MigInstance>> legal_sets(const MigGeometry& geometry) {
   std::vector<std::pair<MigInstance, std::uint32_t>> placements;
   for (const MigProfile& profile : geometry.profiles()) {
@@ -59,7 +59,7 @@ TEST(MigGeometryTest, TheA30HasFiveMaximalLayouts) {
   EXPECT_EQ(geometry("a30").maximal_layouts().size(), 5U);
 }
 
-TEST(MigGeometryTest, ThePapersRuleTakesTheLayoutsOf3gBeside4gAway) {
+TEST(MigGeometryTest, ThePapersRuleForbids3gBeside4g) {
   const MigGeometry stricter = geometry("a100-80").without_3g_beside_4g();
   EXPECT_EQ(stricter.maximal_layouts().size(), 18U) << "of the 19 one has both";
   EXPECT_FALSE(stricter.legal(MigLayout{{4, 0}, {3, 4}}));
@@ -68,7 +68,7 @@ TEST(MigGeometryTest, ThePapersRuleTakesTheLayoutsOf3gBeside4gAway) {
   EXPECT_NE(stricter, geometry("a100-80"));
 }
 
-TEST(MigGeometryTest, ASetIsLegalExactlyWhereNoMemorySliceIsTakenTwice) {
+TEST(MigGeometryTest, ASetIsLegalExactlyWhereNoMemorySliceIsUsedTwice) {
   for (const std::string_view name : {"a100-80", "a30"}) {
     const MigGeometry known = geometry(name);
     const std::set<std::set<MigInstance>> legal = legal_sets(known);
@@ -89,17 +89,17 @@ TEST(MigGeometryTest, ASetIsLegalExactlyWhereNoMemorySliceIsTakenTwice) {
   }
 }
 
-TEST(MigGeometryTest, WhatIsNotThereIsNotLegal) {
+TEST(MigGeometryTest, RejectsUnknownAndOverlappingInstances) {
   const MigGeometry a100 = geometry("a100-80");
   EXPECT_FALSE(a100.legal(MigLayout{{5, 0}})) << "there is no 5g";
   EXPECT_FALSE(a100.legal(MigLayout{{3, 2}})) << "a 3g begins at 0 or 4";
-  EXPECT_FALSE(a100.legal(MigLayout{{1, 7}})) << "the eighth memory slice is no 1g's";
+  EXPECT_FALSE(a100.legal(MigLayout{{1, 7}})) << "no 1g may use the eighth memory slice";
   EXPECT_FALSE(a100.legal(MigLayout{{3, 0}, {3, 4}, {1, 6}})) << "two 3g take all memory";
-  EXPECT_FALSE(a100.legal(MigLayout{{1, 0}, {1, 0}})) << "one place, two instances";
+  EXPECT_FALSE(a100.legal(MigLayout{{1, 0}, {1, 0}})) << "the same instance twice";
   EXPECT_TRUE(a100.legal({}));
 }
 
-TEST(MigGeometryTest, SharesNameProfilesBothWays) {
+TEST(MigGeometryTest, SharesAndProfilesMapBothWays) {
   const MigGeometry a100 = geometry("a100-40");
   std::vector<int> percent;
   for (const MigProfile& profile : a100.profiles()) {
@@ -111,7 +111,7 @@ TEST(MigGeometryTest, SharesNameProfilesBothWays) {
   EXPECT_EQ(a100.slices_of(Share{50}), std::nullopt);
 }
 
-TEST(MigGeometryTest, SharesOfNoLegalSetExceedTheDevice) {
+TEST(MigGeometryTest, SharesOfALegalSetNeverExceedTheDevice) {
   for (const std::string_view name : MigGeometry::names()) {
     for (const MigLayout& layout : geometry(name).maximal_layouts()) {
       int percent = 0;
@@ -122,14 +122,14 @@ TEST(MigGeometryTest, SharesOfNoLegalSetExceedTheDevice) {
   }
 }
 
-TEST(MigGeometryTest, ProfilesAreWrittenAsTheDriverWritesThem) {
+TEST(MigGeometryTest, FormatsProfilesLikeTheDriver) {
   EXPECT_EQ(to_string(MigInstance{3, 4}), "3g@4");
   EXPECT_EQ(parse_mig_profile("7g"), 7U);
   for (const std::string_view wrong : {"", "g", "7", "0g", "3g.40gb", "-1g", "3 g"})
     EXPECT_EQ(parse_mig_profile(wrong), std::nullopt) << wrong;
 }
 
-TEST(MigGeometryTest, AnUnknownNameIsAnsweredWithThoseThatThereAre) {
+TEST(MigGeometryTest, AnUnknownNameFailsWithTheKnownOnes) {
   const auto unknown = MigGeometry::of("v100");
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.status().code(), StatusCode::not_found);

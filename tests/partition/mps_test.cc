@@ -1,5 +1,5 @@
-// The MPS driver against a program that stands in for NVIDIA's: nothing here has a GPU.
-#include "gpulet/partition/drivers/mps.h"
+// The MPS driver against a fake of NVIDIA's control program; needs no GPU.
+#include "partition/drivers/mps.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +10,7 @@
 #include <functional>
 #include <thread>
 
+#include "gpulet/partition/drivers/drivers.h"
 #include "partition/drivers/command.h"
 #include "tests/support/gpu/fake_mps.h"
 
@@ -24,14 +25,14 @@ using ::testing::HasSubstr;
 const std::string kUuid = "GPU-11111111-2222-3333-4444-555555555555";
 constexpr seconds kPatience(20);
 
-bool comes_true(const std::function<bool()>& condition) {
+bool becomes_true(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (!condition() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::sleep_for(milliseconds(10));
   return condition();
 }
 
-// A process that ends only when it is ended.
+// A process that runs until it is killed.
 class Victim {
  public:
   Victim() : process_(::fork()) {
@@ -58,7 +59,7 @@ class Victim {
 
 // ---- the command runner
 
-TEST(Command, GivesTheInputAndTakesBothOutputs) {
+TEST(Command, PassesInputAndCapturesBothOutputs) {
   const auto answer = run_command({.program = "/bin/sh",
                                    .arguments = {"-c", "cat; echo $A$B >&2; exit 3"},
                                    .environment = {{"A", "a"}},
@@ -69,29 +70,29 @@ TEST(Command, GivesTheInputAndTakesBothOutputs) {
   EXPECT_EQ(answer.value().text, "said\na\n");
 }
 
-TEST(Command, KillsAProgramThatDoesNotEndInTimeWithWhatItStarted) {
+TEST(Command, KillsTheProcessGroupAtTheTimeout) {
   const auto answer = run_command({.program = "/bin/sh",
                                    .arguments = {"-c", "sleep 1000 & sleep 1000"},
                                    .patience = milliseconds(50)});
   EXPECT_EQ(answer.status().code(), StatusCode::timeout);
 }
 
-TEST(Command, IsNotHeldUpByAChildThatKeepsTheOutputOpen) {
+TEST(Command, DoesNotWaitForADaemonThatKeepsTheOutputOpen) {
   const auto answer =
       run_command({.program = "/bin/sh", .arguments = {"-c", "echo started; sleep 5 & exit 0"}});
   ASSERT_TRUE(answer.ok()) << answer.status().to_string();
   EXPECT_EQ(answer.value().text, "started\n");
 }
 
-TEST(Command, KeepsOnlyTheBeginningOfALongAnswer) {
+TEST(Command, TruncatesLongOutput) {
   const auto answer =
       run_command({.program = "/bin/sh", .arguments = {"-c", "head -c 1000000 /dev/zero"}});
   ASSERT_TRUE(answer.ok()) << answer.status().to_string();
   EXPECT_EQ(answer.value().text.size(), 64U << 10U);
 }
 
-TEST(Command, RunsAsTheUserThatIsNamed) {
-  if (::getuid() != 0) GTEST_SKIP() << "only root may choose";
+TEST(Command, RunsAsTheGivenUser) {
+  if (::getuid() != 0) GTEST_SKIP() << "requires root";
   const auto answer = run_command({.program = "/bin/sh",
                                    .arguments = {"-c", "id -u; id -g; id -G"},
                                    .user = 12345,
@@ -102,7 +103,7 @@ TEST(Command, RunsAsTheUserThatIsNamed) {
 
 // ---- the daemon
 
-TEST(MpsDaemon, IsStartedForOneGpuWithFoldersOfItsOwnAndQuitInTheEnd) {
+TEST(MpsDaemon, StartsForOneGpuWithItsOwnFoldersAndQuitsAtTheEnd) {
   const FakeMps fake;
   ::setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "10", 1);
   {
@@ -116,13 +117,13 @@ TEST(MpsDaemon, IsStartedForOneGpuWithFoldersOfItsOwnAndQuitInTheEnd) {
     for (const auto& [name, value] : environment)
       EXPECT_THAT(fake.recorded("environment"), HasSubstr(name + "=" + value + "\n"));
     EXPECT_THAT(fake.recorded("environment"), Not(HasSubstr("PERCENTAGE")));
-    EXPECT_FALSE(fake.was_asked("percentage")) << "nobody's share goes through the daemon";
+    EXPECT_FALSE(fake.received("percentage")) << "shares are never set through the daemon";
   }
-  EXPECT_TRUE(fake.was_asked("quit -t"));
+  EXPECT_TRUE(fake.received("quit -t"));
   EXPECT_FALSE(std::filesystem::exists(fake.pid_file(kUuid)));
 }
 
-TEST(MpsDaemon, IsAdoptedWhereOneAnswersAndOutlivesItsAdopter) {
+TEST(MpsDaemon, AdoptsARunningDaemonAndLeavesItRunning) {
   const FakeMps fake;
   auto first = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(first.ok()) << first.status().to_string();
@@ -131,51 +132,50 @@ TEST(MpsDaemon, IsAdoptedWhereOneAnswersAndOutlivesItsAdopter) {
     ASSERT_TRUE(second.ok()) << second.status().to_string();
     EXPECT_TRUE(second.value().adopted());
   }
-  EXPECT_FALSE(fake.was_asked("quit"));
+  EXPECT_FALSE(fake.received("quit"));
   EXPECT_TRUE(first.value().running());
 }
 
-TEST(MpsDaemon, IsNotAdoptedWhereItCapsItsClients) {
+TEST(MpsDaemon, DoesNotAdoptADaemonThatLimitsItsClients) {
   const FakeMps fake;
   const auto first = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(first.ok()) << first.status().to_string();
-  fake.tell("percentage", "40.0\n");
+  fake.set("percentage", "40.0\n");
   const auto second = MpsDaemon::start(fake.options(), kUuid);
   EXPECT_EQ(second.status().code(), StatusCode::unavailable);
   EXPECT_THAT(second.status().message(), HasSubstr("40.0 %"));
 }
 
-TEST(MpsDaemon, ClearsAwayWhatADeadOneLeft) {
+TEST(MpsDaemon, RemovesTheFilesOfADeadDaemon) {
   const FakeMps fake;
   std::filesystem::create_directories(fake.pid_file(kUuid).parent_path());
   const auto left = fake.pid_file(kUuid).parent_path() / "control";
-  std::ofstream(left) << "a socket that nobody listens on";
-  std::ofstream(fake.pid_file(kUuid)) << ::getpid() << "\n";  // somebody else's by now
+  std::ofstream(left) << "a stale socket";
+  std::ofstream(fake.pid_file(kUuid)) << ::getpid() << "\n";  // reused by another process
   const auto daemon = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
   EXPECT_FALSE(daemon.value().adopted());
   EXPECT_FALSE(std::filesystem::exists(left));
 }
 
-TEST(MpsDaemon, SaysWhatToInstallWhereThereIsNoSuchProgram) {
+TEST(MpsDaemon, NamesTheMissingProgram) {
   const FakeMps fake;
   auto options = fake.options();
   options.control = "nvidia-cuda-mps-control-of-nobody";
   const auto daemon = MpsDaemon::start(options, kUuid);
   EXPECT_EQ(daemon.status().code(), StatusCode::unavailable);
   EXPECT_THAT(daemon.status().message(), HasSubstr("nvidia-cuda-mps-control-of-nobody"));
-  EXPECT_THAT(daemon.status().message(), HasSubstr("install"));
 }
 
-TEST(MpsDaemon, SaysWhyItDoesNotStart) {
+TEST(MpsDaemon, ReportsWhyItDoesNotStart) {
   const FakeMps fake;
-  fake.tell("refuse");
+  fake.set("refuse");
   const auto refused = MpsDaemon::start(fake.options(), kUuid);
   EXPECT_EQ(refused.status().code(), StatusCode::unavailable);
   EXPECT_THAT(refused.status().message(), HasSubstr("told to refuse"));
 
-  fake.forget("refuse");
-  fake.tell("hang");
+  fake.clear("refuse");
+  fake.set("hang");
   auto options = fake.options();
   options.patience = milliseconds(200);
   EXPECT_EQ(MpsDaemon::start(options, kUuid).status().code(), StatusCode::timeout);
@@ -185,41 +185,41 @@ TEST(MpsDaemon, SaysWhyItDoesNotStart) {
   EXPECT_EQ(too_long.status().code(), StatusCode::invalid);
 }
 
-TEST(MpsDaemon, NamesADaemonThatIsThereAndDoesNotAnswer) {
+TEST(MpsDaemon, NamesARunningDaemonThatDoesNotAnswer) {
   const FakeMps fake;
   const auto first = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(first.ok()) << first.status().to_string();
-  fake.tell("mute");
+  fake.set("mute");
   auto options = fake.options();
   options.patience = milliseconds(200);
   const auto second = MpsDaemon::start(options, kUuid);
   EXPECT_EQ(second.status().code(), StatusCode::unavailable);
   EXPECT_THAT(second.status().message(),
               HasSubstr(std::to_string(FakeMps::pid_in(fake.pid_file(kUuid)))));
-  fake.forget("mute");
+  fake.clear("mute");
 }
 
-TEST(MpsDaemon, TellsTheServersStateAndItsClients) {
+TEST(MpsDaemon, ReportsTheServersStateAndClients) {
   const FakeMps fake;
   const auto daemon = MpsDaemon::start(fake.options(), kUuid);
   ASSERT_TRUE(daemon.ok()) << daemon.status().to_string();
   const auto state = [&] { return daemon.value().state().value(); };
   EXPECT_EQ(state(), MpsServerState::none);
-  fake.tell("servers", "701\n");
+  fake.set("servers", "701\n");
   EXPECT_EQ(state(), MpsServerState::active);
-  fake.tell("status", "INITIALIZING\n");
+  fake.set("status", "INITIALIZING\n");
   EXPECT_EQ(state(), MpsServerState::initializing);
-  fake.tell("status", "FAULT\n");
+  fake.set("status", "FAULT\n");
   EXPECT_EQ(state(), MpsServerState::fault);
-  fake.tell("status", "DANCING\n");
+  fake.set("status", "DANCING\n");
   EXPECT_THAT(daemon.value().state().status().message(), HasSubstr("DANCING"));
 
-  fake.tell("clients", "801\n802\n");
+  fake.set("clients", "801\n802\n");
   EXPECT_EQ(daemon.value().clients().value(), (std::vector<pid_t>{801, 802}));
   EXPECT_TRUE(daemon.value().terminate(802).ok());
-  EXPECT_TRUE(fake.was_asked("terminate_client 701 802"));
+  EXPECT_TRUE(fake.received("terminate_client 701 802"));
   EXPECT_EQ(daemon.value().terminate(803).code(), StatusCode::not_found);
-  fake.tell("refuse_termination");
+  fake.set("refuse_termination");
   EXPECT_EQ(daemon.value().terminate(801).code(), StatusCode::unavailable);
 }
 
@@ -233,7 +233,7 @@ std::unique_ptr<PartitionDriver> make_driver(const FakeMps& fake, std::uint32_t 
   return driver.ok() ? std::move(driver).value() : nullptr;
 }
 
-TEST(MpsDriver, GivesTwoGpuletsThatStartTogetherEachItsOwnShare) {
+TEST(MpsDriver, SetsSharesInTheEnvironmentOfEachProcess) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
   const auto one = driver->grant({{1}, {20}});
@@ -248,24 +248,24 @@ TEST(MpsDriver, GivesTwoGpuletsThatStartTogetherEachItsOwnShare) {
   EXPECT_EQ(environment.at(kDeviceSmsVariable), "132");
   EXPECT_EQ(environment.at(kDeviceVariable), "cuda:0");
   EXPECT_EQ(other.value().environment.at("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), "80");
-  EXPECT_FALSE(fake.was_asked("set_")) << "a setting of the server would be everybody's";
+  EXPECT_FALSE(fake.received("set_")) << "a setting of the server would apply to all clients";
 }
 
-TEST(MpsDriver, LimitsMemoryToWhatTheModelsNeedWhereThatIsKnown) {
+TEST(MpsDriver, LimitsMemoryByTheNeedOfTheModels) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
   constexpr std::uint64_t kGigabyte = 1U << 30U;
   const auto some = driver->grant({{1}, {20}, 4 * kGigabyte});
   ASSERT_TRUE(some.ok());
   EXPECT_EQ(some.value().environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=6144M")
-      << "a quarter more, and a gigabyte for the process itself";
+      << "a quarter more, and a gigabyte for the process";
   const auto most = driver->grant({{2}, {20}, 75 * kGigabyte});
   ASSERT_TRUE(most.ok());
   EXPECT_EQ(most.value().environment.at("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), "0=81920M")
-      << "no more than there is";
+      << "at most the device's memory";
 }
 
-TEST(MpsDriver, HoldsTheContractOfGrants) {
+TEST(MpsDriver, KeepsTheContractOfGrants) {
   const FakeMps fake;
   const auto driver = make_driver(fake, 2);
   EXPECT_EQ(driver->grant({{1}, {0}}).status().code(), StatusCode::invalid);
@@ -280,48 +280,48 @@ TEST(MpsDriver, HoldsTheContractOfGrants) {
   EXPECT_EQ(driver->traits().change, ChangeOfSize::new_process);
 }
 
-TEST(MpsDriver, TerminatesABusyClientThroughTheDaemonBeforeItKillsIt) {
+TEST(MpsDriver, TerminatesAClientThroughTheDaemonBeforeKillingIt) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
   Victim client;
   const auto command = "terminate_client 701 " + std::to_string(client.process());
-  fake.tell("servers", "701\n");
-  fake.tell("clients", std::to_string(client.process()) + "\n");
+  fake.set("servers", "701\n");
+  fake.set("clients", std::to_string(client.process()) + "\n");
   EXPECT_TRUE(driver->end({1}, client.process()));
   EXPECT_TRUE(driver->end({1}, client.process()));
-  ASSERT_TRUE(comes_true([&] { return client.has_ended(); }));
-  EXPECT_TRUE(fake.was_asked(command));
+  ASSERT_TRUE(becomes_true([&] { return client.has_ended(); }));
+  EXPECT_TRUE(fake.received(command));
   const auto commands = fake.recorded("commands");
   EXPECT_EQ(commands.find(command), commands.rfind(command)) << "once";
 }
 
-TEST(MpsDriver, KillsAtOnceWhatIsNoClientAndInTheEndWhatTheDaemonDoesNotTerminate) {
+TEST(MpsDriver, KillsProcessesThatTheDaemonDoesNotTerminate) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
   Victim stranger;
   EXPECT_TRUE(driver->end({1}, stranger.process()));
-  ASSERT_TRUE(comes_true([&] { return stranger.has_ended(); }));
-  EXPECT_FALSE(fake.was_asked("terminate_client"));
+  ASSERT_TRUE(becomes_true([&] { return stranger.has_ended(); }));
+  EXPECT_FALSE(fake.received("terminate_client"));
 
   Victim client;
-  fake.tell("servers", "701\n");
-  fake.tell("clients", std::to_string(client.process()) + "\n");
-  fake.tell("refuse_termination");
+  fake.set("servers", "701\n");
+  fake.set("clients", std::to_string(client.process()) + "\n");
+  fake.set("refuse_termination");
   EXPECT_TRUE(driver->end({2}, client.process()));
-  ASSERT_TRUE(comes_true([&] { return client.has_ended(); }));
+  ASSERT_TRUE(becomes_true([&] { return client.has_ended(); }));
 }
 
-TEST(MpsDriver, StartsADaemonAgainThatHasEndedAndGrantsNothingMeanwhile) {
+TEST(MpsDriver, RestartsADaemonThatExitsAndGrantsNothingMeanwhile) {
   const FakeMps fake;
   const auto driver = make_driver(fake);
   ASSERT_TRUE(driver->ready());
   const auto before = FakeMps::pid_in(fake.pid_file(kUuid));
-  fake.tell("refuse");
+  fake.set("refuse");
   FakeMps::kill_daemon(fake.pid_file(kUuid));
-  ASSERT_TRUE(comes_true([&] { return !driver->ready(); }));
+  ASSERT_TRUE(becomes_true([&] { return !driver->ready(); }));
   EXPECT_EQ(driver->grant({{1}, {20}}).status().code(), StatusCode::unavailable);
-  fake.forget("refuse");
-  ASSERT_TRUE(comes_true([&] { return driver->ready(); }));
+  fake.clear("refuse");
+  ASSERT_TRUE(becomes_true([&] { return driver->ready(); }));
   EXPECT_NE(FakeMps::pid_in(fake.pid_file(kUuid)), before);
   EXPECT_TRUE(driver->grant({{1}, {20}}).ok());
 }

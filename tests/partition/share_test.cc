@@ -1,12 +1,11 @@
-// What a share delivers, measured: a busy loop in a gpulet of p percent gets p percent of its
-// device's time.
+// Measures that a busy loop in a gpulet of p percent gets p percent of its device's time.
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <thread>
 
-#include "gpulet/partition/drivers/cpu_quota.h"
-#include "partition/drivers/affinity.h"
+#include "gpulet/partition/drivers/drivers.h"
+#include "partition/drivers/process_control.h"
 #include "tests/support/busy_child.h"
 
 namespace gpulet::partition {
@@ -20,7 +19,7 @@ constexpr double kTolerance = 0.03;
 double measure_share(const BusyChild& child, std::chrono::seconds measured = kMeasured) {
   const auto begin = std::chrono::steady_clock::now();
   const double used = child.cpu_seconds();
-  // The length of the measurement, not a wait for something.
+  // The duration of the measurement, not a wait for an event.
   std::this_thread::sleep_for(measured);
   const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
   return (child.cpu_seconds() - used) / passed.count();
@@ -61,7 +60,7 @@ TEST_P(ShareTest, ABusyLoopFollowsItsCoresWhileItRuns) {
   }
 }
 
-// Both are busy and nobody else may be: so the two are compared with each other.
+// Compares the two processes with each other, because other processes may use the core as well.
 TEST(Share, AProcessThatLoadsYieldsToAServingNeighbour) {
   auto made = make_cpu_quota_driver({usable_cores().back()}, CpuMechanism::cgroup);
   if (!made.ok()) GTEST_SKIP() << made.status().to_string();
@@ -73,7 +72,7 @@ TEST(Share, AProcessThatLoadsYieldsToAServingNeighbour) {
   ASSERT_TRUE(driver.activate({1}).ok());
   ASSERT_TRUE(driver.grant({{2}, {40}}).ok());
   ASSERT_TRUE(driver.attach({2}, loading.pid()).ok());
-  // Where other cores are idle it would load there.
+  // Otherwise it would load on an idle core.
   ASSERT_TRUE(bind_to_cores(loading.pid(), {usable_cores().back()}).ok());
   const double loading_before = loading.cpu_seconds();
   const double served = measure_share(serving);

@@ -9,14 +9,13 @@
 #include <limits>
 #include <vector>
 
-#include "gpulet/core/random.h"
-#include "profile/boosting.h"
-#include "profile/least_squares.h"
+#include "gpulet/base/random.h"
+#include "profile/fitting.h"
 
 namespace gpulet::profile {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Row = std::vector<float>;
 
 TEST(BoostedTrees, AddOneLeafOfEachTree) {
@@ -32,13 +31,13 @@ TEST(BoostedTrees, AddOneLeafOfEachTree) {
   EXPECT_DOUBLE_EQ(trees.value().predict(Row{3, 30}), 0.5 + 4 + 40);
 }
 
-TEST(BoostedTrees, WithoutTreesSayTheBase) {
+TEST(BoostedTrees, WithoutTreesPredictTheBase) {
   const auto trees = BoostedTrees::create(1, 3, 0.25, {}, {});
   ASSERT_TRUE(trees.ok());
   EXPECT_DOUBLE_EQ(trees.value().predict(Row{7}), 0.25);
 }
 
-TEST(BoostedTrees, RefuseTablesThatAreNoTrees) {
+TEST(BoostedTrees, RefuseInconsistentTables) {
   const auto message = [](std::size_t features, std::size_t depth, double base,
                           std::vector<BoostedTrees::Question> questions,
                           std::vector<float> leaves) {
@@ -103,7 +102,7 @@ TEST(Boosting, IsTheSameForASeed) {
   EXPECT_NE(fit(5), fit(6));
 }
 
-TEST(Boosting, IsNotDrawnAwayByOutliers) {
+TEST(Boosting, IsRobustAgainstOutliers) {
   std::vector<double> targets(50, 1.0);
   targets[7] = 100;
   const auto trees = fit_boosted_trees(Row(50, 3.0F), 1, targets, {});
@@ -111,7 +110,7 @@ TEST(Boosting, IsNotDrawnAwayByOutliers) {
   EXPECT_NEAR(trees.value().predict(Row{3}), 1.0, 0.01);
 }
 
-TEST(Boosting, RefusesWhatItCannotFit) {
+TEST(Boosting, RefusesInvalidInput) {
   const std::vector<double> one{1};
   const auto message = [](const Row& rows, std::size_t features, const std::vector<double>& targets,
                           const BoostingOptions& options) {

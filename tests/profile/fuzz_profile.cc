@@ -9,7 +9,6 @@
 #include <fstream>
 #include <string>
 
-#include "gpulet/profile/fit.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
 #include "tests/support/temporary_folder.h"

@@ -11,14 +11,13 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/profile/inss_errors.h"
 #include "gpulet/profile/inss_model.h"
 #include "tests/profile/paired_profile.h"
 
 namespace gpulet::profile {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr double kAlphaS = 0.002;     // ms per kernel for each neighbour
 constexpr double kBytes = 600e3;      // of a request, there and back
@@ -89,7 +88,7 @@ Profile known_profile() {
   return profile;
 }
 
-TEST(InssModel, FindsTheCoefficientsThatMeasurementsWereMadeOf) {
+TEST(InssModel, RecoversKnownCoefficients) {
   const InssModel model = fit_inss(known_profile(), 1);
   EXPECT_EQ(model.note(), "");
   EXPECT_NEAR(model.alpha_s(), kAlphaS, 0.02 * kAlphaS);
@@ -105,7 +104,7 @@ TEST(InssModel, FindsTheCoefficientsThatMeasurementsWereMadeOf) {
   }
 }
 
-TEST(InssModel, PredictsWhatItWasNotFittedTo) {
+TEST(InssModel, PredictsHeldOutSamples) {
   const Profile profile = known_profile();
   const InssModel model = fit_inss(profile, 1);
   const InssErrors errors = held_out_errors(model, profile);
@@ -124,7 +123,7 @@ TEST(InssModel, PredictsWhatItWasNotFittedTo) {
   EXPECT_NEAR(predicted_ms, truth_ms, 0.03 * truth_ms);
 }
 
-TEST(InssModel, SaysWhatAProfileDoesNotIdentifyAndDoesWithoutIt) {
+TEST(InssModel, NotesCoefficientsThatTheProfileDoesNotIdentify) {
   Profile profile = known_profile();
   profile.pcie_gbps.reset();
   for (auto& [name, known] : profile.models) {
@@ -161,7 +160,7 @@ TEST(InssModel, FitsSixteenCellsAndFivePairsOfEachModel) {
   EXPECT_NE(pairs(1), pairs(2));
 }
 
-TEST(InssModel, AModelThatWasNeverPairedSuffersLikeTheOthers) {
+TEST(InssModel, AModelWithoutPairsGetsTheCommonCoefficient) {
   Profile profile = known_profile();
   std::erase_if(profile.pairs, [](const PairSample& pair) { return pair.model == "wide"; });
   const InssModel model = fit_inss(profile, 1);
@@ -170,7 +169,7 @@ TEST(InssModel, AModelThatWasNeverPairedSuffersLikeTheOthers) {
   EXPECT_LT(model.find("wide")->alpha_cache, 1.3);
 }
 
-TEST(InssModel, WithoutPairsKnowsLatenciesAloneOnly) {
+TEST(InssModel, WithoutPairsPredictsLatenciesAlone) {
   Profile profile = known_profile();
   profile.pairs.clear();
   const InssModel model = fit_inss(profile, 1);
@@ -178,10 +177,10 @@ TEST(InssModel, WithoutPairsKnowsLatenciesAloneOnly) {
   const std::array others{CoRunner{"wide", 8, Share{50}}};
   EXPECT_EQ(model.latency_ms("deep", 8, Share{50}, others), model.latency_ms("deep", 8, Share{50}));
   EXPECT_THAT(InterferenceModel::create(profile, InterferenceKind::inss).status().message(),
-              HasSubstr("holds no measured pair"));
+              HasSubstr("has no measured pair"));
 }
 
-TEST(InssModel, HasNoAnswerForStrangersAndNothing) {
+TEST(InssModel, HasNoAnswerForUnknownModels) {
   const InssModel model = fit_inss(known_profile(), 1);
   EXPECT_EQ(model.latency_ms("unknown", 1, Share{50}), std::nullopt);
   EXPECT_EQ(model.latency_ms("deep", 0, Share{50}), std::nullopt);
@@ -190,14 +189,14 @@ TEST(InssModel, HasNoAnswerForStrangersAndNothing) {
   EXPECT_EQ(model.latency_ms("deep", 1, Share{50}, others), std::nullopt);
 }
 
-TEST(InssModel, OneMeasuredCellIsPredictedAsItIs) {
+TEST(InssModel, PredictsASingleCellExactly) {
   Profile profile;
   profile.models.emplace(
       "a", ModelProfile{LatencyTable::create({{4, Share{50}, 7, {}}}).value(), {}, {}});
   EXPECT_NEAR(fit_inss(profile, 1).latency_ms("a", 4, Share{50}).value(), 7, 1e-3);
 }
 
-TEST(InssModel, TheInterferenceModelIsBesideOverAlone) {
+TEST(InssModel, TheSlowdownIsBesideOverAlone) {
   const Profile profile = known_profile();
   const InssModel model = fit_inss(profile, 1);
   const auto slowdowns = InterferenceModel::create(profile, InterferenceKind::inss).value();

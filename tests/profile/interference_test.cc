@@ -1,10 +1,22 @@
 #include "gpulet/profile/interference.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
 
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "gpulet/profile/inss_model.h"
+#include "gpulet/profile/store.h"
+#include "tests/profile/paired_profile.h"
 
 namespace gpulet::profile {
 namespace {
@@ -19,7 +31,7 @@ Profile measured(std::vector<PairSample> pairs) {
   return profile;
 }
 
-TEST(MeasuredSlowdown, IsTheNearestPairsLatencyOverThatOfTheCellAlone) {
+TEST(MeasuredSlowdown, IsTheNearestPairsLatencyOverLatencyAlone) {
   const Profile profile = measured({{"a", 1, Share{20}, "b", 1, Share{80}, 11},
                                     {"a", 8, Share{20}, "b", 1, Share{80}, 12},
                                     {"a", 1, Share{20}, "b", 8, Share{80}, 13},
@@ -30,7 +42,7 @@ TEST(MeasuredSlowdown, IsTheNearestPairsLatencyOverThatOfTheCellAlone) {
   EXPECT_DOUBLE_EQ(measured_slowdown(profile, {"a", 1, Share{60}}, {"b", 1, Share{40}}), 1.4);
 }
 
-TEST(MeasuredSlowdown, IsOneWhereNothingWasMeasured) {
+TEST(MeasuredSlowdown, IsOneWithoutPairs) {
   const Profile profile = measured({{"a", 1, Share{20}, "b", 1, Share{80}, 15}});
   EXPECT_EQ(measured_slowdown(profile, {"a", 1, Share{20}}, {"c", 1, Share{80}}), 1);
   EXPECT_EQ(measured_slowdown(profile, {"b", 1, Share{80}}, {"a", 1, Share{20}}), 1);
@@ -49,4 +61,331 @@ TEST(MeasuredSlowdown, PairsWithoutTheLatencyAloneDoNotCount) {
 }
 
 }  // namespace
+
+// What is fitted to measured pairs, and what the models of interference predict from it.
+
+namespace {
+
+using ::testing::HasSubstr;
+
+double linear_rule(const PairedBatch& self, const PairedBatch& other) {
+  return 1.2 + 0.3 * self.l2 + 0.1 * other.l2 + 0.2 * self.dram + 0.4 * other.dram;
+}
+
+// Small batches on large shares are bound by launches and suffer, whoever is beside them.
+double launch_rule(const PairedBatch& self, const PairedBatch& other) {
+  return self.batch / self.share < 10 ? 1.5 : 1.02 + 0.1 * other.dram;
+}
+
+Profile fitted(const std::function<double(const PairedBatch&, const PairedBatch&)>& rule) {
+  Profile profile = paired_profile(3, rule);
+  profile.interference = fit_interference(profile, {}).value();
+  return profile;
+}
+
+const HeldOutErrors& errors_of(const InterferenceFit& fit, InterferenceKind kind) {
+  for (const HeldOutErrors& errors : fit.errors) {
+    if (errors.kind == kind) return errors;
+  }
+  throw std::out_of_range("no errors of that kind");
+}
+
+TEST(InterferenceFit, LinearRecoversTheCoefficients) {
+  const Profile profile = fitted(linear_rule);
+  ASSERT_TRUE(profile.interference->linear.has_value());
+  const LinearCoefficients& linear = *profile.interference->linear;
+  EXPECT_NEAR(linear.l2_self, 0.3, 1e-9);
+  EXPECT_NEAR(linear.l2_other, 0.1, 1e-9);
+  EXPECT_NEAR(linear.dram_self, 0.2, 1e-9);
+  EXPECT_NEAR(linear.dram_other, 0.4, 1e-9);
+  EXPECT_NEAR(linear.constant, 1.2, 1e-9);
+  EXPECT_LT(errors_of(*profile.interference, InterferenceKind::linear).p95, 1e-9);
+  EXPECT_GT(errors_of(*profile.interference, InterferenceKind::none).p50, 0.2);
+}
+
+TEST(InterferenceFit, LearnedFitsNonLinearSlowdowns) {
+  const Profile profile = fitted(launch_rule);
+  const InterferenceFit& fit = *profile.interference;
+  EXPECT_LT(errors_of(fit, InterferenceKind::learned).p90, 0.03);
+  EXPECT_GT(errors_of(fit, InterferenceKind::linear).p90, 0.1);
+  EXPECT_EQ(errors_of(fit, InterferenceKind::learned).unseen_model_p90.size(), 3U);
+  EXPECT_LT(errors_of(fit, InterferenceKind::learned).unseen_model_p90.at("m1"), 0.1);
+}
+
+TEST(InterferenceFit, IsTheSameForASeed) {
+  const Profile profile = paired_profile(2, launch_rule);
+  const auto fit = [&profile](std::uint64_t seed) {
+    return fit_interference(profile, {.seed = seed}).value();
+  };
+  EXPECT_EQ(fit(3), fit(3));
+  EXPECT_NE(fit(3), fit(4));
+}
+
+TEST(InterferenceFit, WithoutUtilizationNotesTheMissingLinearModel) {
+  Profile profile = paired_profile(2, launch_rule);
+  profile.models.begin()->second.utilization.clear();
+  profile.interference = fit_interference(profile, {}).value();
+  EXPECT_FALSE(profile.interference->linear.has_value());
+  EXPECT_TRUE(profile.interference->learned.has_value());
+  EXPECT_FALSE(profile.interference->learned_uses_utilization);
+  const Status status = InterferenceModel::create(profile, InterferenceKind::linear).status();
+  EXPECT_EQ(status.code(), StatusCode::not_found);
+  EXPECT_THAT(status.message(), HasSubstr("not every model's utilisation was measured"));
+  EXPECT_THAT(status.message(), HasSubstr("plan with interference none"));
+}
+
+TEST(InterferenceFit, NotesTooFewPairs) {
+  Profile profile = paired_profile(2, launch_rule);
+  profile.pairs.resize(kLeastPairs - 1);
+  const auto fit = fit_interference(profile, {});
+  ASSERT_TRUE(fit.ok());
+  EXPECT_FALSE(fit.value().learned.has_value());
+  EXPECT_TRUE(fit.value().errors.empty());
+  EXPECT_THAT(fit.value().note, HasSubstr("19 pairs"));
+  profile.pairs.clear();
+  EXPECT_TRUE(fit_interference(profile, {}).ok());
+}
+
+TEST(InterferenceFit, RefusesAFractionOutOfBounds) {
+  const Profile profile = paired_profile(2, launch_rule);
+  for (const double fraction : {0.0, 1.0, -1.0, std::nan("")}) {
+    EXPECT_THAT(fit_interference(profile, {.train_fraction = fraction}).status().message(),
+                HasSubstr("above 0 and below 1"));
+  }
+  for (const double fraction : {1e-9, 1 - 1e-9}) {
+    EXPECT_TRUE(fit_interference(profile, {.train_fraction = fraction}).ok());
+  }
+}
+
+TEST(InterferenceModel, NeedsAFitOrPairs) {
+  Profile profile = paired_profile(2, launch_rule);
+  for (const InterferenceKind kind : {InterferenceKind::linear, InterferenceKind::learned}) {
+    EXPECT_THAT(InterferenceModel::create(profile, kind).status().message(),
+                HasSubstr("profile paired: has no fit of the " + std::string(to_string(kind))));
+  }
+  profile.pairs.clear();
+  EXPECT_THAT(InterferenceModel::create(profile, InterferenceKind::measured).status().message(),
+              HasSubstr("has no measured pair"));
+  EXPECT_TRUE(InterferenceModel::create(profile, InterferenceKind::none).ok());
+}
+
+TEST(InterferenceModel, ASetNeedsAFitOfEveryProfile) {
+  ProfileSet profiles;
+  profiles.emplace("paired", fitted(launch_rule));
+  EXPECT_EQ(interference_of(profiles, InterferenceKind::learned).value().size(), 1U);
+  EXPECT_TRUE(interference_of(profiles, InterferenceKind::none).value().empty());
+  profiles["other"] = paired_profile(1, launch_rule);
+  EXPECT_FALSE(interference_of(profiles, InterferenceKind::learned).ok());
+}
+
+TEST(InterferenceKind, ReadsItsOwnNames) {
+  for (const InterferenceKind kind :
+       {InterferenceKind::none, InterferenceKind::linear, InterferenceKind::learned,
+        InterferenceKind::measured, InterferenceKind::inss}) {
+    EXPECT_EQ(parse_interference_kind(to_string(kind)).value(), kind);
+  }
+  EXPECT_THAT(parse_interference_kind("Linear").status().message(),
+              HasSubstr("\"Linear\" is unknown; write none, linear, learned, measured or inss"));
+}
+
+TEST(InterferenceModel, AnUnknownModelHasNoInterference) {
+  const Profile profile = fitted(launch_rule);
+  const auto model = InterferenceModel::create(profile, InterferenceKind::learned).value();
+  const BatchTraits known = model.traits("m0", 1, Share{50});
+  EXPECT_GT(model.slowdown(known, known), 1);
+  for (const BatchTraits& unknown :
+       {model.traits("m9", 1, Share{50}), model.traits("m0", 17, Share{50}),
+        model.traits("m0", 1, Share{90}), BatchTraits{}}) {
+    EXPECT_EQ(model.slowdown(known, unknown), 1);
+    EXPECT_EQ(model.slowdown(unknown, known), 1);
+  }
+}
+
+class EveryKind : public testing::TestWithParam<InterferenceKind> {};
+
+TEST_P(EveryKind, IsLinearBetweenMeasuredBatchesOfEither) {
+  const Profile profile = fitted(launch_rule);
+  const auto model = InterferenceModel::create(profile, GetParam()).value();
+  for (const int size : {20, 35, 50}) {
+    const auto slowdown = [&](std::uint32_t batch, std::uint32_t other) {
+      return model.slowdown(model.traits("m0", batch, Share{size}),
+                            model.traits("m1", other, Share{100 - size}));
+    };
+    for (std::uint32_t batch = 4; batch <= 16; ++batch) {
+      const double part = (batch - 4) / 12.0;
+      EXPECT_NEAR(slowdown(batch, 1), std::lerp(slowdown(4, 1), slowdown(16, 1), part), 1e-12);
+      EXPECT_NEAR(slowdown(16, batch), std::lerp(slowdown(16, 4), slowdown(16, 16), part), 1e-12);
+      EXPECT_NEAR(slowdown(batch, batch),
+                  std::lerp(std::lerp(slowdown(4, 4), slowdown(4, 16), part),
+                            std::lerp(slowdown(16, 4), slowdown(16, 16), part), part),
+                  1e-12);
+    }
+  }
+}
+
+TEST_P(EveryKind, SaysTheSameWhenAskedAgain) {
+  const Profile profile = fitted(launch_rule);
+  const auto model = InterferenceModel::create(profile, GetParam()).value();
+  const auto other = InterferenceModel::create(profile, GetParam()).value();
+  for (const PairSample& pair : profile.pairs) {
+    const auto ask = [&pair](const InterferenceModel& asked) {
+      return asked.slowdown(asked.traits(pair.model, pair.batch, pair.share),
+                            asked.traits(pair.other_model, pair.other_batch, pair.other_share));
+    };
+    EXPECT_EQ(ask(model), ask(model));
+    EXPECT_EQ(ask(model), ask(other));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(InterferenceModel, EveryKind,
+                         testing::Values(InterferenceKind::none, InterferenceKind::linear,
+                                         InterferenceKind::learned, InterferenceKind::measured,
+                                         InterferenceKind::inss),
+                         [](const auto& kind) { return std::string(to_string(kind.param)); });
+
+// Any pairs at all, most of them absurd.
+Profile any_paired_profile() {
+  Profile profile = paired_profile(2, [](const PairedBatch&, const PairedBatch&) {
+    return std::exp(*rc::gen::inRange(-400, 400) / 10.0);
+  });
+  if (*rc::gen::arbitrary<bool>()) profile.models.begin()->second.utilization.clear();
+  profile.interference = fit_interference(profile, {.train_fraction = 0.5}).value();
+  return profile;
+}
+
+RC_GTEST_PROP(InterferenceModelProperty, PredictionsAreFiniteAndNoSpeedUps, ()) {
+  const Profile profile = any_paired_profile();
+  for (const InterferenceKind kind : {InterferenceKind::linear, InterferenceKind::learned,
+                                      InterferenceKind::measured, InterferenceKind::inss}) {
+    const auto model = InterferenceModel::create(profile, kind);
+    if (!model.ok()) continue;
+    for (int i = 0; i < 50; ++i) {
+      const auto traits = [&] {
+        return model.value().traits(*rc::gen::element<std::string>("m0", "m1"),
+                                    *rc::gen::inRange<std::uint32_t>(1, 17),
+                                    Share{*rc::gen::inRange(20, 81)});
+      };
+      const double slowdown = model.value().slowdown(traits(), traits());
+      RC_ASSERT(std::isfinite(slowdown));
+      RC_ASSERT(slowdown >= 1);
+    }
+  }
+}
+
+RC_GTEST_PROP(InterferenceModelProperty, MeasuredIsTheNearestPairAtMeasuredBatches, ()) {
+  Profile profile = paired_profile(2, [](const PairedBatch&, const PairedBatch&) {
+    return 1 + *rc::gen::inRange(0, 100) / 100.0;
+  });
+  // Holes, and an order that decides ties.
+  std::vector<PairSample> kept;
+  for (const PairSample& pair : profile.pairs) {
+    if (*rc::gen::arbitrary<bool>())
+      kept.insert(*rc::gen::arbitrary<bool>() ? kept.begin() : kept.end(), pair);
+  }
+  RC_PRE(!kept.empty());
+  profile.pairs = kept;
+  const auto model = InterferenceModel::create(profile, InterferenceKind::measured).value();
+  for (int i = 0; i < 30; ++i) {
+    const auto any = [] {
+      return CoRunner{*rc::gen::element<std::string_view>("m0", "m1"),
+                      *rc::gen::element<std::uint32_t>(1, 4, 16), Share{*rc::gen::inRange(20, 81)}};
+    };
+    const CoRunner self = any();
+    const CoRunner other = any();
+    RC_ASSERT(model.slowdown(model.traits(self.model, self.batch, self.share),
+                             model.traits(other.model, other.batch, other.share)) ==
+              measured_slowdown(profile, self, other));
+  }
+}
+
+}  // namespace
+
+// The models of interference on the reference measurements, which lie beside the project's folder.
+
+namespace {
+
+class ReferenceFit : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path folder =
+        std::filesystem::path(GPULET_SOURCE_DIR) / "../shared/data/measured-gpu-a";
+    if (!std::filesystem::exists(folder / "interference.csv")) {
+      GTEST_SKIP() << "the reference measurements are not at " << folder;
+    }
+    auto imported = import_csv("reference", {.latency = folder / "latency.csv",
+                                             .utilization = folder / "utilization.csv",
+                                             .interference = folder / "interference.csv"});
+    ASSERT_TRUE(imported.ok()) << imported.status().to_string();
+    profile_ = std::move(imported).value();
+  }
+
+  [[nodiscard]] HeldOutErrors errors(InterferenceKind kind, double fraction,
+                                     std::uint64_t seed) const {
+    const InterferenceFit fit =
+        fit_interference(profile_, {.seed = seed, .train_fraction = fraction}).value();
+    for (const HeldOutErrors& known : fit.errors) {
+      if (known.kind == kind) return known;
+    }
+    throw std::out_of_range("no such errors");
+  }
+
+  Profile profile_;
+};
+
+TEST_F(ReferenceFit, LearnedIsWithinTenPercentForNineOfTenPairs) {
+  for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
+    const HeldOutErrors learned = errors(InterferenceKind::learned, 0.7, seed);
+    EXPECT_LE(learned.p90, 0.10) << "seed " << seed;
+    EXPECT_LE(learned.p95, 0.15) << "seed " << seed;
+  }
+}
+
+// How good a tenth of the pairs is depends on the draw, as does the tenth itself: the mean counts.
+TEST_F(ReferenceFit, LearnedIsWithinTwelvePercentWithATenthOfThePairs) {
+  double sum = 0;
+  constexpr int kSeeds = 10;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    sum += errors(InterferenceKind::learned, 0.1, seed).p90;
+  }
+  EXPECT_LE(sum / kSeeds, 0.12);
+}
+
+TEST_F(ReferenceFit, LinearIsAsFarOffAsPublishedForTheseMeasurements) {
+  const HeldOutErrors linear = errors(InterferenceKind::linear, 0.7, 1);
+  EXPECT_NEAR(linear.p90, 0.32, 0.03);
+  EXPECT_NEAR(linear.p95, 0.40, 0.03);
+}
+
+TEST_F(ReferenceFit, LearnedIsBetterThanLinearForModelsItNeverSaw) {
+  const HeldOutErrors learned = errors(InterferenceKind::learned, 0.7, 1);
+  const HeldOutErrors linear = errors(InterferenceKind::linear, 0.7, 1);
+  ASSERT_EQ(learned.unseen_model_p90.size(), 5U);
+  for (const auto& [model, p90] : learned.unseen_model_p90) {
+    EXPECT_LT(p90, linear.unseen_model_p90.at(model)) << model;
+  }
+}
+
+// Half as good as InSS's authors report of their own data (under 4 % at worst): why, is in
+// docs/interference.md.
+TEST_F(ReferenceFit, InssPredictsLatenciesAloneFromSixteenOfFortyTwo) {
+  const InssErrors errors = held_out_errors(fit_inss(profile_, 1), profile_);
+  EXPECT_EQ(errors.alone.count, 10U * (42 - 16));
+  EXPECT_LE(errors.alone.p50, 0.02);
+  EXPECT_LE(errors.alone.p90, 0.07);
+  EXPECT_LE(errors.alone.worst, 0.15);
+  EXPECT_LE(errors.shares.p90, 0.05);
+}
+
+TEST_F(ReferenceFit, InssIsBetterThanLinearWithFivePairsOfEachModel) {
+  const double linear = errors(InterferenceKind::linear, 0.7, 1).p90;
+  double sum = 0;
+  constexpr int kSeeds = 5;
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    sum += held_out_errors(fit_inss(profile_, seed), profile_).beside.p90;
+  }
+  EXPECT_LT(sum / kSeeds, linear - 0.05);
+}
+
+}  // namespace
+
 }  // namespace gpulet::profile

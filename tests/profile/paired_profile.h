@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -14,13 +17,15 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/profile/interference.h"
+#include "tests/profile/paired_profile.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::profile {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Profile profile_of(const std::string& name, std::vector<LatencySample> samples) {
   Profile profile;
@@ -126,7 +131,7 @@ TEST(ProfileStore, ReplacesAProfileAsAWhole) {
   EXPECT_TRUE(same(read.value(), second));
 }
 
-TEST(ProfileStore, ReplacingWithABackupKeepsEveryProfileThatWasThere) {
+TEST(ProfileStore, ReplacingKeepsEveryPreviousProfile) {
   const support::TemporaryFolder folder;
   const Profile first = profile_of("cpu", {{1, Share{20}, 1, {}}});
   const Profile second = profile_of("cpu", {{1, Share{20}, 2, {}}});
@@ -144,7 +149,7 @@ TEST(ProfileStore, ReplacingWithABackupKeepsEveryProfileThatWasThere) {
   EXPECT_TRUE(same(read_profile(folder.path() / "cpu").value(), second));
 }
 
-TEST(ProfileStore, AReaderBesideAWriterNeverMixesTwoProfiles) {
+TEST(ProfileStore, AConcurrentReaderNeverMixesTwoProfiles) {
   const support::TemporaryFolder folder;
   Profile first = profile_of("cpu", {{1, Share{20}, 1, {}}});
   first.models.begin()->second.memory_mb = 1;
@@ -166,7 +171,7 @@ TEST(ProfileStore, AReaderBesideAWriterNeverMixesTwoProfiles) {
   writer.join();
 }
 
-TEST(ProfileStore, OneThatCannotBeReadDoesNotKeepTheOthersFromBeingRead) {
+TEST(ProfileStore, ReadsTheOthersBesideAnUnreadableProfile) {
   const support::TemporaryFolder folder;
   ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
   folder.write("v100/profile.json", "{");
@@ -178,7 +183,7 @@ TEST(ProfileStore, OneThatCannotBeReadDoesNotKeepTheOthersFromBeingRead) {
   EXPECT_FALSE(read_profiles(folder.path()).ok());
 }
 
-TEST(ProfileStore, ADoubtThatNobodyKnowsIsAnErrorOfItsLine) {
+TEST(ProfileStore, AnUnknownDoubtIsAnError) {
   const support::TemporaryFolder folder;
   folder.write("cpu/profile.json", R"({"format": 1, "name": "cpu"})");
   folder.write("cpu/latency.csv",
@@ -187,7 +192,7 @@ TEST(ProfileStore, ADoubtThatNobodyKnowsIsAnErrorOfItsLine) {
               HasSubstr("line 3: \"whim\""));
 }
 
-TEST(ProfileStore, AFailedWriteLeavesWhatWasThere) {
+TEST(ProfileStore, AFailedWriteKeepsThePreviousProfile) {
   const support::TemporaryFolder folder;
   ASSERT_TRUE(write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path()).ok());
   Profile nothing;
@@ -197,7 +202,7 @@ TEST(ProfileStore, AFailedWriteLeavesWhatWasThere) {
   folder.write("file", "");
   const Status status =
       write_profile(profile_of("cpu", {{1, Share{20}, 1, {}}}), folder.path() / "file" / "x");
-  EXPECT_THAT(status.message(), HasSubstr("cannot be made"));
+  EXPECT_THAT(status.message(), HasSubstr("cannot be created"));
 }
 
 TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
@@ -213,16 +218,16 @@ TEST(ProfileStore, ReadsEveryProfileOfAFolder) {
   EXPECT_EQ(profiles.value().at("v100").find("lenet")->latency.latency_ms(1, Share{20}), 2);
 }
 
-TEST(ProfileStore, AFolderWithoutProfilesSaysHowToMakeOne) {
+TEST(ProfileStore, AFolderWithoutProfilesIsAnError) {
   const support::TemporaryFolder folder;
   EXPECT_THAT(read_profiles(folder.path()).status().message(),
-              HasSubstr("holds no profile; make one with `gpulet profile run`"));
+              HasSubstr("has no profile; make one with `gpulet profile run`"));
   const Status missing = read_profiles(folder.path() / "none").status();
   EXPECT_EQ(missing.code(), StatusCode::not_found);
   EXPECT_THAT(missing.message(), HasSubstr("none: cannot be read"));
 }
 
-TEST(ProfileStore, MetadataErrorsNamePlaceAndMend) {
+TEST(ProfileStore, MetadataErrorsNameThePlace) {
   const support::TemporaryFolder folder;
   folder.write("cpu/latency.csv", "model,batch,partition,latency_ms\nlenet,1,20,1\n");
   const auto message = [&folder](const std::string& metadata) {
@@ -234,7 +239,7 @@ TEST(ProfileStore, MetadataErrorsNamePlaceAndMend) {
   EXPECT_THAT(message(R"({"format":2,"name":"cpu"})"),
               HasSubstr("/format: this program reads format 1, not 2"));
   EXPECT_THAT(message(R"({"format":1,"name":"gpu"})"),
-              HasSubstr("calls itself \"gpu\" in a folder called \"cpu\""));
+              HasSubstr("/name: the profile is named \"gpu\""));
   EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"vgg":{}}})"),
               HasSubstr("/models/vgg: the model has no row in latency.csv"));
   EXPECT_THAT(message(R"({"format":1,"name":"cpu","models":{"lenet":{"memory_mb":0}}})"),
@@ -244,5 +249,253 @@ TEST(ProfileStore, MetadataErrorsNamePlaceAndMend) {
               HasSubstr("/models/lenet/controller/zero: 1 is not below 1; identify it again"));
 }
 
+TEST(Import, FindsColumnsByNameAndIgnoresOthers) {
+  const support::TemporaryFolder folder;
+  const auto latency =
+      folder.write("l.csv", "note,latency_ms,partition,batch,model\nx,1.5,20,4,lenet\n");
+  const auto utilization = folder.write(
+      "u.csv", "model,batch,partition,l2_util,dram_util\nlenet,4,20,0.25,1\nBERT,1,20,0,0\n");
+  const auto pairs = folder.write("i.csv",
+                                  "model,batch,partition,other_model,other_batch,other_partition,"
+                                  "latency_ms\nlenet,4,20,vgg,8,80,3\n");
+  const auto imported = import_csv("gpu", {latency, utilization, pairs});
+  ASSERT_TRUE(imported.ok()) << imported.status().to_string();
+  const Profile& profile = imported.value();
+  EXPECT_EQ(profile.name, "gpu");
+  ASSERT_NE(profile.find("lenet"), nullptr);
+  EXPECT_EQ(profile.find("lenet")->latency.latency_ms(4, Share{20}), 1.5);
+  EXPECT_EQ(profile.find("lenet")->utilization,
+            (std::vector<Utilization>{{4, Share{20}, 0.25, 1}}));
+  EXPECT_EQ(profile.pairs,
+            (std::vector<PairSample>{{"lenet", 4, Share{20}, "vgg", 8, Share{80}, 3}}));
+  EXPECT_EQ(profile.find("BERT"), nullptr);
+  EXPECT_EQ(profile.provenance.at("left_out"), "utilization without latency: BERT");
+}
+
+TEST(Import, ConvertsMigInstancesToShares) {
+  const support::TemporaryFolder folder;
+  const auto shares = [&folder](const std::string& rows,
+                                std::optional<partition::MigGeometry> mig) {
+    const auto imported = import_csv(
+        "gpu", {.latency = folder.write("l.csv", "model,batch,partition,latency_ms\n" + rows),
+                .utilization = {},
+                .interference = {},
+                .mig = mig});
+    std::string text = imported.status().message();
+    if (!imported.ok()) return text;
+    for (const LatencySample& one : imported.value().find("a")->latency.samples())
+      text += std::to_string(one.share.percent) + " ";
+    return text;
+  };
+  const std::string seven = "a,1,1g,9\na,1,2g,8\na,1,3g,7\na,1,4g,6\na,1,7g,5\na,1,50,6.5\n";
+  EXPECT_EQ(shares(seven, std::nullopt), "14 28 42 50 57 100 ");
+  const auto a30 = partition::MigGeometry::of("a30").value();
+  EXPECT_EQ(shares("a,1,1g,9\na,1,2g,8\na,1,4g,7\n", a30), "25 50 100 ");
+  EXPECT_EQ(shares("a,1,3g,9\n", a30),
+            (folder.path() / "l.csv").string() +
+                ": line 2: a device of the geometry a30 has no instance 3g; write one of 1g, 2g, "
+                "4g, or a percentage");
+}
+
+TEST(Import, ErrorsNameFileAndLine) {
+  const support::TemporaryFolder folder;
+  const auto message = [&folder](const std::string& csv) {
+    return import_csv(
+               "gpu",
+               {.latency = folder.write("l.csv", csv), .utilization = {}, .interference = {}})
+        .status()
+        .message();
+  };
+  const std::string header = "model,batch,partition,latency_ms\n";
+  const std::string file = (folder.path() / "l.csv").string();
+  EXPECT_EQ(
+      message("model,batch,latency_ms\na,1,1\n"),
+      file +
+          ": line 1: the column \"partition\" is missing; add it to the first line, which names "
+          "model, batch, latency_ms");
+  EXPECT_EQ(message(header + "a,1,20,1\na,2,20,\n"),
+            file + ": line 3: latency_ms is empty; write a number above 0, or take the line out");
+  for (const std::string wrong : {"nan", "inf", "-1", "0", "1e999", "fast"}) {
+    std::string expected = file;
+    expected.append(": line 2: latency_ms is \"").append(wrong);
+    expected.append("\"; write a number above 0, or take the line out");
+    std::string csv = header;
+    csv.append("a,1,20,").append(wrong);
+    EXPECT_EQ(message(csv), expected);
+  }
+  EXPECT_EQ(message(header + "a,1,101,1\n"), file +
+                                                 ": line 2: partition is \"101\"; write a whole "
+                                                 "number from 1 to 100, or take the line out");
+  EXPECT_THAT(message(header + "a,0,20,1\n"), HasSubstr("line 2: batch is \"0\""));
+  EXPECT_THAT(message(header + "a,1.5,20,1\n"), HasSubstr("line 2: batch is \"1.5\""));
+  EXPECT_THAT(message(header + ",1,20,1\n"), HasSubstr("line 2: model is empty"));
+  EXPECT_EQ(
+      message(header + "a,1,20,1\nb,1,20,1\na,1,20,2\n"),
+      file + ": line 4: line 2 has different values for the same cell; keep one of the two lines");
+  EXPECT_EQ(
+      message(header),
+      file + ": line 1: no row of measurements follows; measure at least one batch of one model");
+  EXPECT_THAT(import_csv("a/b", {}).status().message(), HasSubstr("\"a/b\""));
+}
+
+TEST(Import, RefusesInvalidUtilizationsAndPairs) {
+  const support::TemporaryFolder folder;
+  const auto latency = folder.write("l.csv", "model,batch,partition,latency_ms\na,1,20,1\n");
+  const auto utilization =
+      folder.write("u.csv", "model,batch,partition,l2_util,dram_util\na,1,20,1.01,0\n");
+  EXPECT_THAT(import_csv("gpu", {latency, utilization, {}}).status().message(),
+              HasSubstr("l2_util is \"1.01\"; write a number from 0 to 1"));
+  const auto pairs = folder.write("i.csv",
+                                  "model,batch,partition,other_model,other_batch,other_partition,"
+                                  "latency_ms\na,1,60,b,1,60,3\n");
+  EXPECT_THAT(import_csv("gpu", {latency, {}, pairs}).status().message(),
+              HasSubstr("line 2: the two partitions add up to 120 %; keep them within 100 %"));
+}
+
+TEST(Import, ReadsTheReferenceMeasurements) {
+  const auto data = std::filesystem::path(GPULET_SOURCE_DIR) / "../shared/data/measured-gpu-a";
+  if (!std::filesystem::exists(data))
+    GTEST_SKIP() << "the reference measurements are not here: " << data;
+  const auto imported = import_csv(
+      "gpu-a", {data / "latency.csv", data / "utilization.csv", data / "interference.csv"});
+  ASSERT_TRUE(imported.ok()) << imported.status().to_string();
+  const Profile& profile = imported.value();
+  EXPECT_EQ(profile.models.size(), 10U);
+  EXPECT_EQ(profile.pairs.size(), 3675U);
+  for (const auto& [name, model] : profile.models) {
+    EXPECT_EQ(model.latency.samples().size(), 42U) << name;
+    EXPECT_EQ(model.latency.largest_batch(Share{30}), 64U) << name;
+    EXPECT_EQ(model.utilization.size(), 42U) << name;
+  }
+  // Every measured pair is its own nearest one.
+  for (const PairSample& pair : profile.pairs) {
+    const double alone =
+        profile.find(pair.model)->latency.latency_ms(pair.batch, pair.share).value();
+    EXPECT_EQ(measured_slowdown(profile, {pair.model, pair.batch, pair.share},
+                                {pair.other_model, pair.other_batch, pair.other_share}),
+              std::max(1.0, pair.latency_ms / alone));
+  }
+}
+
 }  // namespace
+
+// The fit of the interference models on disk (interference.json).
+
+namespace {
+
+Profile fitted_profile(const FitOptions& options) {
+  Profile profile = paired_profile(2, [](const PairedBatch& self, const PairedBatch& other) {
+    return self.batch / self.share < 10 ? 1.5 : 1.02 + 0.1 * other.dram;
+  });
+  profile.interference = fit_interference(profile, options).value();
+  return profile;
+}
+
+std::string contents(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+class FitStore : public testing::Test {
+ protected:
+  FitStore() : profile_(fitted_profile({.seed = ~std::uint64_t{0}})) {
+    if (const Status status = write_profile(profile_, folder_.path()); !status.ok()) {
+      throw std::runtime_error(status.to_string());
+    }
+    text_ = contents(file());
+  }
+
+  [[nodiscard]] std::filesystem::path file() const {
+    return folder_.path() / "paired" / "interference.json";
+  }
+  // The message of reading the profile once `from` is `to` in the fit's file.
+  [[nodiscard]] std::string message_with(const std::string& from, const std::string& to) const {
+    std::string text = text_;
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    if (at != std::string::npos) text.replace(at, from.size(), to);
+    folder_.write("paired/interference.json", text);
+    return read_profile(folder_.path() / "paired").status().message();
+  }
+
+  support::TemporaryFolder folder_;
+  Profile profile_;
+  std::string text_;
+};
+
+TEST_F(FitStore, ReadsBackTheSame) {
+  const auto read = read_profile(folder_.path() / "paired");
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(read.value().interference, profile_.interference);
+}
+
+TEST_F(FitStore, AProfileWithoutAFitHasNoSuchFile) {
+  profile_.interference.reset();
+  ASSERT_TRUE(write_profile(profile_, folder_.path()).ok());
+  EXPECT_FALSE(std::filesystem::exists(file()));
+  EXPECT_EQ(read_profile(folder_.path() / "paired").value().interference, std::nullopt);
+}
+
+TEST_F(FitStore, AFitThatOnlyHasANoteReadsBackTheSame) {
+  profile_.pairs.resize(1);
+  profile_.interference = fit_interference(profile_, {}).value();
+  ASSERT_TRUE(write_profile(profile_, folder_.path()).ok());
+  EXPECT_EQ(read_profile(folder_.path() / "paired").value().interference, profile_.interference);
+}
+
+TEST_F(FitStore, RefusesWrongFilesAndNamesThePlace) {
+  EXPECT_EQ(message_with("\"format\":1", "\"format\":1"), "");
+  EXPECT_THAT(message_with("\"format\":1", "\"format\":2"),
+              HasSubstr("interference.json: /format: this program reads format 1, not 2; fit it "
+                        "again with `gpulet profile import`"));
+  EXPECT_THAT(message_with("\"seed\":\"", "\"seed\":\"9"), HasSubstr("/seed: "));
+  EXPECT_THAT(message_with("\"depth\":4", "\"depth\":3"), HasSubstr("/learned/trees/0/features"));
+  EXPECT_THAT(message_with("\"depth\":4", "\"depth\":40"), HasSubstr("/learned/depth"));
+  EXPECT_THAT(message_with("\"flatness\"", "\"model\""), HasSubstr("/learned/features: "));
+  EXPECT_THAT(message_with("{\"features\":[", "{\"features\":[16,"), HasSubstr("/features"));
+  EXPECT_THAT(message_with("\"leaves\":[", "\"leaves\":[1e999,"), HasSubstr("interference.json"));
+  EXPECT_THAT(message_with("\"leaves\":[", "\"leaves\":[0,"), HasSubstr("/leaves"));
+  EXPECT_THAT(message_with("\"constant\":", "\"constant\":1e300,\"x\":"), HasSubstr("/linear"));
+  EXPECT_THAT(message_with("\"model\":\"none\"", "\"model\":\"nothing\""),
+              HasSubstr("/errors/0/model"));
+}
+
+TEST_F(FitStore, WhateverIsInTheFileReadingFailsClearlyOrPredictsSanely) {
+  rc::check([this] {
+    std::string text = text_;
+    const int changes = *rc::gen::inRange(1, 6);
+    for (int i = 0; i < changes; ++i) {
+      const auto at = *rc::gen::inRange<std::size_t>(0, text.size());
+      switch (*rc::gen::inRange(0, 4)) {
+        case 0:
+          text[at] = *rc::gen::elementOf(std::string("0123456789-+.eE[]{},:\"nul "));
+          break;
+        case 1:
+          text.erase(at, *rc::gen::inRange<std::size_t>(1, 50));
+          break;
+        case 2:
+          text.insert(at, *rc::gen::element<std::string>("1e999", "-", "9999999999", "null", "[]",
+                                                         "{}", "NaN", ",0", "\"\""));
+          break;
+        default:
+          text.resize(at + 1);
+      }
+    }
+    folder_.write("paired/interference.json", text);
+    const auto read = read_profile(folder_.path() / "paired");
+    if (!read.ok()) {
+      RC_ASSERT(read.status().message().find("interference.json") != std::string::npos);
+      return;
+    }
+    const auto model = InterferenceModel::create(read.value(), InterferenceKind::learned);
+    if (!model.ok()) return;
+    const double slowdown = model.value().slowdown(model.value().traits("m0", 2, Share{35}),
+                                                   model.value().traits("m1", 9, Share{65}));
+    RC_ASSERT(std::isfinite(slowdown));
+    RC_ASSERT(slowdown >= 1);
+  });
+}
+
+}  // namespace
+
 }  // namespace gpulet::profile

@@ -1,4 +1,4 @@
-// Sends open files as a backend does.
+// Sends file descriptors as a backend does.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,12 +11,12 @@
 
 namespace gpulet::proxy {
 
-// False where the socket does not take them. At most eight.
+// False if sending fails. At most eight descriptors.
 inline bool send_descriptors(int socket, const std::vector<int>& descriptors,
                              std::string text = std::string(1, '\0')) {
-  constexpr std::size_t kMost = 8;
+  constexpr std::size_t kMaxDescriptorsSent = 8;
   iovec part{text.data(), text.size()};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMost * sizeof(int))> control{};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMaxDescriptorsSent * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;

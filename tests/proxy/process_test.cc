@@ -1,4 +1,4 @@
-// The program itself, started as the backend starts it.
+// The proxy program, started as a backend starts it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -34,7 +34,7 @@ class ProxyProcess {
     arguments.push_back(nullptr);
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
-    // By way of high numbers: 3 or 4 may be in use here, even as one of the two.
+    // Through high numbers, because 3 or 4 may be one of the two descriptors.
     ::posix_spawn_file_actions_adddup2(&actions, peer.proxy_socket(), 103);
     ::posix_spawn_file_actions_adddup2(&actions, peer.memory_fd(), 104);
     ::posix_spawn_file_actions_adddup2(&actions, 103, 3);
@@ -57,7 +57,7 @@ class ProxyProcess {
 
   void signal(int number) const { ::kill(process_, number); }
 
-  // Its exit code, or -1 where a signal ended it.
+  // The exit code, or -1 if a signal ended the process.
   int exit_code() {
     int status = 0;
     ::waitpid(process_, &status, 0);
@@ -69,7 +69,7 @@ class ProxyProcess {
   pid_t process_ = 0;
 };
 
-serve::LoadModels echo_model() {
+LoadModels echo_model() {
   const TensorSpec bytes{.name = "bytes", .type = DataType::uint8, .shape = {4}};
   return {.models = {{.name = "echo",
                       .file = "nowhere.pt",
@@ -78,7 +78,7 @@ serve::LoadModels echo_model() {
                       .max_batch = 8}}};
 }
 
-TEST(ProxyProgram, AnswersThroughTheSharedMemoryAndExitsWithZeroWhenStopped) {
+TEST(ProxyProgram, AnswersThroughSharedMemoryAndExitsWithZero) {
   ProxyPeer peer(kMemory);
   ProxyProcess proxy(peer);
   peer.load(echo_model());
@@ -86,7 +86,7 @@ TEST(ProxyProgram, AnswersThroughTheSharedMemoryAndExitsWithZeroWhenStopped) {
   proxy.signal(SIGINT);  // as a ctrl-C in the backend's terminal would
   proxy.signal(SIGTERM);
   peer.write(0, "ping");
-  serve::RunBatch batch;
+  RunBatch batch;
   batch.id = BatchId{1};
   batch.model = "echo";
   batch.count = 1;
@@ -96,23 +96,23 @@ TEST(ProxyProgram, AnswersThroughTheSharedMemoryAndExitsWithZeroWhenStopped) {
   batch.start_within = 1h;
   batch.simulated_latency = 3ms;
   peer.send(batch);
-  const serve::BatchRan ran = peer.receive_ran();
+  const BatchRan ran = peer.receive_ran();
   EXPECT_TRUE(ran.status.ok()) << ran.status.to_string();
   EXPECT_GE(ran.executed, 3ms);
   EXPECT_EQ(peer.read(64, 4), "ping");
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   EXPECT_EQ(proxy.exit_code(), 0);
 }
 
-TEST(ProxyProgram, ExitsWhenItsBackendIsGoneBeforeItGotAModel) {
+TEST(ProxyProgram, ExitsWhenItsBackendIsGoneBeforeLoading) {
   ProxyPeer peer(kMemory);
   ProxyProcess proxy(peer);
-  ASSERT_TRUE(std::holds_alternative<serve::ProxyIdle>(peer.receive().value()));
+  ASSERT_TRUE(std::holds_alternative<ProxyIdle>(peer.receive().value()));
   peer.close_channel();
   EXPECT_EQ(proxy.exit_code(), 0);
 }
 
-TEST(ProxyProgram, ThatServesLanesEndsWithALineWhereWhatComesIsNone) {
+TEST(ProxyProgram, ExitsWithALineOnAMessageThatIsNotAWorker) {
   std::array<int, 2> sockets{-1, -1};
   std::array<int, 2> errors{-1, -1};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets.data()), 0);
@@ -138,23 +138,21 @@ TEST(ProxyProgram, ThatServesLanesEndsWithALineWhereWhatComesIsNone) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
   std::string line(200, ' ');
   line.resize(static_cast<std::size_t>(::read(errors[0], line.data(), line.size())));
-  EXPECT_NE(line.find("the socket of the lanes: a message of 1 bytes and 1 descriptors"),
-            std::string::npos)
-      << line;
+  EXPECT_NE(line.find("malformed"), std::string::npos) << line;
   ::close(sockets[0]);
   ::close(errors[0]);
 }
 
-TEST(ProxyArguments, OfAProcessOfSeveralGpuletsAreAnotherOne) {
-  const std::array<const char*, 2> lanes{"--lanes-fd", "3"};
-  const auto options = parse_arguments(lanes);
+TEST(ProxyArguments, AcceptTheSocketOfAProcessOfSeveralGpulets) {
+  const std::array<const char*, 2> workers{"--lanes-fd", "3"};
+  const auto options = parse_arguments(workers);
   ASSERT_TRUE(options.ok());
-  EXPECT_EQ(options.value().lanes_fd, 3);
+  EXPECT_EQ(options.value().workers_fd, 3);
   const std::array<const char*, 4> mixed{"--lanes-fd", "3", "--files-fd", "4"};
   EXPECT_EQ(parse_arguments(mixed).status().code(), StatusCode::invalid);
 }
 
-TEST(ProxyArguments, AreAllNeeded) {
+TEST(ProxyArguments, AreAllRequired) {
   const std::array<const char*, 4> good{"--memory-fd", "4", "--control-fd", "3"};
   const Result<ProxyOptions> options = parse_arguments(good);
   ASSERT_TRUE(options.ok());
@@ -165,7 +163,7 @@ TEST(ProxyArguments, AreAllNeeded) {
   }
 }
 
-TEST(ProxyArguments, NameTheWrongOne) {
+TEST(ProxyArguments, ErrorsNameTheArgument) {
   const std::array<const char*, 2> unknown{"--colour", "blue"};
   EXPECT_NE(parse_arguments(unknown).status().message().find("--colour"), std::string::npos);
   for (const char* bad : {"", "-1", "3x", "99999999999"}) {

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "gpulet/net/codec/codec.h"
-#include "gpulet/serve/messages.h"
+#include "gpulet/protocol/codec.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::proxy {
 
@@ -64,36 +64,36 @@ class ProxyPeer {
       throw std::runtime_error("send");
     }
   }
-  void send(const serve::ProxyCommand& command) const { send_bytes(net::encode(command).head); }
+  void send(const ProxyCommand& command) const { send_bytes(protocol::encode(command).head); }
 
-  // LoadModels for memory of this size.
-  void load(serve::LoadModels models) const {
+  // Sends LoadModels with the size of this memory.
+  void load(LoadModels models) const {
     models.memory_bytes = memory_.size();
     send(models);
   }
 
-  // The proxy's next message; nothing at the end of the stream.
-  [[nodiscard]] std::optional<serve::ProxyMessage> receive() const {
-    std::array<std::byte, net::kFrameHeaderBytes> head{};
+  // The proxy's next message; empty at the end of the stream.
+  [[nodiscard]] std::optional<ProxyMessage> receive() const {
+    std::array<std::byte, protocol::kFrameHeaderBytes> head{};
     if (::recv(sockets_[0], head.data(), head.size(), MSG_WAITALL) !=
         static_cast<ssize_t>(head.size()))
       return {};
-    const net::FrameHeader header = net::decode_frame_header(head, {}).value();
+    const protocol::FrameHeader header = protocol::decode_frame_header(head, {}).value();
     std::vector<std::byte> message(header.message_bytes);
     if (!message.empty()) (void)::recv(sockets_[0], message.data(), message.size(), MSG_WAITALL);
-    return net::decode_proxy_message(header, message).value();
+    return protocol::decode_proxy_message(header, message).value();
   }
-  // The proxy's next message after it said that it is idle.
+  // The proxy's next message that is not ProxyIdle.
   template <typename Message>
   [[nodiscard]] Message receive_as() const {
-    serve::ProxyMessage message = receive().value();
-    if (std::holds_alternative<serve::ProxyIdle>(message)) message = receive().value();
+    ProxyMessage message = receive().value();
+    if (std::holds_alternative<ProxyIdle>(message)) message = receive().value();
     return std::get<Message>(message);
   }
-  [[nodiscard]] serve::ProxyReady receive_ready() const { return receive_as<serve::ProxyReady>(); }
-  [[nodiscard]] serve::BatchRan receive_ran() const { return receive_as<serve::BatchRan>(); }
+  [[nodiscard]] ProxyReady receive_ready() const { return receive_as<ProxyReady>(); }
+  [[nodiscard]] BatchRan receive_ran() const { return receive_as<BatchRan>(); }
 
-  // Until the proxy has read everything that was sent.
+  // Waits until the proxy has read everything that was sent.
   void wait_until_read() const {
     for (int unread = 1; unread > 0; std::this_thread::yield())
       ::ioctl(sockets_[0], SIOCOUTQ, &unread);
@@ -103,7 +103,7 @@ class ProxyPeer {
     if (sockets_[0] >= 0) ::close(sockets_[0]);
     sockets_[0] = -1;
   }
-  // The parent's copy of the end that a child process has inherited.
+  // Closes the parent's copy of the end that a child process inherited.
   void close_proxy_socket() {
     ::close(sockets_[1]);
     sockets_[1] = -1;

@@ -27,9 +27,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::size_t kMemory = 4096;
-constexpr std::size_t kOutput = 1024;  // where these tests have outputs written
+constexpr std::size_t kOutput = 1024;  // offset of the outputs
 
-serve::LoadModels echo_model() {
+LoadModels echo_model() {
   const TensorSpec bytes{.name = "bytes", .type = DataType::uint8, .shape = {4}};
   return {.models = {{.name = "echo",
                       .file = "nowhere.pt",
@@ -38,8 +38,8 @@ serve::LoadModels echo_model() {
                       .max_batch = 8}}};
 }
 
-serve::RunBatch batch(std::uint64_t id, std::uint32_t count) {
-  serve::RunBatch run;
+RunBatch batch(std::uint64_t id, std::uint32_t count) {
+  RunBatch run;
   run.id = BatchId{id};
   run.model = "echo";
   run.count = count;
@@ -51,10 +51,10 @@ serve::RunBatch batch(std::uint64_t id, std::uint32_t count) {
   return run;
 }
 
-// An executor of the test's, which outlives the proxy.
-class Borrowed final : public executor::Executor {
+// Forwards to an executor of the test, which outlives the proxy.
+class BorrowedExecutor final : public executor::Executor {
  public:
-  explicit Borrowed(Executor& owner) : owner_(owner) {}
+  explicit BorrowedExecutor(Executor& owner) : owner_(owner) {}
   Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
     return owner_.load(model);
   }
@@ -70,10 +70,12 @@ class ServedProxy {
   ServedProxy(ProxyPeer& peer, executor::Executor& executor, int files_fd = -1)
       : status_(std::async(std::launch::async, [&peer, &executor, files_fd] {
           Program program;
-          program.make_executor = [&executor] { return std::make_unique<Borrowed>(executor); };
+          program.make_executor = [&executor] {
+            return std::make_unique<BorrowedExecutor>(executor);
+          };
           Status status = serve({peer.proxy_socket(), peer.memory_fd(), files_fd}, program);
           ::shutdown(peer.proxy_socket(),
-                     SHUT_RDWR);  // as the process's end would; the peer waits for no answer then
+                     SHUT_RDWR);  // as the end of a process would; the peer then stops waiting
           return status;
         })) {}
 
@@ -89,23 +91,23 @@ TEST(ServedProxy, LoadsRunsAndStops) {
   ServedProxy proxy(peer, executor);
 
   peer.load(echo_model());
-  const serve::ProxyReady ready = peer.receive_ready();
+  const ProxyReady ready = peer.receive_ready();
   EXPECT_TRUE(ready.status.ok()) << ready.status.to_string();
   EXPECT_GT(ready.memory_bytes, 0U);
 
   peer.write(0, "oneetwoo");
   peer.send(batch(7, 2));
-  const serve::BatchRan ran = peer.receive_ran();
+  const BatchRan ran = peer.receive_ran();
   EXPECT_TRUE(ran.status.ok()) << ran.status.to_string();
   EXPECT_EQ(ran.id, BatchId{7});
   EXPECT_EQ(ran.output_bytes, 8U);
   EXPECT_EQ(peer.read(kOutput, 8), "oneetwoo");
 
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
 }
 
-TEST(ServedProxy, IsNobodysUntilModelsAreLoadedThenInTheEnvironmentThatComesWithThem) {
+TEST(ServedProxy, MakesItsExecutorInTheEnvironmentOfLoadModels) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor puppet;
   std::string seen;
@@ -115,57 +117,58 @@ TEST(ServedProxy, IsNobodysUntilModelsAreLoadedThenInTheEnvironmentThatComesWith
   program.make_executor = [&] {
     const char* value = std::getenv("GPULET_TEST_SHARE");
     seen = value == nullptr ? "nothing" : value;
-    return std::make_unique<Borrowed>(puppet);
+    return std::make_unique<BorrowedExecutor>(puppet);
   };
   auto ended = std::async(std::launch::async, [&] {
     return serve({peer.proxy_socket(), peer.memory_fd()}, program);
   });
-  ASSERT_TRUE(std::holds_alternative<serve::ProxyIdle>(peer.receive().value()));
+  ASSERT_TRUE(std::holds_alternative<ProxyIdle>(peer.receive().value()));
   EXPECT_TRUE(prepared);
   peer.send(batch(1, 1));
   EXPECT_EQ(peer.receive_ran().status.code(), StatusCode::not_found);
   EXPECT_TRUE(seen.empty()) << "no executor yet";
 
-  serve::LoadModels models = echo_model();
-  models.models[0].form = 6;
+  LoadModels models = echo_model();
+  models.models[0].variant = 6;
   models.environment = {{"GPULET_TEST_SHARE", "40"}};
   peer.load(models);
-  const serve::ProxyReady ready = peer.receive_ready();
+  const ProxyReady ready = peer.receive_ready();
   EXPECT_TRUE(ready.status.ok()) << ready.status.to_string();
-  EXPECT_EQ(ready.forms, std::vector<std::uint32_t>{7}) << "as the executor says";
+  EXPECT_EQ(ready.variants, std::vector<std::uint32_t>{7}) << "the executor's result";
   EXPECT_EQ(seen, "40");
   peer.load(models);
-  EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid) << "it is somebody's already";
-  peer.send(serve::StopProxy{});
+  EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid)
+      << "it already serves a gpulet";
+  peer.send(StopProxy{});
   EXPECT_TRUE(ended.get().ok());
 }
 
-TEST(ServedProxy, LoadsNothingWhereTheMemoryIsNotWhatWasAnnounced) {
+TEST(ServedProxy, LoadsNothingIfTheMemoryIsSmallerThanAnnounced) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   ServedProxy proxy(peer, executor);
   for (const std::uint64_t announced : {std::uint64_t{0}, std::uint64_t{kMemory} + 1}) {
-    serve::LoadModels models = echo_model();
+    LoadModels models = echo_model();
     models.memory_bytes = announced;
     peer.send(models);
     EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid);
   }
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
 }
 
-TEST(ServedProxy, TellsWhyLoadingFailed) {
+TEST(ServedProxy, ReportsWhyLoadingFailed) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   executor.fail_loading({StatusCode::not_found, "nowhere.pt: no such file"});
   ServedProxy proxy(peer, executor);
   peer.load(echo_model());
   EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::not_found, "nowhere.pt: no such file"));
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
 }
 
-// Fails to load everything, with what is in the file.
+// Fails every load with the contents of the file.
 class ReadingExecutor final : public executor::Executor {
  public:
   Result<std::uint32_t> load(const executor::ModelToLoad& model) override {
@@ -177,7 +180,7 @@ class ReadingExecutor final : public executor::Executor {
   Result<std::size_t> run(const executor::BatchToRun&) override { return std::size_t{0}; }
 };
 
-TEST(ServedProxy, ReadsTheFileThatItIsGivenAndNamesItAsItsBackendDoes) {
+TEST(ServedProxy, ReadsTheReceivedFileAndUsesTheBackendsNameForIt) {
   ProxyPeer peer(kMemory);
   ReadingExecutor executor;
   std::array<int, 2> files{-1, -1};
@@ -189,13 +192,14 @@ TEST(ServedProxy, ReadsTheFileThatItIsGivenAndNamesItAsItsBackendDoes) {
   peer.load(echo_model());
   EXPECT_EQ(peer.receive_ready().status, Status(StatusCode::invalid, "nowhere.pt holds weights"));
   peer.load(echo_model());
-  EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid) << "it is a gpulet's already";
-  peer.send(serve::StopProxy{});
+  EXPECT_EQ(peer.receive_ready().status.code(), StatusCode::invalid)
+      << "it already serves a gpulet";
+  peer.send(StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
   for (const int one : {files[0], files[1], file}) ::close(one);
 }
 
-TEST(ServedProxy, RefusesAModelWithoutItsFile) {
+TEST(ServedProxy, RejectsAModelWithoutItsFile) {
   ProxyPeer peer(kMemory);
   ReadingExecutor executor;
   std::array<int, 2> files{-1, -1};
@@ -205,29 +209,29 @@ TEST(ServedProxy, RefusesAModelWithoutItsFile) {
   const Status refused = peer.receive_ready().status;
   EXPECT_EQ(refused.code(), StatusCode::malformed) << refused.to_string();
   EXPECT_NE(refused.message().find("nowhere.pt"), std::string::npos) << refused.to_string();
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
   for (const int one : files) ::close(one);
 }
 
-TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {
+TEST(ServedProxy, RejectsBadBatchesAndServesTheNext) {
   ProxyPeer peer(kMemory);
   executor::SimulatedExecutor executor;
   ServedProxy proxy(peer, executor);
   peer.load(echo_model());
   ASSERT_TRUE(peer.receive_ready().status.ok());
 
-  serve::RunBatch beyond_the_end = batch(1, 1);
+  RunBatch beyond_the_end = batch(1, 1);
   beyond_the_end.input_offset = kMemory - 3;
-  serve::RunBatch overflowing = batch(2, 1);
+  RunBatch overflowing = batch(2, 1);
   overflowing.output_offset = ~std::uint64_t{0} - 4;
-  serve::RunBatch endless = batch(3, 1);
+  RunBatch endless = batch(3, 1);
   endless.output_capacity = std::uint64_t{1} << 63U;
-  serve::RunBatch overlapping = batch(4, 2);
+  RunBatch overlapping = batch(4, 2);
   overlapping.output_offset = 7;
-  serve::RunBatch wrong_size = batch(5, 2);
+  RunBatch wrong_size = batch(5, 2);
   wrong_size.input_bytes = 7;
-  serve::RunBatch no_room = batch(6, 2);
+  RunBatch no_room = batch(6, 2);
   no_room.output_capacity = 7;
   std::uint64_t id = 0;
   for (const auto& [bad, code] :
@@ -235,13 +239,13 @@ TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {
         std::pair(endless, StatusCode::invalid), std::pair(overlapping, StatusCode::invalid),
         std::pair(wrong_size, StatusCode::internal), std::pair(no_room, StatusCode::internal)}) {
     peer.send(bad);
-    const serve::BatchRan ran = peer.receive_ran();
+    const BatchRan ran = peer.receive_ran();
     EXPECT_EQ(ran.id, BatchId{++id});
     EXPECT_EQ(ran.status.code(), code) << ran.status.to_string();
-    EXPECT_EQ(ran.cause, FailureCause::unknown) << "the backend's fault, and no client's";
+    EXPECT_EQ(ran.cause, FailureCause::unknown) << "the backend's fault, not a client's";
     EXPECT_EQ(ran.output_bytes, 0U);
   }
-  serve::RunBatch unknown = batch(7, 1);
+  RunBatch unknown = batch(7, 1);
   unknown.model = "gone";
   peer.send(unknown);
   EXPECT_EQ(peer.receive_ran().status.code(), StatusCode::not_found);
@@ -252,7 +256,7 @@ TEST(ServedProxy, RefusesABadBatchAndServesTheNext) {
   EXPECT_TRUE(proxy.ended().ok());
 }
 
-TEST(ServedProxy, CountsABatchsWaitFromItsArrivalNotFromItsTurn) {
+TEST(ServedProxy, MeasuresWaitingTimeFromArrival) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   ServedProxy proxy(peer, executor);
@@ -261,36 +265,35 @@ TEST(ServedProxy, CountsABatchsWaitFromItsArrivalNotFromItsTurn) {
   peer.send(batch(1, 1));
   executor.wait_until_started(1);
 
-  serve::RunBatch hurried = batch(2, 1);
+  RunBatch hurried = batch(2, 1);
   hurried.start_within = 2ms;
   peer.send(hurried);
   peer.send(batch(3, 1));
   peer.wait_until_read();
-  // The third's bytes are taken after the second has been stamped: from here on the second's window
-  // closes.
+  // The proxy read the third batch, so it has stamped the second, whose window starts to close.
   const auto window_closed = std::chrono::steady_clock::now() + 20ms;
   while (std::chrono::steady_clock::now() < window_closed) std::this_thread::yield();
   executor.permit(2);
 
   EXPECT_TRUE(peer.receive_ran().status.ok());
-  const serve::BatchRan refused = peer.receive_ran();
+  const BatchRan refused = peer.receive_ran();
   EXPECT_EQ(refused.id, BatchId{2});
   EXPECT_EQ(refused.status.code(), StatusCode::too_late);
   EXPECT_GT(refused.queued, hurried.start_within);
   EXPECT_TRUE(peer.receive_ran().status.ok());
   EXPECT_EQ(executor.started().size(), 2U);
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   EXPECT_TRUE(proxy.ended().ok());
 }
 
-TEST(ServedProxy, FinishesWhatWasSentBeforeTheStop) {
+TEST(ServedProxy, FinishesBatchesSentBeforeTheStop) {
   ProxyPeer peer(kMemory);
   executor::PuppetExecutor executor;
   ServedProxy proxy(peer, executor);
   peer.load(echo_model());
   ASSERT_TRUE(peer.receive_ready().status.ok());
   for (std::uint64_t id = 1; id <= 3; ++id) peer.send(batch(id, 1));
-  peer.send(serve::StopProxy{});
+  peer.send(StopProxy{});
   executor.permit(3);
   for (std::uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(peer.receive_ran().id, BatchId{id});
   EXPECT_TRUE(proxy.ended().ok());
@@ -306,15 +309,14 @@ TEST(ServedProxy, EndsAfterTheRunningBatchWhenItsPeerIsGone) {
   executor.wait_until_started(1);
   peer.close_channel();
   executor.permit(1);
-  // Writing the answer fails or the end of the stream is seen, whichever comes first; either way it
-  // ends.
+  // Either writing the answer fails, or the reader sees the end of the stream first.
   const Status status = proxy.ended();
   EXPECT_TRUE(status.ok() || status.code() == StatusCode::unavailable) << status.to_string();
 }
 
-TEST(ServedProxy, EndsWithMalformedOnBytesThatAreNoCommand) {
-  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"),
-                                   net::encode(serve::ProxyMessage(serve::BatchRan{})).head}) {
+TEST(ServedProxy, EndsWithMalformedOnBytesThatAreNotACommand) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), protocol::encode(ProxyMessage(BatchRan{})).head}) {
     ProxyPeer peer(kMemory);
     executor::PuppetExecutor executor;
     ServedProxy proxy(peer, executor);
@@ -323,8 +325,8 @@ TEST(ServedProxy, EndsWithMalformedOnBytesThatAreNoCommand) {
   }
 }
 
-TEST(ServedProxy, EndsWithMalformedOnAFrameCutShort) {
-  const std::string frame = net::encode(serve::ProxyCommand(batch(1, 1))).head;
+TEST(ServedProxy, EndsWithMalformedOnATruncatedFrame) {
+  const std::string frame = protocol::encode(ProxyCommand(batch(1, 1))).head;
   for (const std::size_t length : {std::size_t{5}, frame.size() - 1}) {
     ProxyPeer peer(kMemory);
     executor::PuppetExecutor executor;

@@ -1,4 +1,5 @@
-// InSS' batch decision: equation 2, algorithm 1, and both for a placement, given or in force.
+// InSS's batch decision: equation 2, algorithm 1, and both for a given placement or the one in
+// force.
 #include "gpulet/schedule/batch_search.h"
 
 #include <gtest/gtest.h>
@@ -18,20 +19,20 @@ using testing::policy;
 using testing::violations;
 using testing::Worked;
 
-TEST(TaskLatency, IsThatOfTheBatchesAheadWhereOneIsFull) {
+TEST(TaskLatency, CountsTheBatchesAheadWhereABatchIsFull) {
   EXPECT_DOUBLE_EQ(task_latency_ms({.queued = 8, .batch = 8, .remaining_ms = 3, .execution_ms = 5}),
                    8);
   EXPECT_DOUBLE_EQ(task_latency_ms({.queued = 9, .batch = 8, .remaining_ms = 3, .execution_ms = 5}),
                    13);
 }
 
-TEST(TaskLatency, WaitsForTheRestOfTheBatchOrForTheOneThatRuns) {
+TEST(TaskLatency, WaitsForTheBatchToFillOrForTheRunningOne) {
   // Six more at 1000 a second.
   EXPECT_DOUBLE_EQ(task_latency_ms({2, 8, 1000, 3, 5}), 11);
   EXPECT_DOUBLE_EQ(task_latency_ms({2, 8, 1000, 9, 5}), 14);
 }
 
-TEST(TaskLatency, IsInfiniteWhereNobodyElseComes) {
+TEST(TaskLatency, IsInfiniteWithoutFurtherArrivals) {
   EXPECT_TRUE(std::isinf(task_latency_ms({2, 8, 0, 3, 5})));
 }
 
@@ -72,7 +73,7 @@ RC_GTEST_PROP(BatchSearch, FindsTheLargestBatchThatTheRulesAllow, ()) {
   worked.input.demands = {{"net", *rc::gen::inRange(1, 400) * 1.0, slo_ms, 32}};
   if (*rc::gen::arbitrary<bool>()) worked.input.options.headroom = Headroom::poisson;
   const Share size{*rc::gen::element(20, 50, 100)};
-  const std::vector<ModelPlace> places{{0, 0, size}};
+  const std::vector<ModelPlacement> places{{0, 0, size}};
   const Plan plan = BatchSearch(worked.input).decide(places);
   RC_LOG() << violations(plan, worked.input);
   RC_ASSERT(check(plan, worked.input).empty());
@@ -93,8 +94,8 @@ RC_GTEST_PROP(BatchSearch, FindsTheLargestBatchThatTheRulesAllow, ()) {
   RC_ASSERT(plan.gpulets.front().assignments.front().batch == largest_filled.value_or(*least));
 }
 
-std::vector<ModelPlace> any_places(const PlanInput& input) {
-  std::vector<ModelPlace> places;
+std::vector<ModelPlacement> any_places(const PlanInput& input) {
+  std::vector<ModelPlacement> places;
   const auto models = static_cast<std::uint32_t>(input.demands.size());
   const auto devices = static_cast<std::uint32_t>(input.cluster.devices.size());
   const int count = *rc::gen::inRange(0, 24);
@@ -112,7 +113,7 @@ RC_GTEST_PROP(BatchSearch, MakesAPlanOfAnyPlacement, ()) {
   const Worked worked = testing::any_input();
   BatchSearch search(worked.input);
   for (int again = 0; again < 4; ++again) {
-    std::vector<ModelPlace> places = any_places(worked.input);
+    std::vector<ModelPlacement> places = any_places(worked.input);
     const Plan plan = search.decide(places);
     RC_LOG() << violations(plan, worked.input);
     RC_ASSERT(check(plan, worked.input).empty());
@@ -123,8 +124,8 @@ RC_GTEST_PROP(BatchSearch, MakesAPlanOfAnyPlacement, ()) {
   }
 }
 
-// Two models on halves of a device. Beside a batch of one nobody is any slower, beside one of 32
-// three times as slow.
+// Two models on halves of a device. A batch of one slows nothing down; next to a batch of 32
+// everything takes three times as long.
 Worked neighbours() {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"a", 4, 1}, {"b", 4, 1}});
@@ -147,25 +148,25 @@ Worked neighbours() {
   return worked;
 }
 
-TEST(BatchSearch, KeepsABatchAsSmallAsItsNeighbourNeedsIt) {
+TEST(BatchSearch, KeepsABatchAsSmallAsItsNeighbourRequires) {
   Worked worked = neighbours();
   // A single request takes 10 ms at 50 %, three times that beside a full batch of the other.
   worked.input.demands = {{"a", 20, 40, 32}, {"b", 20, 1000, 32}};
-  const std::vector<ModelPlace> both{{0, 0, {50}}, {1, 0, {50}}};
+  const std::vector<ModelPlacement> both{{0, 0, {50}}, {1, 0, {50}}};
   const Plan plan = BatchSearch(worked.input).decide(both);
   EXPECT_TRUE(plan.schedulable());
   EXPECT_EQ(violations(plan, worked.input), "");
   ASSERT_EQ(plan.gpulets.size(), 2U);
   EXPECT_EQ(plan.gpulets[1].assignments[0].batch, 1U);
 
-  const Plan alone = BatchSearch(worked.input).decide(std::vector<ModelPlace>{{1, 0, {50}}});
+  const Plan alone = BatchSearch(worked.input).decide(std::vector<ModelPlacement>{{1, 0, {50}}});
   EXPECT_GT(alone.gpulets[0].assignments[0].batch, 1U);
 }
 
-TEST(BatchSearch, SaysWhatAPlaceDoesNotHold) {
+TEST(BatchSearch, ExplainsRatesThatDoNotFit) {
   Worked worked = neighbours();
   worked.input.demands = {{"a", 9000, 400, 32}, {"b", 10, 400, 32}};
-  const Plan plan = BatchSearch(worked.input).decide(std::vector<ModelPlace>{{0, 0, {50}}});
+  const Plan plan = BatchSearch(worked.input).decide(std::vector<ModelPlacement>{{0, 0, {50}}});
   EXPECT_EQ(violations(plan, worked.input), "");
   ASSERT_EQ(plan.unserved.size(), 2U);
   EXPECT_NE(plan.unserved[0].reason.find("fit at its place, 50 % of n0/0"), std::string::npos);
@@ -191,7 +192,7 @@ RC_GTEST_PROP(KeepPlacement, MovesNoGpulet, ()) {
     input.current = &before;
     for (ModelDemand& demand : input.demands) demand.rate *= scale;
     const std::optional<Plan> kept = keep_placement(input);
-    // Fewer requests fit wherever more did.
+    // Lower rates fit wherever higher ones did.
     if (before.schedulable() && scale <= 1) RC_ASSERT(kept.has_value());
     if (!kept) continue;
     RC_LOG() << name << "\n" << violations(*kept, input);
@@ -203,7 +204,7 @@ RC_GTEST_PROP(KeepPlacement, MovesNoGpulet, ()) {
   }
 }
 
-TEST(KeepPlacement, HasNothingToSayWithoutOne) {
+TEST(KeepPlacement, ReturnsNothingWithoutAPlanInForce) {
   EXPECT_FALSE(keep_placement(neighbours().input).has_value());
 }
 
@@ -219,7 +220,7 @@ TEST(ElasticBatchSearch, MakesBatchesLargerWhereElasticIs) {
     EXPECT_GT(searched.gpulets[index].assignments[0].batch,
               elastic.gpulets[index].assignments[0].batch);
   }
-  // A tenth more finds its place where they are.
+  // The present gpulets serve a tenth more.
   for (ModelDemand& demand : worked.input.demands) demand.rate *= 1.1;
   worked.input.current = &searched;
   const Plan kept = policy("elastic-batch-search")->plan(worked.input);

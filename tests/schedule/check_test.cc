@@ -1,4 +1,4 @@
-// Every rule, broken once: check() must find it.
+// Breaks every rule once: check() must report it.
 #include "gpulet/schedule/check.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ TEST(Check, AcceptsRoundingAndNoMore) {
   EXPECT_NE(testing::violations(sound.plan, sound.worked.input), "");
 }
 
-TEST(Check, FindsAGpuletOfMoreModelsThanTheProtocolHas) {
+TEST(Check, FindsMoreModelsPerGpuletThanTheProtocolAllows) {
   Worked worked;
   std::vector<testing::ModelLatency> models;
   PlannedGpulet gpulet{{"n0", 0}, Share{100}, 100, {}};
@@ -78,7 +78,7 @@ TEST(Check, FindsAGpuletOfMoreModelsThanTheProtocolHas) {
   EXPECT_EQ(testing::violations(plan, worked.input), "");
 }
 
-// As many requests as the batch holds on average are too many.
+// A batch as large as the mean of the arrivals is too small.
 TEST(Check, FindsRoundsWithoutHeadroomForPoissonArrivals) {
   Sound sound;
   sound.worked.input.options.headroom = Headroom::poisson;
@@ -88,8 +88,8 @@ TEST(Check, FindsRoundsWithoutHeadroomForPoissonArrivals) {
             std::string::npos);
 }
 
-// 0.1 requests a round: 0.1 + exp(-0.1) - 1 of them come beside another one, of 0.1 + exp(-0.1).
-TEST(Check, AcceptsOneAtATimeForAnArrivalInEveryTenthRound) {
+// 0.1 requests per round: of 0.1 + exp(-0.1) requests, 0.1 + exp(-0.1) - 1 share a round.
+TEST(Check, AcceptsBatchesOfOneForAnArrivalInEveryTenthRound) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"a", 5, 5}});
   testing::add_devices(worked, "n0", "gpu", 1);
@@ -103,7 +103,7 @@ TEST(Check, AcceptsOneAtATimeForAnArrivalInEveryTenthRound) {
       << testing::violations(plan, worked.input);
 }
 
-// A batch of 4 of "a" takes 15 ms beside a batch of 2 of "a", 10 ms alone.
+// A batch of 4 of "a" takes 15 ms next to a batch of 2 of "a", and 10 ms alone.
 TEST(Check, FindsASlowdownBelowWhatTheNeighboursCause) {
   Sound sound;
   profile::Profile& profile = sound.worked.profiles->at("gpu");
@@ -112,7 +112,7 @@ TEST(Check, FindsASlowdownBelowWhatTheNeighboursCause) {
       profile::interference_of(*sound.worked.profiles, profile::InterferenceKind::measured).value();
   sound.worked.input.interference = &interference;
   EXPECT_NE(testing::violations(sound.plan, sound.worked.input)
-                .find("model 'a': reckons with a slowdown of 1, its neighbours cause 1.5"),
+                .find("model 'a': assumes a slowdown of 1, but its neighbours cause 1.5"),
             std::string::npos);
 }
 
@@ -154,9 +154,9 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenCase{"TooManyDevices", [](Sound& s) { s.plan.gpulets[1].device.device = 1; },
                    "uses 2 devices, at most 1"},
         BrokenCase{"EmptyGpulet", [](Sound& s) { s.plan.gpulets[1].assignments.clear(); },
-                   "holds no model"},
+                   "has no model"},
         BrokenCase{"LatencyTooSmall", [](Sound& s) { first(s).latency_ms = 5; },
-                   "states 5 ms for batch 2"},
+                   "latency of 5 ms for batch 2"},
         BrokenCase{"MarginLeftOut", [](Sound& s) { s.worked.input.options.margin = 1.05; },
                    "says 6.3 ms"},
         BrokenCase{"SlowdownLeftOut", [](Sound& s) { first(s).slowdown = 1.2; }, "says 7.2 ms"},
@@ -166,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
                      first(s).latency_ms = 3;
                    },
                    "a slowdown of 0.5 is less than 1"},
-        BrokenCase{"LatencyNaN", [](Sound& s) { first(s).latency_ms = kNaN; }, "states nan ms"},
+        BrokenCase{"LatencyNaN", [](Sound& s) { first(s).latency_ms = kNaN; }, "latency of nan ms"},
         BrokenCase{"RoundLongerThanCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 15; },
                    "its round takes 16 ms, longer than the duty cycle of 15 ms"},
         BrokenCase{"BatchTooSmallForARound", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 25; },
@@ -174,11 +174,10 @@ INSTANTIATE_TEST_SUITE_P(
         BrokenCase{"ObjectiveMissed", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 45; },
                    "a request may take 51 ms, its SLO is 40 ms"},
         BrokenCase{"NoCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = 0; },
-                   "a duty cycle of 0 ms is none"},
+                   "a duty cycle of 0 ms"},
         BrokenCase{"EndlessCycle", [](Sound& s) { s.plan.gpulets[0].duty_cycle_ms = kInfinity; },
-                   "a duty cycle of inf ms is none"},
-        BrokenCase{"OtherObjective", [](Sound& s) { first(s).slo_ms = 400; },
-                   "planned for an SLO of 400 ms"},
+                   "a duty cycle of inf ms"},
+        BrokenCase{"OtherObjective", [](Sound& s) { first(s).slo_ms = 400; }, "an SLO of 400 ms"},
         BrokenCase{"BatchAboveMaxBatch",
                    [](Sound& s) {
                      first(s).batch = 9;
@@ -193,7 +192,7 @@ INSTANTIATE_TEST_SUITE_P(
                      first(s).rate = 50;
                      s.plan.gpulets[0].assignments[1] = first(s);
                    },
-                   "holds 'a' twice"},
+                   "has 'a' twice"},
         BrokenCase{"NotInTheProfile",
                    [](Sound& s) {
                      s.worked.input.demands.push_back({"c", 1, 40, 8});
@@ -214,13 +213,13 @@ INSTANTIATE_TEST_SUITE_P(
                    "'c': 15 requests/s are demanded, the plan assigns or reports 0"},
         BrokenCase{"MoreThanDemanded", [](Sound& s) { s.worked.input.demands[1].rate = 140; },
                    "'b': 140 requests/s"},
-        BrokenCase{"NobodyDemandsIt", [](Sound& s) { s.worked.input.demands.pop_back(); },
-                   "nobody demands it"},
-        BrokenCase{"UnservedThatNobodyDemands",
+        BrokenCase{"NotDemanded", [](Sound& s) { s.worked.input.demands.pop_back(); },
+                   "there is no demand for it"},
+        BrokenCase{"UnservedWithoutDemand",
                    [](Sound& s) {
                      s.plan.unserved.push_back({"c", 1, ""});
                    },
-                   "'c' is reported as unserved, but nobody demands it"},
+                   "'c' is reported as unserved, but"},
         BrokenCase{"UnservedTwice",
                    [](Sound& s) {
                      s.plan.unserved = {{"a", 5, ""}, {"a", 5, ""}};
@@ -231,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(
                      first(s).rate = -1;
                      s.plan.unserved[0].rate = 111;
                    },
-                   "a rate of -1 requests/s is none"},
+                   "a rate of -1 requests/s"},
         BrokenCase{"NegativeUnserved",
                    [](Sound& s) {
                      s.plan.unserved.push_back({"b", -1, ""});

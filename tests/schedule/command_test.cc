@@ -149,7 +149,7 @@ TEST_F(ScheduleCommand, BadInputEndsWithTwoAndSaysWhere) {
   cluster_ = other;
   const ProgramResult result = schedule({});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.errors, HasSubstr("no profile of device type 'tpu'"));
+  EXPECT_THAT(result.errors, HasSubstr("'tpu'"));
 }
 
 }  // namespace

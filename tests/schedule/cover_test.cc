@@ -1,5 +1,3 @@
-#include "schedule/cover/cover.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -8,7 +6,7 @@
 #include <utility>
 
 #include "gpulet/schedule/check.h"
-#include "schedule/cover/linear_program.h"
+#include "schedule/cover/relaxation.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/reference_case.h"
 
@@ -20,8 +18,8 @@ using testing::policy;
 using testing::violations;
 using testing::Worked;
 
-// Like any_input(), but with rates that some plans serve: a part of what one policy serves of
-// others.
+// Like any_input(), but with rates that can be served: scaled from what one policy serves of the
+// original rates.
 Worked input_near_the_limit() {
   Worked worked = any_input();
   const double part = *rc::gen::inRange(50, 120) / 100.0;
@@ -61,8 +59,8 @@ RC_GTEST_PROP(Cover, IsNoWorseThanAnotherPolicyWithoutHeadroom, ()) {
   expect_no_worse_than_others(worked);
 }
 
-// One model, and 3.5 times what a device serves of it: 32 requests in 18 ms, 1778 a second, and no
-// division of it more.
+// One model with 3.5 times the rate of a device: 32 requests in 18 ms, 1778 per second, and no
+// division serves more.
 Plan plan_for_three_and_a_half(std::uint32_t devices) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"net", 2, 0.5}});
@@ -71,7 +69,7 @@ Plan plan_for_three_and_a_half(std::uint32_t devices) {
   return policy("cover")->plan(worked.input);
 }
 
-TEST(Cover, KnowsThatItsPlanForOneModelIsTheBest) {
+TEST(Cover, ProvesThatItsPlanForOneModelIsOptimal) {
   const Plan plan = plan_for_three_and_a_half(6);
   EXPECT_TRUE(plan.schedulable());
   EXPECT_EQ(plan.devices_used(), 4U);
@@ -85,9 +83,9 @@ TEST(Cover, ProvesThatADemandIsTooMuchForTheCluster) {
   EXPECT_EQ(plan.lower_bound, 4U);
 }
 
-// Requests wait at most one round: a stream of one a second keeps a device busy for 2.5 of 37.5 ms
-// at least, though serving them in large batches would cost next to nothing.
-TEST(Cover, CountsWhatSlowStreamsOccupy) {
+// Requests wait at most one round: a stream of one request per second keeps a device busy for at
+// least 2.5 of 37.5 ms, although large batches would cost next to nothing.
+TEST(Cover, CountsTheTimeOfSlowStreams) {
   Worked worked;
   worked.input.options.headroom = Headroom::none;
   std::vector<testing::ModelLatency> models;
@@ -104,8 +102,8 @@ TEST(Cover, CountsWhatSlowStreamsOccupy) {
   EXPECT_EQ(plan.devices_used(), 3U);
 }
 
-// Few devices of the type that is fast: the slow ones must do the rest.
-TEST(Cover, ReckonsWithHowManyDevicesOfEachTypeThereAre) {
+// There are few devices of the fast type: the slow ones must serve the rest.
+TEST(Cover, RespectsTheNumberOfDevicesOfEachType) {
   Worked worked;
   worked.input.options.headroom = Headroom::none;
   testing::add_profile(worked, "fast", {{"net", 2, 0.5}});
@@ -156,7 +154,7 @@ TEST_F(CoverOfReferenceCase, IsNoLessThanTheIdealAndMonotonicInTheLoad) {
 class CoverOfReferenceCaseWith : public CoverOfReferenceCase,
                                  public ::testing::WithParamInterface<profile::InterferenceKind> {};
 
-// A whole device is one of its choices, and nobody slows down who has it alone.
+// Whole devices are among its choices, and a model alone on a device is not slowed down.
 TEST_P(CoverOfReferenceCaseWith, SchedulesWhatSbpDoes) {
   Worked worked = testing::reference_case(GetParam());
   const std::vector<bool> whole = schedulable(worked, "sbp", 3.3);

@@ -28,7 +28,7 @@ Plan plan_of_one(int percent, double rate) {
   return plan;
 }
 
-TEST(Explanation, ASizeIsTheSmallestThatServesTheRate) {
+TEST(Explanation, NamesTheSmallestSizeThatServesTheRate) {
   const Worked worked = one_model(300, 2);
   const Explanation explanation = explain(plan_of_one(40, 300), worked.input);
   ASSERT_EQ(explanation.gpulets.size(), 1U);
@@ -37,13 +37,13 @@ TEST(Explanation, ASizeIsTheSmallestThatServesTheRate) {
   EXPECT_THAT(explanation.gpulets[0], HasSubstr("alone, which leaves 60 % free"));
 }
 
-TEST(Explanation, ASizeBeyondTheNeedSaysWhatASmallerOneWouldServe) {
+TEST(Explanation, NamesTheRateOfASmallerSizeWhereTheSizeExceedsTheNeed) {
   const Worked worked = one_model(100, 2);
   EXPECT_THAT(explain(plan_of_one(60, 100), worked.input).gpulets[0],
               HasSubstr("more than its 100: 50 % would serve up to"));
 }
 
-TEST(Explanation, ModelsThatTakeTurnsFitARound) {
+TEST(Explanation, DescribesTheRoundOfModelsThatShare) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 2, 1}});
   testing::add_devices(worked, "n0", "gpu", 1);
@@ -55,7 +55,7 @@ TEST(Explanation, ModelsThatTakeTurnsFitARound) {
               HasSubstr("a and b take turns: a batch of each takes 14 ms of a round of 20 ms"));
 }
 
-TEST(Explanation, APlaceNamesNeighboursAndWhatTheyCost) {
+TEST(Explanation, NamesNeighboursAndTheirSlowdown) {
   const Worked worked = one_model(300, 1);
   Plan plan = plan_of_one(40, 150);
   plan.gpulets.push_back({{"n0", 0}, Share{60}, 20, {{"a", 150, 4, 10, 1.25, 66}}});
@@ -64,24 +64,24 @@ TEST(Explanation, APlaceNamesNeighboursAndWhatTheyCost) {
   EXPECT_THAT(explanation.gpulets[1], HasSubstr("slow it by 25 %"));
 }
 
-TEST(Explanation, WhatThePlanInForceHasAlreadyStays) {
+TEST(Explanation, NamesGpuletsThatStay) {
   Worked worked = one_model(300, 1);
   const Plan plan = plan_of_one(40, 300);
   worked.input.current = &plan;
   EXPECT_THAT(explain(plan, worked.input).gpulets[0], HasSubstr("stays where it ran before"));
 }
 
-TEST(Explanation, AFullClusterLacksDevices) {
+TEST(Explanation, ReportsMissingDevicesOfAFullCluster) {
   const Worked worked = one_model(2500, 1);
   const Plan plan = policy("sbp")->plan(worked.input);
   const Explanation explanation = explain(plan, worked.input);
   ASSERT_EQ(explanation.missing.size(), 1U);
   EXPECT_EQ(explanation.missing[0].model, "a");
-  EXPECT_EQ(explanation.missing[0].lack, Lack::devices);
+  EXPECT_EQ(explanation.missing[0].cause, UnservedCause::devices);
   EXPECT_NEAR(explanation.missing[0].devices, (2500 - 32 / 0.033) / (32 / 0.033), 1e-6);
 }
 
-TEST(Explanation, AnSloOutOfReachAModelWithoutAProfileAndTooLittleMemoryLackNoDevice) {
+TEST(Explanation, ReportsCausesOtherThanMissingDevices) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"large", 1, 1, 32, 50000}, {"slow", 10, 1}});
   testing::add_devices(worked, "n0", "gpu", 1);
@@ -90,14 +90,14 @@ TEST(Explanation, AnSloOutOfReachAModelWithoutAProfileAndTooLittleMemoryLackNoDe
   const Plan plan = policy("sbp")->plan(worked.input);
   const Explanation explanation = explain(plan, worked.input);
   ASSERT_EQ(explanation.missing.size(), 3U);
-  EXPECT_EQ(explanation.missing[0].lack, Lack::memory);
+  EXPECT_EQ(explanation.missing[0].cause, UnservedCause::memory);
   EXPECT_EQ(explanation.missing[0].memory_mb, 50000);
-  EXPECT_EQ(explanation.missing[1].lack, Lack::latency);
+  EXPECT_EQ(explanation.missing[1].cause, UnservedCause::latency);
   EXPECT_NEAR(explanation.missing[1].least_slo_ms, 22, 1e-9);
-  EXPECT_EQ(explanation.missing[2].lack, Lack::profile);
+  EXPECT_EQ(explanation.missing[2].cause, UnservedCause::profile);
 }
 
-RC_GTEST_PROP(Explanation, EveryGpuletAndEveryMissingPlaceOfAnyPlanIsExplained, ()) {
+RC_GTEST_PROP(Explanation, ExplainsEveryGpuletAndEveryUnservedRate, ()) {
   const Worked worked = testing::any_input();
   const std::string name(*rc::gen::elementOf(policy_names()));
   const Plan plan = policy(name)->plan(worked.input);

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <set>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
 namespace gpulet::schedule::testing {
 namespace {
 
-// Between low and high, small values as likely as large ones.
+// Between low and high, uniform on a logarithmic scale.
 double log_uniform(Random& random, double low, double high) {
   return low * std::pow(high / low, random.uniform());
 }
@@ -19,7 +19,7 @@ double log_uniform(Random& random, double low, double high) {
 profile::LatencyTable random_table(Random& random) {
   const double fixed_ms = log_uniform(random, 0.05, 20);
   const double per_request_ms = log_uniform(random, 0.01, 5);
-  const double knee = 20 + 80 * random.uniform();  // percent beyond which more share helps no more
+  const double knee = 20 + 80 * random.uniform();  // percent beyond which share has no effect
   std::vector<profile::LatencySample> samples;
   const std::uint64_t holes = random.below(3);  // of ten cells
   for (const int percent : {10, 20, 30, 50, 70, 100}) {
@@ -52,7 +52,7 @@ std::vector<Share> random_sizes(Random& random) {
   return {sizes.begin(), sizes.end()};
 }
 
-// Some cells of every model beside some of every other, up to three times as slow.
+// Pairs of some cells of every two models, up to three times as slow.
 void add_random_pairs(profile::Profile& profile, Random& random) {
   for (const auto& [model, measured] : profile.models) {
     for (const auto& [other, beside] : profile.models) {
@@ -102,7 +102,7 @@ void add_random_devices(Worked& worked, Random& random, std::uint64_t types, std
   }
 }
 
-// Devices of one kind are divided alike, of three kinds one or two by MIG.
+// Divides one or two of three kinds of devices by MIG; all devices of a kind alike.
 void divide_some_by_mig(Worked& worked, std::uint64_t seed) {
   Random random(seed);
   const std::uint64_t chosen = random.below(4);

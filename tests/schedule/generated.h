@@ -1,5 +1,5 @@
-// Inputs at random for property tests: profiles with holes and noise, clusters of several device
-// types, any demand.
+// Random inputs for property tests: profiles with gaps and noise, clusters of several device types,
+// any demand.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,10 @@
 
 namespace gpulet::schedule::testing {
 
-// The same input for the same seed, always valid. `size` bounds how many models and devices there
-// are.
+// A valid input that depends on the arguments only. `size` limits the number of models and devices.
 [[nodiscard]] Worked generated(std::uint64_t seed, std::uint32_t size);
 
-// Such an input of a rapidcheck property, with its seed in the property's log.
+// A random input inside a rapidcheck property; logs its seed.
 [[nodiscard]] Worked any_input();
 
 }  // namespace gpulet::schedule::testing

@@ -1,6 +1,5 @@
-// Plans of a few small cases, compared with those kept in tests/schedule/golden.
-// GPULET_UPDATE_GOLDEN=1 in the environment rewrites them; the difference is then reviewed like any
-// other change.
+// Compares the plans of a few small cases with those in tests/schedule/golden. The environment
+// variable GPULET_UPDATE_GOLDEN=1 rewrites them.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -48,7 +47,7 @@ Worked read_case(const Json& document) {
   return worked;
 }
 
-// Numbers to six digits: what differs beyond is rounding.
+// Rounds to six digits, to ignore rounding errors.
 double six_digits(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);

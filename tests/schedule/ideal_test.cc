@@ -1,10 +1,10 @@
+#include "schedule/ideal.h"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <set>
 
-#include "schedule/filling.h"
-#include "schedule/layouts.h"
 #include "tests/schedule/generated.h"
 
 namespace gpulet::schedule {
@@ -28,8 +28,8 @@ Worked devices_with(const std::vector<Share>& sizes, std::uint32_t partitions,
 
 // As percent, largest first.
 std::set<std::vector<int>> layouts_of(const Worked& worked) {
-  const Problem problem(worked.input);
-  const DeviceClass& device_class = problem.classes().front();
+  const PlanContext context(worked.input);
+  const DeviceClass& device_class = context.classes().front();
   std::set<std::vector<int>> all;
   const auto layouts = maximal_layouts(device_class, 1000);
   for (const Layout& layout : layouts.value()) {
@@ -42,33 +42,33 @@ std::set<std::vector<int>> layouts_of(const Worked& worked) {
 
 using Sets = std::set<std::vector<int>>;
 
-TEST(Layouts, AreThoseOfThePaperForItsSizes) {
+TEST(Layouts, EqualThePapersForItsSizes) {
   EXPECT_EQ(layouts_of(devices_with({{20}, {40}, {50}, {60}, {80}, {100}}, 2, 1)),
             (Sets{{100}, {80, 20}, {60, 40}, {50, 50}}));
 }
 
-TEST(Layouts, HaveAsManyPartsAsADeviceMayHave) {
+TEST(Layouts, HaveAtMostMaxPartitionsParts) {
   EXPECT_EQ(layouts_of(devices_with({{20}, {40}, {60}}, 3, 1)),
             (Sets{{60, 40}, {60, 20, 20}, {40, 40, 20}}));
   EXPECT_EQ(layouts_of(devices_with({{60}, {100}}, 2, 1)), (Sets{{100}}));
 }
 
-TEST(Layouts, AreGivenUpWhereThereAreTooMany) {
+TEST(Layouts, AreEmptyAboveTheLimit) {
   std::vector<Share> sizes;
   for (int percent = 1; percent <= 100; ++percent) sizes.push_back(Share{percent});
   const Worked worked = devices_with(sizes, 10, 1);
-  const Problem problem(worked.input);
-  EXPECT_FALSE(maximal_layouts(problem.classes().front(), 100).has_value());
+  const PlanContext context(worked.input);
+  EXPECT_FALSE(maximal_layouts(context.classes().front(), 100).has_value());
 }
 
-TEST(Combinations, AreMultisetsOverDevicesThatAreAlike) {
+TEST(Combinations, AreMultisetsOverEqualDevices) {
   const Worked worked = devices_with({{20}, {40}, {50}, {60}, {80}, {100}}, 2, 4);
-  const Problem problem(worked.input);
+  const PlanContext context(worked.input);
   const std::vector<std::vector<Layout>> layouts{
-      maximal_layouts(problem.classes().front(), 100).value()};
-  EXPECT_EQ(count_combinations(problem, layouts), 35);
+      maximal_layouts(context.classes().front(), 100).value()};
+  EXPECT_EQ(count_combinations(context, layouts), 35);
   int visited = 0;
-  EXPECT_FALSE(any_combination(problem, layouts, [&](const Combination& combination) {
+  EXPECT_FALSE(any_combination(context, layouts, [&](const Combination& combination) {
     EXPECT_EQ(combination.size(), 4U);
     ++visited;
     return false;
@@ -76,24 +76,24 @@ TEST(Combinations, AreMultisetsOverDevicesThatAreAlike) {
   EXPECT_EQ(visited, 35);
 }
 
-TEST(Combinations, UseAsManyDevicesOfAllTypesAsAreAllowed) {
+TEST(Combinations, UseAllAllowedDevicesOfAllTypes) {
   Worked worked = devices_with({{50}, {100}}, 2, 2);
   testing::add_profile(worked, "other", {{"a", 1, 1}});
   testing::add_devices(worked, "n1", "other", 2);
   worked.input.options.max_devices = 3;
-  const Problem problem(worked.input);
+  const PlanContext context(worked.input);
   const std::vector<std::vector<Layout>> layouts{
-      maximal_layouts(problem.classes()[0], 100).value(),
-      maximal_layouts(problem.classes()[1], 100).value()};
+      maximal_layouts(context.classes()[0], 100).value(),
+      maximal_layouts(context.classes()[1], 100).value()};
   double visited = 0;
-  any_combination(problem, layouts, [&](const Combination& combination) {
+  any_combination(context, layouts, [&](const Combination& combination) {
     EXPECT_EQ(combination.size(), 3U);
     ++visited;
     return false;
   });
   // 2 + 1 devices, or 1 + 2, with 2 and 4 layouts: 3 * 4 + 2 * 10.
   EXPECT_EQ(visited, 32);
-  EXPECT_EQ(count_combinations(problem, layouts), visited);
+  EXPECT_EQ(count_combinations(context, layouts), visited);
 }
 
 RC_GTEST_PROP(Ideal, SchedulesWhateverElasticDoes, ()) {
@@ -104,32 +104,31 @@ RC_GTEST_PROP(Ideal, SchedulesWhateverElasticDoes, ()) {
   }
 }
 
-// Three kinds of devices, divided in up to five: to place a model is to ask for room in all of
-// them, and beside everyone there. Counted in placements alone such a search looked at fifty times
-// as much as its steps said.
-TEST(Filling, CountsWhatItTakesToAskForRoom) {
+// Three kinds of devices with up to five partitions: placing a model examines all of them and all
+// neighbours there. Counting placements alone would understate the work by a factor of fifty.
+TEST(Fill, CountsCurveLookupsAsSteps) {
   const Worked worked = testing::generated(11957690, 11);
-  Problem problem(worked.input);
+  PlanContext context(worked.input);
   std::vector<std::vector<Layout>> layouts;
-  for (const DeviceClass& device_class : problem.classes()) {
+  for (const DeviceClass& device_class : context.classes()) {
     layouts.push_back(maximal_layouts(device_class, 100).value());
   }
   constexpr std::uint64_t kMostSteps = 1000;
-  constexpr std::uint64_t kAfterwards = 1000;  // of the last placement, in the last of four orders
+  constexpr std::uint64_t kAfterwards = 1000;  // the last placement of the last of four orders
   int combinations = 0;
-  any_combination(problem, layouts, [&](const Combination& combination) {
-    const std::uint64_t before = problem.rows_asked();
-    const Filling filling = fill(problem, combination, kMostSteps);
-    EXPECT_LE(filling.steps, kMostSteps + kAfterwards);
-    EXPECT_LE(problem.rows_asked() - before, filling.steps);
+  any_combination(context, layouts, [&](const Combination& combination) {
+    const std::uint64_t before = context.curve_lookups();
+    const FillResult filled = fill(context, combination, kMostSteps);
+    EXPECT_LE(filled.steps, kMostSteps + kAfterwards);
+    EXPECT_LE(context.curve_lookups() - before, filled.steps);
     return ++combinations == 20;
   });
   EXPECT_EQ(combinations, 20);
 }
 
-TEST(Ideal, SaysThatAClusterIsTooLargeToSearch) {
+TEST(Ideal, NotesThatAClusterIsTooLargeToSearch) {
   Worked worked = devices_with({{20}, {40}, {50}, {60}, {80}, {100}}, 2, 40);
-  // Little enough for a bound not to rule it out, more than 40 devices serve within the objective.
+  // Within the bound, but more than 40 devices serve within the SLO.
   worked.input.demands = {{"a", 38000, 66, 32}};
   const Plan plan = policy("ideal")->plan(worked.input);
   if (!plan.schedulable()) {

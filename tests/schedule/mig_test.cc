@@ -8,7 +8,7 @@
 #include <set>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/mig_policies.h"
+#include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/stages.h"
 #include "tests/schedule/generated.h"
 #include "tests/schedule/worked.h"
@@ -101,12 +101,12 @@ INSTANTIATE_TEST_SUITE_P(
                    [](SoundOnMig& s) {
                      s.plan.gpulets[0].instance = {5, 0};
                    },
-                   "5g@0 is no instance of a100-80"},
+                   "5g@0 is not an instance of a100-80"},
         BrokenRule{"NoSuchPlace",
                    [](SoundOnMig& s) {
                      s.plan.gpulets[0].instance = {4, 2};
                    },
-                   "4g@2 is no instance of a100-80"},
+                   "4g@2 is not an instance of a100-80"},
         BrokenRule{"SharedSlice",
                    [](SoundOnMig& s) {
                      s.plan.gpulets[1].instance = {3, 0};
@@ -134,21 +134,24 @@ INSTANTIATE_TEST_SUITE_P(
                      auto& mig = s.worked.input.cluster.devices[0].mig;
                      mig = mig->without_3g_beside_4g();
                    },
-                   "a 3g stands beside a 4g"}),
+                   "a 3g and a 4g cannot exist together"}),
     [](const auto& instance) { return instance.param.what; });
 
 TEST(ValidateOfMig, RefusesSizesThatAreNotTheProfiles) {
   Worked worked = a100s(1);
   worked.input.cluster.devices[0].sizes = {{20}, {100}};
-  EXPECT_NE(validate(worked.input).message().find("must be the shares of the profiles of a100-80"),
-            std::string::npos);
+  const Status status = validate(worked.input);
+  EXPECT_EQ(status.code(), StatusCode::invalid);
+  EXPECT_NE(status.message().find("sizes"), std::string::npos);
 }
 
 TEST(ValidateOfMig, RefusesProcessesWhereMigDividesNothing) {
   Worked worked = a100s(1);
   worked.input.cluster.devices[0].mig.reset();
   worked.input.cluster.devices[0].processes_per_instance = 2;
-  EXPECT_NE(validate(worked.input).message().find("divided by MIG"), std::string::npos);
+  const Status status = validate(worked.input);
+  EXPECT_EQ(status.code(), StatusCode::invalid);
+  EXPECT_NE(status.message().find("processes_per_instance"), std::string::npos);
 }
 
 std::vector<std::string_view> mig_policies() {
@@ -275,10 +278,10 @@ TEST(MigPolicies, KeepWhatRunsWhereItIs) {
 TEST(MigPolicies, TwoPhaseTakesASeedAndStopsWhenTold) {
   Worked worked = a100s(60);
   worked.input.demands = {{"a", 20000, 100, 32}, {"b", 9000, 250, 32}};
-  mig::TwoPhaseOptions options;
+  schedule::mig::TwoPhaseOptions options;
   std::vector<std::uint32_t> rounds;
   options.seed = 7;
-  options.go_on = [&](const mig::Progress& progress) {
+  options.go_on = [&](const schedule::mig::Progress& progress) {
     rounds.push_back(progress.round);
     return rounds.size() < 2;
   };

@@ -1,4 +1,4 @@
-// What holds for every policy and every input.
+// Properties of every policy for every input.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -30,7 +30,7 @@ RC_GTEST_PROP(AnyPolicy, MakesPlansThatKeepTheRules, ()) {
   }
 }
 
-TEST(AnyPolicy, GivesNoGpuletMoreModelsThanTheProtocolHas) {
+TEST(AnyPolicy, GivesNoGpuletMoreModelsThanTheProtocolAllows) {
   Worked worked;
   std::vector<testing::ModelLatency> models;
   for (std::size_t i = 0; i < kMostModelsOfGpulet + 100; ++i) {
@@ -45,8 +45,8 @@ TEST(AnyPolicy, GivesNoGpuletMoreModelsThanTheProtocolHas) {
   }
 }
 
-// What crashes takes its process with it, so nobody may be in that process.
-RC_GTEST_PROP(AnyPolicy, GivesModelsThatAreToBeAloneGpuletsOfTheirOwn, ()) {
+// A crash ends the process, so a crashing model must not share one.
+RC_GTEST_PROP(AnyPolicy, GivesModelsThatMustBeAloneGpuletsOfTheirOwn, ()) {
   Worked worked = any_input();
   for (ModelDemand& demand : worked.input.demands) demand.alone = *rc::gen::inRange(0, 3) == 0;
   for (const std::string_view name : {"elastic", "elastic-preprint", "cover", "sbp"}) {
@@ -70,28 +70,28 @@ RC_GTEST_PROP(AnyPolicy, DoesNotDependOnTheOrderOfItsInput, ()) {
   }
 }
 
-// Of the policies, those that do not.
-std::vector<std::string> restless(Worked worked) {
-  std::vector<std::string> restless;
+// The policies that change a plan in force although nothing else changed.
+std::vector<std::string> unstable_policies(Worked worked) {
+  std::vector<std::string> unstable;
   for (const std::string_view name : policy_names()) {
     worked.input.current = nullptr;
     const Plan plan = policy(name)->plan(worked.input);
     worked.input.current = &plan;
-    if (policy(name)->plan(worked.input) != plan) restless.emplace_back(name);
+    if (policy(name)->plan(worked.input) != plan) unstable.emplace_back(name);
   }
-  return restless;
+  return unstable;
 }
 
 RC_GTEST_PROP(AnyPolicy, RepeatsThePlanInForceWhereNothingChanged, ()) {
-  RC_ASSERT(restless(any_input()).empty());
+  RC_ASSERT(unstable_policies(any_input()).empty());
 }
 
-// From the plan in force, cover comes to the same rates by other sums.
+// Starting from the plan in force, cover computes the same rates by other sums.
 TEST(AnyPolicy, RepeatsThePlanInForceToTheLastBit) {
-  EXPECT_EQ(restless(testing::generated(194529047294, 8)), std::vector<std::string>());
+  EXPECT_EQ(unstable_policies(testing::generated(194529047294, 8)), std::vector<std::string>());
 }
 
-RC_GTEST_PROP(AnyPolicy, StaysCorrectBesideAnyPlanInForce, ()) {
+RC_GTEST_PROP(AnyPolicy, StaysCorrectWithAnyPlanInForce, ()) {
   Worked worked = any_input();
   const auto scale = *rc::gen::inRange(0, 300);
   for (const std::string_view name : policy_names()) {
@@ -124,7 +124,7 @@ RC_GTEST_PROP(AnyPolicy, ServesASingleModelNoLessOnMoreDevices, ()) {
   }
 }
 
-RC_GTEST_PROP(Reconcile, FindsNothingToDoForWhatRuns, ()) {
+RC_GTEST_PROP(Reconcile, NeedsNoStepForAPlanThatRuns, ()) {
   const Worked worked = any_input();
   for (const std::string_view name : policy_names()) {
     const Plan plan = policy(name)->plan(worked.input);
@@ -145,7 +145,7 @@ RC_GTEST_PROP(Reconcile, FindsNothingToDoForWhatRuns, ()) {
   }
 }
 
-TEST(AnyPolicy, ServesALoneSlowRequestStream) {
+TEST(AnyPolicy, ServesASingleSlowRequestStream) {
   for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 1, 0.5}});
@@ -169,8 +169,8 @@ TEST(AnyPolicy, PlansNothingForAModelWithoutRate) {
   }
 }
 
-// A batch that holds the mean only would leave a queue behind every burst.
-TEST(AnyPolicy, LeavesRoomForBurstsWhereTheObjectiveAllows) {
+// A batch that only holds the mean leaves a queue behind every burst.
+TEST(AnyPolicy, PlansForBurstsWhereTheSloAllows) {
   for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 4, 0.1}});
@@ -194,7 +194,7 @@ struct UnservedCase {
 
 class UnservedReason : public ::testing::TestWithParam<UnservedCase> {};
 
-TEST_P(UnservedReason, SaysWhyAndWhatMends) {
+TEST_P(UnservedReason, GivesTheReasonAndAFix) {
   for (const std::string_view name : testing::share_policies()) {
     Worked worked;
     testing::add_profile(worked, "gpu", {{"net", 2, 0.5, 32, 900}});
@@ -220,8 +220,7 @@ INSTANTIATE_TEST_SUITE_P(
                      "max_devices is 0"},
         UnservedCase{"NotMeasured", [](Worked& worked) { worked.input.demands[0].name = "other"; },
                      "'other' is in no profile of the cluster's device types (gpu)"},
-        UnservedCase{"ObjectiveTooShort",
-                     [](Worked& worked) { worked.input.demands[0].slo_ms = 4; },
+        UnservedCase{"SloTooShort", [](Worked& worked) { worked.input.demands[0].slo_ms = 4; },
                      "raise slo_ms to 5 "},
         UnservedCase{"MemoryTooSmall",
                      [](Worked& worked) {
@@ -237,6 +236,73 @@ INSTANTIATE_TEST_SUITE_P(
         UnservedCase{"TooMuch", [](Worked& worked) { worked.input.demands[0].rate = 9000; },
                      "add 4 of them"}),
     [](const auto& instance) { return instance.param.what; });
+
+// Three models, each of which fills a device.
+Worked three_devices() {
+  Worked worked;
+  testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}});
+  testing::add_devices(worked, "n0", "gpu", 4);
+  worked.input.demands = {{"a", 900, 66, 32}, {"b", 900, 66, 32}, {"c", 900, 66, 32}};
+  return worked;
+}
+
+DeviceKey device_of(const Plan& plan, const std::string& model) {
+  for (const PlannedGpulet& gpulet : plan.gpulets) {
+    for (const Assignment& assignment : gpulet.assignments) {
+      if (assignment.model == model) return gpulet.device;
+    }
+  }
+  return {};
+}
+
+TEST(Placement, AssignsDevicesByKeyWithoutAPlanInForce) {
+  for (const std::string_view name : testing::share_policies()) {
+    const Plan plan = policy(name)->plan(three_devices().input);
+    ASSERT_EQ(plan.devices_used(), 3U) << name;
+    EXPECT_EQ(plan.gpulets.back().device, (DeviceKey{"n0", 2})) << name;
+  }
+}
+
+TEST(Placement, KeepsTheOtherModelsInPlaceWhenAModelIsRemoved) {
+  for (const std::string_view name : testing::share_policies()) {
+    Worked worked = three_devices();
+    const Plan before = policy(name)->plan(worked.input);
+    if (before.gpulets.size() > 3) continue;  // sbp-split: no model has a device of its own
+    worked.input.demands.erase(worked.input.demands.begin());
+    worked.input.current = &before;
+    const Plan after = policy(name)->plan(worked.input);
+    EXPECT_EQ(device_of(after, "b"), device_of(before, "b")) << name;
+    EXPECT_EQ(device_of(after, "c"), device_of(before, "c")) << name;
+  }
+}
+
+TEST(Placement, StaysOnTheDevicesOfThePlanInForce) {
+  for (const std::string_view name : testing::share_policies()) {
+    Worked worked = three_devices();
+    Plan before = policy(name)->plan(worked.input);
+    for (PlannedGpulet& gpulet : before.gpulets) ++gpulet.device.device;
+    worked.input.current = &before;
+    const Plan after = policy(name)->plan(worked.input);
+    for (const char* model : {"a", "b", "c"})
+      EXPECT_EQ(device_of(after, model), device_of(before, model)) << name;
+  }
+}
+
+TEST(Placement, MovesOnlyModelsOfARemovedDevice) {
+  for (const std::string_view name : testing::share_policies()) {
+    Worked worked = three_devices();
+    const Plan before = policy(name)->plan(worked.input);
+    if (before.gpulets.size() > 3) continue;  // sbp-split: no model has a device of its own
+    worked.input.cluster.devices.erase(worked.input.cluster.devices.begin());
+    worked.input.current = &before;
+    const Plan after = policy(name)->plan(worked.input);
+    EXPECT_EQ(testing::violations(after, worked.input), "") << name;
+    int moved = 0;
+    for (const char* model : {"a", "b", "c"})
+      moved += device_of(after, model) != device_of(before, model);
+    EXPECT_EQ(moved, 1) << name;
+  }
+}
 
 }  // namespace
 }  // namespace gpulet::schedule

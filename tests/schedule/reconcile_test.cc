@@ -2,16 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include "gpulet/schedule/shadow_room.h"
-
 namespace gpulet::schedule {
 namespace {
 
-PlannedGpulet planned(std::uint32_t device, int percent, const std::vector<LoadedModel>& models) {
+PlannedGpulet planned(std::uint32_t device, int percent, const std::vector<RunningModel>& models) {
   PlannedGpulet gpulet;
   gpulet.device = {"n0", device};
   gpulet.size = Share{percent};
-  for (const LoadedModel& model : models) {
+  for (const RunningModel& model : models) {
     Assignment& assignment = gpulet.assignments.emplace_back();
     assignment.model = model.name;
     assignment.batch = model.max_batch;
@@ -20,7 +18,7 @@ PlannedGpulet planned(std::uint32_t device, int percent, const std::vector<Loade
 }
 
 RunningGpulet running(std::uint64_t id, std::uint32_t device, int percent,
-                      const std::vector<LoadedModel>& models) {
+                      const std::vector<RunningModel>& models) {
   return {GpuletId{id}, {"n0", device}, Share{percent}, models};
 }
 
@@ -44,13 +42,13 @@ TEST(Reconcile, CreatesEverythingWhereNothingRuns) {
   EXPECT_TRUE(steps.retire.empty());
 }
 
-TEST(Reconcile, RetiresEverythingForAnEmptyPlanByAscendingId) {
+TEST(Reconcile, RetiresEverythingByAscendingIdForAnEmptyPlan) {
   const Steps steps =
       reconcile({running(9, 0, 50, {{"a", 4}}), running(3, 0, 50, {{"a", 4}})}, Plan());
   EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{3, 9}));
 }
 
-TEST(Reconcile, KeepsAGpuletThatWasPreparedForMore) {
+TEST(Reconcile, KeepsAGpuletWithMoreModelsAndLargerBatches) {
   const Steps steps =
       reconcile({running(1, 0, 50, {{"a", 8}, {"b", 8}})}, plan_of({planned(0, 50, {{"a", 4}})}));
   ASSERT_EQ(steps.keep.size(), 1U);
@@ -86,10 +84,10 @@ TEST(Reconcile, KeepsAGpuletInItsOwnInstanceOnly) {
   EXPECT_EQ(steps.create, (std::vector<std::size_t>{1}));
   EXPECT_EQ(retired(steps), (std::vector<std::uint64_t>{2}));
   EXPECT_EQ(reconcile({running(1, 0, 42, {{"a", 4}})}, plan_of({at_0})).create.size(), 1U)
-      << "one that is in none";
+      << "a gpulet without an instance";
 }
 
-TEST(ShadowRoom, AnInstanceMustFitBesideThoseThatAreThere) {
+TEST(RolloutCapacity, RequiresAnInstanceNextToTheRunningOnes) {
   using partition::MigInstance;
   Cluster cluster;
   cluster.devices.resize(1);
@@ -103,13 +101,13 @@ TEST(ShadowRoom, AnInstanceMustFitBesideThoseThatAreThere) {
       plan.gpulets.push_back(planned(0, 14, {{"b", 4}}));
       plan.gpulets.back().instance = instance;
     }
-    return !devices_without_shadow_room({there}, plan, reconcile({there}, plan), cluster, {})
+    return !devices_without_rollout_capacity({there}, plan, reconcile({there}, plan), cluster, {})
                 .empty();
   };
   EXPECT_FALSE(in_place({{3, 4}}));
   EXPECT_FALSE(in_place({{2, 4}, {1, 6}}));
-  EXPECT_TRUE(in_place({{2, 4}, {2, 2}})) << "the second begins in the old one";
-  EXPECT_TRUE(in_place({{4, 0}})) << "one process is in it already";
+  EXPECT_TRUE(in_place({{2, 4}, {2, 2}})) << "the second overlaps the old one";
+  EXPECT_TRUE(in_place({{4, 0}})) << "the instance has a process already";
   cluster.devices[0].processes_per_instance = 2;
   EXPECT_FALSE(in_place({{4, 0}}));
   EXPECT_TRUE(in_place({{4, 0}, {4, 0}}));
@@ -133,7 +131,7 @@ TEST(Reconcile, DoesNotSpendALargeGpuletOnASmallNeed) {
   EXPECT_EQ(steps.keep[1].running.value, 1U);
 }
 
-TEST(Reconcile, KeepsOneGpuletForOnePlannedOneOnly) {
+TEST(Reconcile, KeepsAGpuletForOnePlannedGpuletOnly) {
   const Steps steps = reconcile({running(1, 0, 50, {{"a", 4}})},
                                 plan_of({planned(0, 50, {{"a", 4}}), planned(0, 50, {{"a", 4}})}));
   EXPECT_EQ(steps.keep.size(), 1U);

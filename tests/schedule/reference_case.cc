@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "gpulet/profile/fit.h"
+#include "gpulet/profile/interference.h"
 #include "gpulet/profile/store.h"
 
 namespace gpulet::schedule::testing {

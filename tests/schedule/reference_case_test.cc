@@ -1,4 +1,4 @@
-// What every policy schedules of the reference case (reference_case.h), without interference.
+// How much of the reference case (reference_case.h) every policy schedules without interference.
 #include "tests/schedule/reference_case.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class ReferenceCase : public ::testing::Test {
     worked_ = testing::reference_case();
   }
 
-  // Whether each scenario is schedulable; every plan is checked.
+  // Whether each scenario is schedulable. Checks every plan.
   std::vector<bool> schedulable(std::string_view name, double scale) {
     const auto planner = policy(name);
     std::vector<bool> rows;
@@ -35,7 +35,7 @@ class ReferenceCase : public ::testing::Test {
     return rows;
   }
 
-  // The same, counted; recorded with the pairs that are not monotonic in the load.
+  // The number of schedulable scenarios; also records the pairs that are not monotonic in the load.
   std::ptrdiff_t count(std::string_view name, double scale) {
     const std::vector<bool> rows = schedulable(name, scale);
     const std::ptrdiff_t scheduled = std::count(rows.begin(), rows.end(), true);
@@ -56,8 +56,8 @@ TEST_F(ReferenceCase, SbpSchedulesWhatAnIndependentSketchDoesAndLittleMore) {
   EXPECT_LE(scheduled, 660);
 }
 
-// The same sketch schedules 944 on halves, and so does this: on halves rates are rests more often
-// than pairs, and the duty cycles that the sketch does not try decide nothing.
+// The same sketch schedules 944 on halves, and so does this policy: on halves most rates are rests,
+// and the duty cycles that the sketch does not try make no difference.
 TEST_F(ReferenceCase, SplitSbpSchedulesWhatAnIndependentSketchDoes) {
   const std::ptrdiff_t scheduled = count("sbp-split", 4);
   EXPECT_GE(scheduled, 940);
@@ -82,7 +82,7 @@ TEST_F(ReferenceCase, ElasticSchedulesNearlyWhatTheIdealDoes) {
   }
 }
 
-// Time-sharing alone and share alone each leave some of it: figures 13 and 16.
+// Temporal or spatial sharing alone schedules less: figures 13 and 16.
 TEST_F(ReferenceCase, ElasticSchedulesMoreThanTheBaselines) {
   for (const double scale : {4.0, 5.0}) {
     const std::ptrdiff_t elastic = count("elastic", scale);
@@ -96,7 +96,7 @@ TEST_F(ReferenceCase, ElasticSchedulesMoreThanTheBaselines) {
 class ReferenceCaseWith : public ReferenceCase,
                           public ::testing::WithParamInterface<profile::InterferenceKind> {};
 
-// A whole device is one of its choices, and nobody slows down who has it alone.
+// Whole devices are among its choices, and a model alone on a device is not slowed down.
 TEST_P(ReferenceCaseWith, ElasticSchedulesNoLessThanSbpDoes) {
   if (IsSkipped()) return;
   worked_ = testing::reference_case(GetParam());

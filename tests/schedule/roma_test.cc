@@ -1,10 +1,10 @@
-// The policy roma, and what check() wants of executables.
+// The policy roma, and the rules of check() for instances without rounds.
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/executables.h"
+#include "gpulet/schedule/policy.h"
 #include "gpulet/schedule/reconcile.h"
 #include "tests/schedule/worked.h"
 
@@ -27,7 +27,7 @@ Worked two_workers() {
   return worked;
 }
 
-TEST(RomaTest, EveryGpuHoldsAllModelsAndEveryCpuOneExecutableOfEach) {
+TEST(RomaTest, EveryGpuHoldsAllModelsAndEveryCpuOneInstanceOfEach) {
   const Worked worked = two_workers();
   const Plan plan = testing::policy("roma")->plan(worked.input);
   EXPECT_EQ(testing::violations(plan, worked.input), "");
@@ -42,7 +42,7 @@ TEST(RomaTest, EveryGpuHoldsAllModelsAndEveryCpuOneExecutableOfEach) {
   EXPECT_EQ(plan.gpulets[2].assignments[0].model, "b");
 }
 
-TEST(RomaTest, ModelsThatNobodyAsksForHaveNoExecutables) {
+TEST(RomaTest, ModelsWithoutDemandHaveNoInstances) {
   Worked worked = two_workers();
   worked.input.demands[0].rate = 0;
   const Plan plan = testing::policy("roma")->plan(worked.input);
@@ -50,7 +50,7 @@ TEST(RomaTest, ModelsThatNobodyAsksForHaveNoExecutables) {
   EXPECT_EQ(plan.gpulets.size(), 4U);
 }
 
-TEST(RomaTest, WhatDoesNotFitAGpuIsServedByCpus) {
+TEST(RomaTest, ModelsThatDoNotFitAGpuAreServedByCpus) {
   Worked worked = two_workers();
   for (Device& device : worked.input.cluster.devices) device.memory_mb = is_cpu(device) ? 0 : 200;
   const Plan plan = testing::policy("roma")->plan(worked.input);
@@ -59,7 +59,7 @@ TEST(RomaTest, WhatDoesNotFitAGpuIsServedByCpus) {
   EXPECT_TRUE(plan.schedulable());
 }
 
-TEST(RomaTest, WhatNoDeviceWasMeasuredWithIsUnserved) {
+TEST(RomaTest, ModelsWithoutMeasurementsAreUnserved) {
   Worked worked = two_workers();
   worked.input.demands.push_back({"new", 5, 100});
   const Plan plan = testing::policy("roma")->plan(worked.input);
@@ -68,7 +68,7 @@ TEST(RomaTest, WhatNoDeviceWasMeasuredWithIsUnserved) {
   EXPECT_EQ(plan.unserved[0].model, "new");
 }
 
-TEST(RomaTest, AnotherModelLeavesTheExecutablesOfOthersAlone) {
+TEST(RomaTest, AnotherModelDoesNotChangeTheInstancesOfOthers) {
   Worked worked = two_workers();
   worked.input.demands[0].rate = 0;
   const Plan before = testing::policy("roma")->plan(worked.input);
@@ -85,18 +85,18 @@ TEST(RomaTest, AnotherModelLeavesTheExecutablesOfOthersAlone) {
   worked.input.demands[0].rate = 20;
   const Plan after = testing::policy("roma")->plan(worked.input);
   const Steps steps = reconcile(running, after);
-  EXPECT_EQ(steps.keep.size(), 2U);    // the CPUs' executables of a
-  EXPECT_EQ(steps.create.size(), 4U);  // those of b, and GPUs that hold both
+  EXPECT_EQ(steps.keep.size(), 2U);    // the CPUs' instances of a
+  EXPECT_EQ(steps.create.size(), 4U);  // those of b, and the GPUs, which now hold both
 }
 
-TEST(RomaTest, AGpuletIsNeverKeptForAnExecutableThatIsControlled) {
+TEST(RomaTest, AGpuletIsNeverKeptForAControlledInstance) {
   const Worked worked = two_workers();
   const Plan plan = testing::policy("roma")->plan(worked.input);
   const RunningGpulet rounds{GpuletId{1}, plan.gpulets[1].device, kControlledShare, {{"a", 1}}};
   EXPECT_EQ(reconcile({rounds}, plan).keep.size(), 0U);
 }
 
-TEST(RomaCheckTest, FindsWhatIsWrongWithExecutables) {
+TEST(RomaCheckTest, FindsFaultsOfInstances) {
   const Worked worked = two_workers();
   const Plan good = testing::policy("roma")->plan(worked.input);
   const auto faults_of = [&](auto change) {
@@ -107,18 +107,18 @@ TEST(RomaCheckTest, FindsWhatIsWrongWithExecutables) {
   const auto has = [](const std::string& text, const char* what) {
     return text.find(what) != std::string::npos;
   };
-  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].rate = 1; }),
-                  "promises no rate"));
-  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].batch = 2; }),
-                  "one request at a time"));
-  EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[0].size = Share{50}; }),
-                  "does not have that size"));
+  EXPECT_TRUE(
+      has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].rate = 1; }), "a rate of 0"));
+  EXPECT_TRUE(
+      has(faults_of([](Plan& plan) { plan.gpulets[1].assignments[0].batch = 2; }), "a batch of 1"));
+  EXPECT_TRUE(
+      has(faults_of([](Plan& plan) { plan.gpulets[0].size = Share{50}; }), "must be 100 %"));
   EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[0].service = Service::controlled; }),
                   "only a CPU's cores"));
   EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets.push_back(plan.gpulets[1]); }),
-                  "two executables of 'a'"));
+                  "two instances of 'a'"));
   EXPECT_TRUE(has(faults_of([](Plan& plan) { plan.gpulets[2].assignments[0].latency_ms *= 2; }),
-                  "not what the profile"));
+                  "its latency is not"));
   EXPECT_TRUE(has(faults_of([](Plan& plan) {
                     std::erase_if(plan.gpulets, [](const PlannedGpulet& one) {
                       return one.service == Service::by_need || one.assignments[0].model == "a";

@@ -4,8 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "gpulet/schedule/check.h"
-#include "gpulet/schedule/moves.h"
-#include "gpulet/schedule/shortage.h"
+#include "gpulet/schedule/reconcile.h"
 #include "tests/schedule/generated.h"
 
 namespace gpulet::schedule {
@@ -23,14 +22,14 @@ Worked one_model(double rate, std::uint32_t devices) {
   return worked;
 }
 
-TEST(Scaling, AddsDevicesUntilTheDemandHasAPlace) {
+TEST(Scaling, AddsDevicesUntilTheDemandIsServed) {
   const ScalingResult result = scale(*policy("sbp"), one_model(2500, 8).input);
   EXPECT_TRUE(result.plan.schedulable());
   EXPECT_EQ(result.devices, 3U);
   EXPECT_EQ(result.added, 3);
 }
 
-TEST(Scaling, ReportsWhatStaysUnservedAtTheLimit) {
+TEST(Scaling, ReportsUnservedDemandAtTheLimit) {
   Worked worked = one_model(2500, 8);
   worked.input.options.max_devices = 2;
   const ScalingResult result = scale(*policy("sbp"), worked.input);
@@ -59,7 +58,7 @@ TEST(Scaling, GivesDevicesBack) {
   EXPECT_EQ(result.added, -4);
 }
 
-TEST(Scaling, KeepsADeviceThatALittleMoreDemandWouldBringBack) {
+TEST(Scaling, KeepsADeviceThatSlightlyMoreDemandWouldNeed) {
   ScalingOptions options;
   options.in_use = 2;
   EXPECT_EQ(scale(*policy("sbp"), one_model(900, 8).input, options).devices, 2U);
@@ -68,10 +67,10 @@ TEST(Scaling, KeepsADeviceThatALittleMoreDemandWouldBringBack) {
   EXPECT_EQ(scale(*policy("sbp"), one_model(900, 8).input, options).devices, 1U);
 }
 
-TEST(Scaling, NeverGoesBelowTheLeast) {
+TEST(Scaling, NeverUsesFewerThanMinDevices) {
   ScalingOptions options;
   options.in_use = 5;
-  options.least = 3;
+  options.min_devices = 3;
   EXPECT_EQ(scale(*policy("sbp"), one_model(0, 8).input, options).devices, 3U);
 }
 
@@ -92,7 +91,7 @@ RC_GTEST_PROP(Scaling, PlansForTheDemandWithinItsDevices, ()) {
 }
 
 // 969.7 requests a second on a device alone, so a millisecond of device time each.
-TEST(Shortage, IsBorneByThoseWhoAskForMoreThanTheirPart) {
+TEST(Shortage, ReducesOnlyDemandsAboveTheirFairPart) {
   Worked worked;
   testing::add_profile(worked, "gpu", {{"a", 1, 1}, {"b", 1, 1}, {"c", 1, 1}});
   testing::add_devices(worked, "n0", "gpu", 3);
@@ -105,7 +104,7 @@ TEST(Shortage, IsBorneByThoseWhoAskForMoreThanTheirPart) {
   EXPECT_NEAR(testing::served(plan, "a"), testing::served(plan, "b"), 1);
 }
 
-TEST(Shortage, LeavesOutWhatHasNoPlaceAtAll) {
+TEST(Shortage, LeavesOutModelsThatNoDeviceServes) {
   Worked worked = one_model(5000, 2);
   worked.input.demands.push_back({"unknown", 100, 66, 32});
   const Plan whole = policy("elastic")->plan(worked.input);
@@ -116,7 +115,7 @@ TEST(Shortage, LeavesOutWhatHasNoPlaceAtAll) {
   EXPECT_EQ(plan.unserved[1].reason, whole.unserved[1].reason);
 }
 
-RC_GTEST_PROP(Shortage, GivesEveryoneAPlanThatHolds, ()) {
+RC_GTEST_PROP(Shortage, MakesPlansThatPassTheCheck, ()) {
   const Worked worked = testing::any_input();
   for (const char* name : {"elastic", "sbp-split"}) {
     const Plan whole = policy(name)->plan(worked.input);
@@ -126,7 +125,7 @@ RC_GTEST_PROP(Shortage, GivesEveryoneAPlanThatHolds, ()) {
   }
 }
 
-TEST(Moves, CountsWhatIsCreatedAndRetired) {
+TEST(Moves, CountsCreatedAndRetiredGpulets) {
   Worked worked = one_model(2500, 8);
   const Plan current = policy("sbp")->plan(worked.input);
   worked.input.demands[0].rate = 1000;

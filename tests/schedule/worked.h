@@ -1,4 +1,4 @@
-// Small inputs whose plans can be worked out by hand, for the tests of this folder.
+// Small inputs whose plans can be computed by hand.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ModelLatency {
   double memory_mb = 0;  // 0: not measured
 };
 
-// An input together with the profiles that it refers to. Margin 1, no headroom, no interference.
+// An input with the profiles that it refers to. Margin 1, no headroom, no interference.
 struct Worked {
   std::unique_ptr<profile::ProfileSet> profiles = std::make_unique<profile::ProfileSet>();
   std::unique_ptr<profile::InterferenceSet> interference;  // null: none
@@ -35,24 +35,24 @@ struct Worked {
 };
 
 void add_profile(Worked& worked, const std::string& type, const std::vector<ModelLatency>& models);
-// Devices of one node after those that it has; sizes 20 40 50 60 80 100, two partitions.
+// Appends devices to a node; sizes 20 40 50 60 80 100, two partitions.
 void add_devices(Worked& worked, const std::string& node, const std::string& type,
                  std::uint32_t count);
 
-// All devices are divided by MIG from here on, with so many processes in an instance.
+// Divides all present devices, or one, by MIG, with `processes` per instance.
 void divide_by_mig(Worked& worked, std::string_view geometry, std::uint32_t processes = 1);
 void divide_by_mig(Device& device, std::string_view geometry, std::uint32_t processes = 1);
 
-// Of the policies, those for devices of which gpulets get any share.
+// The policies for devices without MIG.
 [[nodiscard]] std::vector<std::string_view> share_policies();
 
-// The policy of that name; throws where there is none.
+// The policy with that name. Throws where there is none.
 [[nodiscard]] std::unique_ptr<Policy> policy(std::string_view name);
 
-// All violations in one text; empty for a plan that holds.
+// All violations of check(), one per line; empty for a valid plan.
 [[nodiscard]] std::string violations(const Plan& plan, const PlanInput& input);
 
-// Requests per second that the plan has a place for.
+// Requests per second of the model that the plan serves.
 [[nodiscard]] double served(const Plan& plan, const std::string& model);
 
 }  // namespace gpulet::schedule::testing

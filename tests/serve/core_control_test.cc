@@ -1,5 +1,4 @@
-// Cores of executables, period by period: what is told to backends, and what status says.
-#include "gpulet/serve/core_control.h"
+#include "serve/core_control.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +11,7 @@ namespace {
 
 constexpr Time kBegin{};
 
-ControlledExecutable executable(std::uint64_t id, const std::string& model) {
+ControlledInstance instance(std::uint64_t id, const std::string& model) {
   return {{id}, model, {"n0", 1}, 1.0};
 }
 
@@ -34,51 +33,51 @@ class CoreControlTest : public ::testing::Test {
   }
   void step(const std::map<std::string, ModelReading>& readings) {
     std::map<GpuletId, bool> alive;
-    for (const auto& [id, executable] : control_.executables()) alive[id] = true;
+    for (const auto& [id, instance] : control_.instances()) alive[id] = true;
     control_.step(readings, alive, control_.next_step());
   }
 
   CoreControl control_{options()};
 };
 
-TEST_F(CoreControlTest, WhoeverHasFewCoresIsToldOfLittle) {
-  control_.set({executable(1, "small")}, kBegin);
-  double told = 1;
-  for (int period = 0; told > 0.05 && period < 200; ++period) {
+TEST_F(CoreControlTest, SendsSmallChangesOfFewCores) {
+  control_.set({instance(1, "small")}, kBegin);
+  double sent = 1;
+  for (int period = 0; sent > 0.05 && period < 200; ++period) {
     step({{"small", answered_after(0.01)}});
-    for (const CoreControl::Change& change : control_.take_changes()) told = change.cores;
+    for (const CoreControl::Change& change : control_.take_changes()) sent = change.cores;
   }
-  ASSERT_LE(told, 0.05);
-  // Its backend's picture is never further off than a hundredth of what it has.
+  ASSERT_LE(sent, 0.05);
+  // The backend is never off by more than a hundredth of the assigned cores.
   for (int period = 0; period < 10; ++period) {
     step({{"small", answered_after(0.55)}});
-    for (const CoreControl::Change& change : control_.take_changes()) told = change.cores;
-    const double given = control_.cores_of({1})->given;
-    EXPECT_NEAR(told, given, 0.011 * given);
+    for (const CoreControl::Change& change : control_.take_changes()) sent = change.cores;
+    const double given = control_.cores_of({1})->granted;
+    EXPECT_NEAR(sent, given, 0.011 * given);
   }
 }
 
-TEST_F(CoreControlTest, WhatIsHardlyAChangeIsNotTold) {
-  control_.set({executable(1, "steady")}, kBegin);
-  EXPECT_EQ(control_.take_changes().size(), 1U) << "where it begins";
+TEST_F(CoreControlTest, DoesNotSendNegligibleChanges) {
+  control_.set({instance(1, "steady")}, kBegin);
+  EXPECT_EQ(control_.take_changes().size(), 1U) << "the initial cores";
   step({{"steady", answered_after(0.5)}});
   EXPECT_TRUE(control_.take_changes().empty());
 }
 
-TEST_F(CoreControlTest, AModelWithoutExecutablesHasNoStatus) {
-  control_.set({executable(1, "stays"), executable(2, "goes")}, kBegin);
+TEST_F(CoreControlTest, AModelWithoutInstancesHasNoStatus) {
+  control_.set({instance(1, "stays"), instance(2, "goes")}, kBegin);
   step({{"stays", answered_after(0.5)}, {"goes", answered_after(0.5)}});
   ASSERT_TRUE(control_.status_of("goes"));
   EXPECT_EQ(control_.status_of("goes")->on_cpu, 10U);
-  EXPECT_FALSE(control_.status_of("unheard"));
+  EXPECT_FALSE(control_.status_of("unknown"));
 
-  control_.set({executable(1, "stays")}, control_.next_step());
+  control_.set({instance(1, "stays")}, control_.next_step());
   EXPECT_FALSE(control_.status_of("goes"));
   EXPECT_TRUE(control_.status_of("stays"));
 
-  control_.set({executable(1, "stays"), executable(3, "goes")}, control_.next_step());
+  control_.set({instance(1, "stays"), instance(3, "goes")}, control_.next_step());
   ASSERT_TRUE(control_.status_of("goes"));
-  EXPECT_EQ(control_.status_of("goes")->on_cpu, 10U) << "counts go on";
+  EXPECT_EQ(control_.status_of("goes")->on_cpu, 10U) << "counts are kept";
 }
 
 }  // namespace

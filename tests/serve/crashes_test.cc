@@ -34,7 +34,7 @@ ModelStatus status_of(const World& world, const std::string& name) {
                        [&name](const ModelStatus& one) { return one.name == name; });
 }
 
-TEST(CrashingModels, OnlyTheRequestThatDoesItFails) {
+TEST(CrashingModels, OnlyTheCrashingRequestFails) {
   World world({}, {byte_model("a", 3000, 40)}, card_profile({{"a", 20}}));
   world.crash_on("a", kPoison);
   world.add_backend("n0", 1);
@@ -51,7 +51,7 @@ TEST(CrashingModels, OnlyTheRequestThatDoesItFails) {
   EXPECT_EQ(world.model("a").state, ModelState::ready);
 }
 
-TEST(CrashingModels, GoIntoQuarantineAndComeBack) {
+TEST(CrashingModels, EnterQuarantineAndReturn) {
   FrontendOptions options;
   options.quarantine.crashes = 4;
   options.quarantine.first = std::chrono::seconds(8);
@@ -82,7 +82,7 @@ TEST(CrashingModels, GoIntoQuarantineAndComeBack) {
   EXPECT_EQ(code(world, 3), StatusCode::ok);
 }
 
-TEST(CrashingModels, LeaveTheirQuarantineWhenSomebodyLoadsThem) {
+TEST(CrashingModels, LoadingEndsTheQuarantine) {
   FrontendOptions options;
   options.quarantine.crashes = 2;
   options.quarantine.first = std::chrono::minutes(5);
@@ -102,7 +102,7 @@ TEST(CrashingModels, LeaveTheirQuarantineWhenSomebodyLoadsThem) {
   EXPECT_EQ(code(world, 1), StatusCode::ok);
 }
 
-TEST(CrashingModels, AreLeftByTheirNeighbours) {
+TEST(CrashingModels, MoveToGpuletsOfTheirOwn) {
   World world({}, {byte_model("a", 3000, 5), byte_model("b", 3000, 5)},
               card_profile({{"a", 20}, {"b", 20}}));
   const auto together = [&world] {
@@ -123,7 +123,7 @@ TEST(CrashingModels, AreLeftByTheirNeighbours) {
 }
 
 // A signal from outside (here SIGKILL) is nothing that the model did.
-TEST(CrashingModels, AreNotThoseWhoseProcessSomebodyKills) {
+TEST(CrashingModels, KilledProcessesAreNotCrashes) {
   World world({}, {byte_model("a", 3000, 10)}, card_profile({{"a", 20}}));
   world.add_backend("n0", 1);
   world.run_until(at_s(3));
@@ -132,7 +132,7 @@ TEST(CrashingModels, AreNotThoseWhoseProcessSomebodyKills) {
     const double s = 3 + 4 * i;
     world.request_at(at_s(s), "a", static_cast<std::uint64_t>(i) + 1);
     world.run_until(at_s(s + 0.005));
-    EXPECT_TRUE(world.kill_a_proxy("n0"));
+    EXPECT_TRUE(world.kill_proxy("n0"));
   }
   world.run_until(at_s(35));
   for (std::uint64_t tag = 1; tag <= kKills; ++tag) EXPECT_EQ(code(world, tag), StatusCode::ok);
@@ -140,7 +140,7 @@ TEST(CrashingModels, AreNotThoseWhoseProcessSomebodyKills) {
 }
 
 // Whatever the policy knows of it, no plan puts others beside a model that is to be alone.
-TEST(CrashingModels, AreAloneInThePlansOfEveryPolicy) {
+TEST(CrashingModels, EveryPolicyKeepsSuspectsAlone) {
   const profile::Profile profile = card_profile({{"a", 2}, {"b", 2}, {"c", 2}});
   MakePlan request;
   request.profiles =

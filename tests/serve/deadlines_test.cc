@@ -1,5 +1,5 @@
 // Requests whose deadline passes while their batch runs.
-#include "gpulet/serve/deadlines.h"
+#include "serve/deadlines.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "gpulet/serve/dispatcher.h"
+#include "serve/dispatcher.h"
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 
@@ -53,7 +53,7 @@ class InFlightDeadlinesTest : public ::testing::Test {
   Dispatcher dispatcher_{{byte_model("a", 100, 0)}, 100, BatchId{1}};
 };
 
-TEST_F(InFlightDeadlinesTest, AreKeptAndTheLateResultIsThrownAway) {
+TEST_F(InFlightDeadlinesTest, OverdueRequestsAreAnsweredAndLateResultsDiscarded) {
   const Batch batch = send({request(1, 50, 100, {}), request(2, 50, 400, {})});
   EXPECT_TRUE(pump(at(150)).empty()) << "the deadline itself is in time";
   EXPECT_EQ(dispatcher_.next_wake(), at(150) + Duration(1));
@@ -79,7 +79,7 @@ TEST_F(InFlightDeadlinesTest, AreKeptAndTheLateResultIsThrownAway) {
   EXPECT_EQ(dispatcher_.next_wake(), kNever);
 }
 
-TEST_F(InFlightDeadlinesTest, OfTheModelsObjectiveAllowForAGrace) {
+TEST_F(InFlightDeadlinesTest, ObjectiveDeadlinesIncludeTheGracePeriod) {
   const Batch batch = send({request(1, 50, 100, milliseconds(20))});
   EXPECT_TRUE(pump(at(170)).empty());
   const std::vector<Answer> answers = complete(echo(batch), at(170));
@@ -89,7 +89,7 @@ TEST_F(InFlightDeadlinesTest, OfTheModelsObjectiveAllowForAGrace) {
   EXPECT_EQ(dispatcher_.counters(0).overdue, 0U);
 }
 
-TEST_F(InFlightDeadlinesTest, CountWhenTheResultComesBeforeTheAlarm) {
+TEST_F(InFlightDeadlinesTest, ALateResultBeforeTheNextPumpIsOverdue) {
   const Batch batch = send({request(1, 50, 100, milliseconds(20))});
   const std::vector<Answer> answers = complete(echo(batch), at(171));
   ASSERT_EQ(answers.size(), 1U);
@@ -98,14 +98,14 @@ TEST_F(InFlightDeadlinesTest, CountWhenTheResultComesBeforeTheAlarm) {
   EXPECT_TRUE(pump(at(1000)).empty());
 }
 
-TEST_F(InFlightDeadlinesTest, AreNotForThoseWhoseAskerHasADeadlineOfItsOwn) {
+TEST_F(InFlightDeadlinesTest, ClientDeadlinesHaveNoGracePeriod) {
   const Batch batch = send({request(1, 50, 100, Request::kNoLimit)});
   EXPECT_TRUE(pump(at(5000)).empty());
   EXPECT_EQ(complete(echo(batch), at(5000)).size(), 1U);
   EXPECT_EQ(dispatcher_.counters(0).late, 1U);
 }
 
-TEST_F(InFlightDeadlinesTest, ThatPassedAreNotAnsweredAgainWhenTheGpuletGoes) {
+TEST_F(InFlightDeadlinesTest, OverdueRequestsAreNotAnsweredAgainWhenTheGpuletIsLost) {
   const Batch batch = send({request(1, 50, 100, {}), request(2, 50, 100, {})});
   EXPECT_EQ(pump(at(151)).size(), 2U);
   DispatchOutput out;
@@ -116,7 +116,7 @@ TEST_F(InFlightDeadlinesTest, ThatPassedAreNotAnsweredAgainWhenTheGpuletGoes) {
   EXPECT_TRUE(dispatcher_.idle());
 }
 
-TEST_F(InFlightDeadlinesTest, KeepTheirPlaceAmongThoseUnderWayUntilTheGpuletAnswers) {
+TEST_F(InFlightDeadlinesTest, OverdueRequestsStayInFlightUntilTheGpuletAnswers) {
   Request one = request(1, 50, 100, {});
   one.place = std::make_shared<const int>(1);
   const std::weak_ptr<const void> place = one.place;
@@ -158,7 +158,7 @@ RC_GTEST_PROP(InFlightDeadlinesProperty, EveryRequestIsAnsweredOnceAndByItsDeadl
     }
   };
   const auto set_routes = [&](int ms) {
-    std::vector<Route> routes;
+    std::vector<GpuletRoute> routes;
     for (std::uint64_t id = 1; id <= 2; ++id) {
       if (*rc::gen::inRange(0, 4) > 0) routes.push_back(even_route(id, {0, 1}));
     }

@@ -1,4 +1,4 @@
-#include "gpulet/serve/demands.h"
+#include "serve/demands.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ ServedModel model(const std::string& name, double rate) {
 
 // Planned for 100 a second and growth, a model gets a steady 80: near enough to leave alone, unless
 // something else has no place.
-TEST(Demands, GiveUpWhatIsNotUsedSoonerWhereThePlanLeavesDemandUnserved) {
+TEST(Demands, UnusedRateIsReleasedSoonerIfThePlanLeavesDemandUnserved) {
   Demands demands({model("a", 100)}, {});
   demands.tick(Time(milliseconds(0)));
   demands.planned(demands.next(true));
@@ -31,7 +31,7 @@ TEST(Demands, GiveUpWhatIsNotUsedSoonerWhereThePlanLeavesDemandUnserved) {
   EXPECT_NEAR(demands.next(false).front().rate, 88, 0.1);
 }
 
-TEST(Demands, AJumpIsSeenAtOnceAndItsEndOnlyLater) {
+TEST(Demands, AJumpIsDetectedAtOnceAndItsEndLater) {
   Demands demands({model("a", 100)}, {});
   demands.tick(Time(milliseconds(0)));
   demands.planned(demands.next(true));

@@ -1,4 +1,4 @@
-#include "gpulet/serve/dispatcher.h"
+#include "serve/dispatcher.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
@@ -20,15 +20,15 @@ using testing::byte_request;
 using testing::echo;
 
 // A gpulet whose batch of n takes 4 + 2 n ms.
-Route route(std::uint64_t gpulet, std::vector<ModelIndex> models, std::size_t batch = 4,
-            int duty_cycle_ms = 20) {
-  Route made{GpuletId{gpulet}, BackendId{1}, milliseconds(duty_cycle_ms), {}};
+GpuletRoute route(std::uint64_t gpulet, std::vector<ModelIndex> models, std::size_t batch = 4,
+                  int duty_cycle_ms = 20) {
+  GpuletRoute made{GpuletId{gpulet}, BackendId{1}, milliseconds(duty_cycle_ms), {}};
   for (const ModelIndex index : models) {
-    LaneSpec lane{index, {}};
+    SlotSpec slot{index, {}};
     for (std::size_t n = 1; n <= batch; ++n) {
-      lane.execution.emplace_back(milliseconds(4 + 2 * static_cast<int>(n)));
+      slot.execution.emplace_back(milliseconds(4 + 2 * static_cast<int>(n)));
     }
-    made.lanes.push_back(lane);
+    made.slots.push_back(slot);
   }
   return made;
 }
@@ -62,7 +62,7 @@ TEST_F(DispatcherTest, IdleGpuletServesTheFirstRequestAtOnce) {
   EXPECT_EQ(out.batches[0].batch.gpulet, GpuletId{1});
 }
 
-TEST_F(DispatcherTest, NextBatchWaitsForTheTurnAndGathers) {
+TEST_F(DispatcherTest, TheNextBatchGathersUntilItsTurn) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50);
   ASSERT_EQ(pump(50).batches.size(), 1U);
@@ -87,7 +87,7 @@ TEST_F(DispatcherTest, AtMostTwoBatchesAreInFlight) {
   EXPECT_EQ(out.batches.size(), 1U);
 }
 
-TEST_F(DispatcherTest, EachAnswerGoesToItsAsker) {
+TEST_F(DispatcherTest, EachAnswerGoesToItsClient) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   for (std::uint64_t i = 0; i < 4; ++i) arrive(i + 10, 50);
   const DispatchOutput sent = pump(50);
@@ -101,7 +101,7 @@ TEST_F(DispatcherTest, EachAnswerGoesToItsAsker) {
   }
 }
 
-TEST_F(DispatcherTest, HopelessRequestIsDroppedEarlyAndSaysSo) {
+TEST_F(DispatcherTest, ARequestThatCannotBeServedInTimeIsDroppedEarly) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50, 5);  // one request takes 6 ms
   const DispatchOutput out = pump(50);
@@ -118,7 +118,7 @@ TEST_F(DispatcherTest, FullQueueRefusesWithOverloaded) {
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::overloaded);
 }
 
-TEST_F(DispatcherTest, WithoutAGpuletRequestsWaitUntilTheirDeadline) {
+TEST_F(DispatcherTest, RequestsWithoutAGpuletWaitUntilTheirDeadline) {
   arrive(1, 50);
   EXPECT_TRUE(pump(149).answers.empty());
   EXPECT_LE(dispatcher_.next_wake(), at(151));
@@ -127,7 +127,7 @@ TEST_F(DispatcherTest, WithoutAGpuletRequestsWaitUntilTheirDeadline) {
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
 }
 
-TEST_F(DispatcherTest, LostGpuletGivesItsRequestsToAnother) {
+TEST_F(DispatcherTest, AnotherGpuletServesTheRequestsOfALostOne) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50);
   ASSERT_EQ(pump(50).batches.size(), 1U);
@@ -140,7 +140,7 @@ TEST_F(DispatcherTest, LostGpuletGivesItsRequestsToAnother) {
   EXPECT_EQ(again.batches[0].batch.gpulet, GpuletId{2});
 }
 
-TEST_F(DispatcherTest, RequestThatKillsEveryProxyIsGivenUp) {
+TEST_F(DispatcherTest, ARequestIsGivenUpAfterSeveralLostProxies) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50, 1000);
   std::vector<Answer> answers;
@@ -159,7 +159,7 @@ TEST_F(DispatcherTest, RequestThatKillsEveryProxyIsGivenUp) {
   EXPECT_EQ(answers[0].request.attempts, kMaxAttempts);
 }
 
-TEST_F(DispatcherTest, ResultOfABatchGivenUpBeforeIsIgnored) {
+TEST_F(DispatcherTest, TheResultOfALostBatchIsIgnored) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50);
   const DispatchOutput sent = pump(50);
@@ -169,7 +169,7 @@ TEST_F(DispatcherTest, ResultOfABatchGivenUpBeforeIsIgnored) {
   EXPECT_TRUE(out.answers.empty());
 }
 
-TEST_F(DispatcherTest, ResultOfTheWrongSizeFailsItsRequestsAndNobodyElse) {
+TEST_F(DispatcherTest, AResultOfTheWrongSizeFailsOnlyItsRequests) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50);
   const DispatchOutput sent = pump(50);
@@ -212,13 +212,13 @@ TEST_F(DispatcherTest, ModelsThatShareAGpuletTakeTurns) {
   EXPECT_EQ(third.batches[0].batch.model, "a");
 }
 
-TEST_F(DispatcherTest, NobodyWaitsForOthersThatShareItsGpuletAndHaveNothing) {
+TEST_F(DispatcherTest, AModelDoesNotWaitForIdleModelsOnItsGpulet) {
   dispatcher_.set_routes({route(1, {0, 1})}, at(0));
   arrive(1, 50);
   EXPECT_EQ(pump(50).batches.size(), 1U);
 }
 
-TEST_F(DispatcherTest, GpuletWithoutARouteFinishesWhatItHolds) {
+TEST_F(DispatcherTest, AGpuletWithoutARouteFinishesItsBatches) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   arrive(1, 50);
   const DispatchOutput sent = pump(50);
@@ -233,7 +233,7 @@ TEST_F(DispatcherTest, GpuletWithoutARouteFinishesWhatItHolds) {
   EXPECT_TRUE(out.answers[0].status.ok());
 }
 
-TEST_F(DispatcherTest, RestartingGpuletTakesNothingUntilItIsReady) {
+TEST_F(DispatcherTest, ARestartingGpuletTakesNothingUntilItIsReady) {
   dispatcher_.set_routes({route(1, {0})}, at(0));
   dispatcher_.set_ready(GpuletId{1}, false, at(10));
   arrive(1, 50);
@@ -299,7 +299,7 @@ RC_GTEST_PROP(DispatcherProperty, EveryRequestIsAnsweredOnce, ()) {
         break;
       }
       case 2: {
-        std::vector<Route> routes;
+        std::vector<GpuletRoute> routes;
         for (std::uint64_t id = 1; id <= 3; ++id) {
           if (*rc::gen::arbitrary<bool>())
             routes.push_back(route(

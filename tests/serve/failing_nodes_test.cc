@@ -49,7 +49,7 @@ std::set<std::string> nodes_of(const World& world, const std::string& model) {
   return nodes;
 }
 
-TEST(FailingNode, ANewVersionIsServedByTheHealthyNodeAndNoRequestIsLost) {
+TEST(FailingNode, TheHealthyNodeServesANewVersionWithoutLoss) {
   World world({}, {version("a", "a1"), version("b", "b1")}, three_models());
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
@@ -67,7 +67,7 @@ TEST(FailingNode, ANewVersionIsServedByTheHealthyNodeAndNoRequestIsLost) {
   EXPECT_FALSE(world.model("a").next_refused);
 }
 
-TEST(FailingNode, ANewModelIsServedByTheHealthyNode) {
+TEST(FailingNode, TheHealthyNodeServesANewModel) {
   World world({}, {version("a", "a1")}, three_models());
   world.set_load_failure_on("n0", "a", kFull, FailureCause::node_disk);
   world.set_load_failure_on("n0", "b", kFull, FailureCause::node_disk);
@@ -80,7 +80,7 @@ TEST(FailingNode, ANewModelIsServedByTheHealthyNode) {
   EXPECT_EQ(world.model("a").state, ModelState::ready);
 }
 
-TEST(FailingNode, IsShownWithTheOriginalErrorAndTriedAgainWithAGrowingPause) {
+TEST(FailingNode, TheExclusionHasTheOriginalErrorAndAGrowingPause) {
   World world({}, {version("a", "a1"), version("b", "b1")}, three_models());
   world.set_load_failure_on("n0", "b", kFull, FailureCause::node_disk);
   world.add_backend("n0", 1);
@@ -113,7 +113,7 @@ TEST(FailingNode, IsShownWithTheOriginalErrorAndTriedAgainWithAGrowingPause) {
   EXPECT_EQ(world.model("b").reason, "");
 }
 
-TEST(FailingNode, WhatServesThereGoesOnWhereThereIsNoOther) {
+TEST(FailingNode, TheOnlyNodeKeepsServing) {
   World world({}, {version("a", "a1")}, three_models());
   world.add_backend("n0", 2);
   const std::uint64_t end = load(world, "a", 2, 60, 1);
@@ -129,7 +129,7 @@ TEST(FailingNode, WhatServesThereGoesOnWhereThereIsNoOther) {
   EXPECT_FALSE(world.model("a").next_refused);
 }
 
-TEST(FailingNode, AFileThatLoadedElsewhereIsNotToBlame) {
+TEST(FailingNode, AFileThatLoadedElsewhereIsNotRefused) {
   World world({}, {version("a", "a1")}, three_models());
   world.add_backend("n1", 1);
   world.run_until(at_s(5));
@@ -148,7 +148,7 @@ TEST(FailingNode, AFileThatLoadedElsewhereIsNotToBlame) {
   EXPECT_EQ(world.model("a").state, ModelState::ready);
 }
 
-TEST(UnknownFailure, IsTriedOnAnotherNodeBeforeTheVersionIsRefused) {
+TEST(UnknownFailure, AnotherNodeIsTriedBeforeTheVersionIsRefused) {
   World world({}, {version("a", "a1"), version("b", "b1")}, three_models());
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
@@ -172,7 +172,7 @@ TEST(UnknownFailure, IsTriedOnAnotherNodeBeforeTheVersionIsRefused) {
   EXPECT_EQ(served(world, 1, end), end - 1);
 }
 
-TEST(FaultyFile, RefusesItsModelAndNoOtherOfTheSameGpulet) {
+TEST(FaultyFile, OnlyItsModelIsRefused) {
   World world({}, {version("a", "a1", 5), version("b", "b1", 5), version("c", "c1", 5)},
               three_models());
   world.set_load_failure("b", {StatusCode::invalid, "is no TorchScript file"});
@@ -188,7 +188,7 @@ TEST(FaultyFile, RefusesItsModelAndNoOtherOfTheSameGpulet) {
 
 // Whatever fails for a machine's sake, no version is refused; and once the machines work again,
 // everything is served.
-RC_GTEST_PROP(FailingNodesProperty, AMachinesFailureNeverRefusesAVersion, ()) {
+RC_GTEST_PROP(FailingNodesProperty, MachineFailuresNeverRefuseAVersion, ()) {
   FrontendOptions options;
   options.exclusions.first = seconds(1);
   options.exclusions.longest = seconds(4);

@@ -22,7 +22,7 @@ using testing::outcome;
 using testing::Outcome;
 using testing::World;
 
-TEST(FrontendCoreTest, ServesFromAPlanOfTheConfiguredRates) {
+TEST(FrontendCoreTest, ServesWithAPlanForTheConfiguredRates) {
   World world({}, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.run_until(at_s(2));
@@ -35,7 +35,7 @@ TEST(FrontendCoreTest, ServesFromAPlanOfTheConfiguredRates) {
   EXPECT_EQ(world.status().models[0].counters.late, 0U);
 }
 
-TEST(FrontendCoreTest, FirstRequestOfAnUnplannedModelIsServed) {
+TEST(FrontendCoreTest, TheFirstRequestOfAnUnplannedModelIsServed) {
   World world({}, {byte_model("a", 3000, 0)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.run_until(at_s(5));
@@ -44,7 +44,7 @@ TEST(FrontendCoreTest, FirstRequestOfAnUnplannedModelIsServed) {
   EXPECT_EQ(outcome(world, 1, 2).good, 1U);
 }
 
-TEST(FrontendCoreTest, RateAboveThePlanIsActedOnAtOnce) {
+TEST(FrontendCoreTest, ARateAboveThePlanIsPlannedForAtOnce) {
   World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 2);
   const std::uint64_t before = load(world, "a", 20, 2, 10, 1, 3);
@@ -58,7 +58,7 @@ TEST(FrontendCoreTest, RateAboveThePlanIsActedOnAtOnce) {
   EXPECT_GT(result.good, (end - 1) * 8 / 10);  // what is lost is lost in the seconds of the change
 }
 
-TEST(FrontendCoreTest, SteadyNoiseMovesNothing) {
+TEST(FrontendCoreTest, NoiseChangesNothing) {
   World world({}, {byte_model("a", 100, 40)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   const std::uint64_t end = load(world, "a", 40, 2, 120, 1, 5);
@@ -70,7 +70,7 @@ TEST(FrontendCoreTest, SteadyNoiseMovesNothing) {
 }
 
 // The less comes of a model, the more its rate seems to jump.
-TEST(FrontendCoreTest, NoiseOfSmallStreamsMovesNothing) {
+TEST(FrontendCoreTest, NoiseOfLowRatesChangesNothing) {
   World world({}, {byte_model("a", 200, 2), byte_model("b", 200, 8), byte_model("c", 100, 60)},
               card_profile({{"a", 4}, {"b", 4}, {"c", 2}}));
   world.add_backend("n0", 2);
@@ -84,7 +84,7 @@ TEST(FrontendCoreTest, NoiseOfSmallStreamsMovesNothing) {
   EXPECT_LE(outcome(world, 1, end).errors.size(), (end - 1) / 200);
 }
 
-TEST(FrontendCoreTest, RateThatHasGoneIsGivenBack) {
+TEST(FrontendCoreTest, DevicesForALoadThatEndedAreGivenBack) {
   World world({}, {byte_model("a", 200, 100), byte_model("b", 200, 4)},
               card_profile({{"a", 4}, {"b", 4}}));
   world.add_backend("n0", 2);
@@ -111,13 +111,13 @@ TEST(FrontendCoreTest, ModelsThatShareOneDeviceKeepTheirObjectives) {
   EXPECT_LE(late + (end - 1 - result.good), (end - 1) / 50);
 }
 
-TEST(FrontendCoreTest, ProxyThatDiesCostsNoRequestItsAnswer) {
+TEST(FrontendCoreTest, ALostProxyLosesNoRequest) {
   World world({}, {byte_model("a", 2000, 50)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   const std::uint64_t end = load(world, "a", 50, 2, 12, 1, 9);
   for (const double when : {4.0, 4.003, 7.5}) {
     world.run_until(at_s(when));
-    world.kill_a_proxy("n0");
+    world.kill_proxy("n0");
   }
   world.run_until(at_s(20));
   const Outcome result = outcome(world, 1, end);
@@ -125,7 +125,7 @@ TEST(FrontendCoreTest, ProxyThatDiesCostsNoRequestItsAnswer) {
       result.errors.empty());  // the restart takes less than the SLO: all of them were run again
 }
 
-TEST(FrontendCoreTest, BackendThatDiesHandsItsWorkToTheOthers) {
+TEST(FrontendCoreTest, OtherBackendsTakeOverFromALostOne) {
   World world({}, {byte_model("a", 3000, 60)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
@@ -139,7 +139,7 @@ TEST(FrontendCoreTest, BackendThatDiesHandsItsWorkToTheOthers) {
   EXPECT_EQ(world.status().backends.size(), 1U);
 }
 
-TEST(FrontendCoreTest, DeviceThatIsLostHandsItsWorkToTheOthersAndIsPlannedAgainOnceItIsBack) {
+TEST(FrontendCoreTest, OtherDevicesTakeOverFromALostOneUntilItIsBack) {
   World world({}, {byte_model("a", 3000, 60)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 2);
   const std::uint64_t end = load(world, "a", 60, 3, 15, 1, 11);
@@ -151,7 +151,7 @@ TEST(FrontendCoreTest, DeviceThatIsLostHandsItsWorkToTheOthersAndIsPlannedAgainO
   };
   ASSERT_FALSE(used().empty());
   const std::uint32_t lost = *used().begin();
-  world.see_device("n0", lost, {StatusCode::unavailable, "it fell off the bus"});
+  world.report_device_health("n0", lost, {StatusCode::unavailable, "it fell off the bus"});
   world.run_until(at_s(20));
   EXPECT_EQ(used(), std::set{1 - lost});
   EXPECT_TRUE(outcome(world, 1, end).errors.empty());
@@ -159,20 +159,20 @@ TEST(FrontendCoreTest, DeviceThatIsLostHandsItsWorkToTheOthersAndIsPlannedAgainO
   EXPECT_EQ(world.status().backends.begin()->second.devices[lost].fault.message(),
             "it fell off the bus");
 
-  world.see_device("n0", lost, {});
-  world.see_device("n0", 1 - lost, {StatusCode::unavailable, "it is the other's turn"});
+  world.report_device_health("n0", lost, {});
+  world.report_device_health("n0", 1 - lost, {StatusCode::unavailable, "it is the other's turn"});
   world.run_until(at_s(30));
   EXPECT_EQ(used(), std::set{lost});
 }
 
-TEST(FrontendCoreTest, TheOnlyDeviceThatIsLostServesAgainOnceItIsBack) {
+TEST(FrontendCoreTest, TheOnlyDeviceServesAgainWhenItIsBack) {
   World world({}, {byte_model("a", 100, 60)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.run_until(at_s(3));
-  world.see_device("n0", 0, {StatusCode::unavailable, "it fell off the bus"});
+  world.report_device_health("n0", 0, {StatusCode::unavailable, "it fell off the bus"});
   world.run_until(at_s(10));
   EXPECT_NE(world.model("a").state, ModelState::ready);
-  world.see_device("n0", 0, {});
+  world.report_device_health("n0", 0, {});
   world.run_until(at_s(15));
   EXPECT_EQ(world.model("a").state, ModelState::ready);
   const std::uint64_t end = load(world, "a", 50, 15, 17, 1, 7);
@@ -180,7 +180,7 @@ TEST(FrontendCoreTest, TheOnlyDeviceThatIsLostServesAgainOnceItIsBack) {
   EXPECT_TRUE(outcome(world, 1, end).errors.empty());
 }
 
-TEST(FrontendCoreTest, WithoutAnyBackendEveryRequestIsStillAnswered) {
+TEST(FrontendCoreTest, EveryRequestIsAnsweredWithoutABackend) {
   World world({}, {byte_model("a", 100, 10)}, card_profile({{"a", 4}}));
   const std::uint64_t end = load(world, "a", 50, 0, 2, 1, 1);
   world.run_until(at_s(4));
@@ -195,7 +195,7 @@ TEST(FrontendCoreTest, WithoutAnyBackendEveryRequestIsStillAnswered) {
   EXPECT_EQ(world.model("a").state, ModelState::unavailable);
 }
 
-TEST(FrontendCoreTest, IsReadyWhileSomeBackendIsConnected) {
+TEST(FrontendCoreTest, IsReadyWhileABackendIsConnected) {
   World world({}, {byte_model("a", 100, 10), byte_model("asleep", 100, 0)},
               card_profile({{"a", 4}, {"asleep", 4}}));
   EXPECT_FALSE(world.status().ready);
@@ -221,16 +221,16 @@ TEST(FrontendCoreTest, IsReadyWhileSomeBackendIsConnected) {
   world.run_until(at_s(8));
   EXPECT_TRUE(world.status().ready);
   EXPECT_EQ(world.status().state, "serving");
-  world.see_device("n1", 0, {StatusCode::unavailable, "it is lost"});
+  world.report_device_health("n1", 0, {StatusCode::unavailable, "it is lost"});
   world.run_until(at_s(9));
   EXPECT_FALSE(world.status().ready) << "its only device cannot be used";
 }
 
-TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefusedWithTheDifference) {
+TEST(FrontendCoreTest, RequestsThatDoNotFitTheModelAreRefused) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   const auto refused = [&](InferRequest request) {
     FrontendEffects effects;
-    core.on(ClientSaid{ClientId{1}, std::move(request)}, at_s(0), effects);
+    core.on(RequestReceived{ClientId{1}, std::move(request)}, at_s(0), effects);
     const auto* reply = effects.empty() ? nullptr : std::get_if<ReplyToClient>(&effects.front());
     return reply == nullptr ? Status() : reply->reply.status;
   };
@@ -263,15 +263,15 @@ InferRequest one_byte(std::uint64_t tag) {
   return {tag, "a", {}, {{"x", DataType::uint8, {1}}}, Bytes::own(std::vector<std::byte>(1))};
 }
 
-TEST(FrontendCoreTest, RequestsBeyondWhatMayBeUnderWayAreRefusedAndNameTheLimit) {
-  for (const auto& [limits, name] : {std::pair{UnderWayLimits{.requests = 2}, "max_requests"},
-                                     std::pair{UnderWayLimits{.bytes = 2}, "max_buffered_mb"}}) {
+TEST(FrontendCoreTest, RequestsBeyondTheInflightLimitsAreRefused) {
+  for (const auto& [limits, name] : {std::pair{InflightLimits{.requests = 2}, "max_requests"},
+                                     std::pair{InflightLimits{.bytes = 2}, "max_buffered_mb"}}) {
     FrontendOptions options;
-    options.under_way = limits;
+    options.inflight = limits;
     FrontendCore core(options, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
     const auto said = [&core](std::uint64_t client, std::uint64_t tag) {
       FrontendEffects effects;
-      core.on(ClientSaid{ClientId{client}, one_byte(tag)}, at_s(0), effects);
+      core.on(RequestReceived{ClientId{client}, one_byte(tag)}, at_s(0), effects);
       const auto* reply = effects.empty() ? nullptr : std::get_if<ReplyToClient>(&effects.front());
       return reply == nullptr ? Status() : reply->reply.status;
     };
@@ -282,22 +282,22 @@ TEST(FrontendCoreTest, RequestsBeyondWhatMayBeUnderWayAreRefusedAndNameTheLimit)
     EXPECT_NE(refused.message().find(name), std::string::npos) << refused.to_string();
     // Whoever goes makes room.
     FrontendEffects effects;
-    core.on(ClientGone{ClientId{1}}, at_s(0), effects);
+    core.on(ClientDisconnected{ClientId{1}}, at_s(0), effects);
     EXPECT_TRUE(said(3, 4).ok());
     EXPECT_FALSE(said(3, 5).ok());
   }
 }
 
 // Whatever becomes of requests, their places are given up with them.
-TEST(FrontendCoreTest, PlacesOfRequestsThatHaveEndedAreFree) {
+TEST(FrontendCoreTest, AnsweredRequestsReleaseTheirPermits) {
   FrontendOptions options;
-  options.under_way.requests = 40;
+  options.inflight.requests = 40;
   World world(options, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.run_until(at_s(2));
   std::uint64_t end = load(world, "a", 50, 2, 8, 1, 7);
   world.run_until(at_s(4));
-  world.kill_a_proxy("n0");
+  world.kill_proxy("n0");
   world.run_until(at_s(6));
   world.kill_backend("n0");
   world.run_until(at_s(9));
@@ -309,36 +309,36 @@ TEST(FrontendCoreTest, PlacesOfRequestsThatHaveEndedAreFree) {
   EXPECT_TRUE(outcome(world, begin, end).errors.empty());
 }
 
-TEST(FrontendCoreTest, SecondBackendOfOneNameIsSentAway) {
+TEST(FrontendCoreTest, ASecondBackendOfTheSameNameIsDisconnected) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
   effects.clear();
-  core.on(BackendSaid{BackendId{2}, Hello{"n0", {}, {}}}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{2}, Hello{"n0", {}, {}}}, at_s(0), effects);
   ASSERT_FALSE(effects.empty());
-  const auto* dropped = std::get_if<DropBackend>(&effects.front());
+  const auto* dropped = std::get_if<DisconnectBackend>(&effects.front());
   ASSERT_NE(dropped, nullptr);
   EXPECT_EQ(dropped->backend, BackendId{2});
 }
 
-TEST(FrontendCoreTest, SilentBackendIsGivenUp) {
+TEST(FrontendCoreTest, ASilentBackendIsDisconnected) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{1}, Hello{"n0", {}, {}}}, at_s(0), effects);
   bool dropped = false;
   for (int i = 1; i <= 10; ++i) {
     effects.clear();
     core.on(Settle{}, at_s(0.5 * i), effects);
     dropped =
         dropped || std::any_of(effects.begin(), effects.end(), [](const FrontendEffect& effect) {
-          return std::holds_alternative<DropBackend>(effect);
+          return std::holds_alternative<DisconnectBackend>(effect);
         });
   }
   EXPECT_TRUE(dropped);
   EXPECT_TRUE(core.status(at_s(6)).backends.empty());
 }
 
-TEST(FrontendCoreTest, DrainAnswersWhatIsHereAndTakesNothingNew) {
+TEST(FrontendCoreTest, DrainAnswersPendingRequestsAndRefusesNewOnes) {
   World world({}, {byte_model("a", 1000, 50)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   const std::uint64_t end = load(world, "a", 50, 2, 6, 1, 2);
@@ -359,7 +359,7 @@ TEST(FrontendCoreTest, SameEventsGiveTheSameRun) {
     const std::uint64_t middle = load(world, "a", 80, 1, 10, 1, 21);
     load(world, "b", 60, 1, 10, middle, 22);
     world.run_until(at_s(5));
-    world.kill_a_proxy("n0");
+    world.kill_proxy("n0");
     world.run_until(at_s(13));
     std::string log;
     for (const auto& [tag, answers] : world.replies()) {

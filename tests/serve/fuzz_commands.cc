@@ -1,6 +1,6 @@
-// A hostile frontend in front of a backend's core: whatever it commands in whatever order, every
-// batch that arrived has at most one answer, exactly one while the connection lasts, no process is
-// started twice or used after its end, and the core ends when it is told to.
+// Feeds BackendCore the commands of a hostile frontend. Whatever it receives, every batch gets at
+// most one result, and exactly one while its connection lasts; no process is started twice or used
+// after its end; and the core ends after ShutDown.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -12,9 +12,9 @@
 #include <span>
 #include <utility>
 
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/protocol/codec.h"
 #include "gpulet/serve/backend_core.h"
-#include "tests/net/fuzz_records.h"
+#include "tests/protocol/fuzz_records.h"
 #include "tests/support/serve/world.h"
 
 namespace {
@@ -22,15 +22,15 @@ namespace {
 using namespace gpulet;         // NOLINT(google-build-using-namespace)
 using namespace gpulet::serve;  // NOLINT(google-build-using-namespace)
 using namespace std::chrono_literals;
-using net::testing::FuzzRecord;
+using protocol::testing::FuzzRecord;
 
 constexpr std::array<Duration, 8> kPauses{0ms, 0ms, 1ms, 10ms, 40ms, 300ms, 2s, 30s};
-constexpr std::size_t kMostRecords = 48;
-constexpr int kMostTurns = 20'000;  // to the end of everything
+constexpr std::size_t kMaxRecords = 48;
+constexpr int kMaxEvents = 20'000;  // until the core must have ended
 
 void require(bool condition, const char* what) {
   if (condition) return;
-  std::fprintf(stderr, "broken: %s\n", what);
+  std::fprintf(stderr, "violated: %s\n", what);
   std::abort();
 }
 
@@ -51,35 +51,35 @@ BackendCoreOptions options() {
   return options;
 }
 
-// Plays the shell of the core: processes, files and the connection.
-class Shell {
+// Plays the backend module: processes, files and the connection.
+class FakeBackend {
  public:
-  Shell() : core_(options()) { connect(); }
+  FakeBackend() : core_(options()) { connect(); }
 
   void take(const FuzzRecord& record) {
     run_until(now_ + kPauses[record.control & 7U]);
     files_fail_ = (record.control & 8U) != 0;
     loading_fails_ = (record.control & 16U) != 0;
     processes_die_ = (record.control & 32U) != 0;
-    if ((record.control & 64U) != 0 && connected_) lose();
+    if ((record.control & 64U) != 0 && connected_) disconnect();
     if (!connected_) connect();
-    auto command = net::decode_backend_command(record.header, record.message, record.payload);
+    auto command = protocol::decode_backend_command(record.header, record.message, record.payload);
     if (!command.ok()) return;
     if ((record.control & 128U) != 0) aim(command.value(), record.aim);
-    std::visit([this](auto& one) { obey(one); }, command.value());
+    std::visit([this](auto& one) { receive(one); }, command.value());
   }
 
   void end() {
     files_fail_ = loading_fails_ = processes_die_ = false;
     feed(ShutDown{});
-    for (int turn = 0; turn < kMostTurns && !core_.finished(); ++turn) {
+    for (int event = 0; event < kMaxEvents && !core_.finished(); ++event) {
       const Time next = next_event();
-      require(next != kNever, "nothing comes any more, and the core has not finished");
+      require(next != kNever, "the core waits for nothing and has not finished");
       run_until(next + 1us);
     }
-    require(core_.finished(), "the core finishes after it was told to");
+    require(core_.finished(), "the core finishes after ShutDown");
     require(processes_.empty(), "no process outlives the core");
-    require(!connected_ || waiting_.empty(), "every batch was answered");
+    require(!connected_ || waiting_.empty(), "every batch got a result");
   }
 
  private:
@@ -89,26 +89,26 @@ class Shell {
     connected_ = true;
     feed(FrontendConnected{});
   }
-  void lose() {
+  void disconnect() {
     connected_ = false;
     waiting_.clear();
-    feed(FrontendLost{});
+    feed(FrontendDisconnected{});
   }
 
-  void obey(Welcome& command) { feed(command); }
-  void obey(Heartbeat& command) { feed(command); }
-  void obey(Refused& /*command*/) { lose(); }  // the connection ends
-  void obey(RetireGpulet& command) { feed(command); }
-  void obey(SetCores& command) { feed(command); }
-  void obey(AssignGpulet& command) { feed(std::move(command)); }
-  void obey(CreateGpulet& command) {
-    GpuletAsked asked{std::move(command), {}};
-    for (const ModelToServe& model : asked.create.models) {
-      if (!files_fail_) asked.stored.emplace(model.sha256, "/store/" + model.sha256);
+  void receive(Welcome& command) { feed(command); }
+  void receive(Heartbeat& command) { feed(command); }
+  void receive(Refused& /*command*/) { disconnect(); }  // the connection ends
+  void receive(RetireGpulet& command) { feed(command); }
+  void receive(SetCores& command) { feed(command); }
+  void receive(AssignGpulet& command) { feed(std::move(command)); }
+  void receive(CreateGpulet& command) {
+    GpuletRequested requested{std::move(command), {}};
+    for (const ModelToServe& model : requested.create.models) {
+      if (!files_fail_) requested.stored.emplace(model.sha256, "/store/" + model.sha256);
     }
-    feed(std::move(asked));
+    feed(std::move(requested));
   }
-  void obey(Batch& command) {
+  void receive(Batch& command) {
     ++waiting_[command.id];
     BatchArrived arrived;
     arrived.arrived = now_;
@@ -116,10 +116,10 @@ class Shell {
     arrived.batch = std::move(command);
     feed(std::move(arrived));
   }
-  void obey(ModelPiece& command) {
+  void receive(ModelPiece& command) {
     feed(Heartbeat{});
     if (files_fail_) {
-      feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend does not have it"}});
+      feed(ModelFailed{command.sha256, {StatusCode::not_found, "the frontend lacks the file"}});
     } else if (command.offset + command.data.size() < command.total_bytes) {
       feed(
           ModelProgress{command.sha256, command.offset + command.data.size(), command.total_bytes});
@@ -128,7 +128,7 @@ class Shell {
     }
   }
 
-  // Gpulets and models that are there.
+  // Redirects the command to an existing gpulet and device.
   void aim(BackendCommand& command, std::uint8_t aim) const {
     const GpuletId id{1U + (aim & 3U)};
     if (auto* const create = std::get_if<CreateGpulet>(&command)) {
@@ -152,55 +152,55 @@ class Shell {
   void feed(BackendEvent event) {
     BackendEffects effects;
     core_.on(std::move(event), now_, effects);
-    bool dropped = false;
+    bool disconnected = false;
     for (BackendEffect& effect : effects)
-      std::visit([&](auto& one) { carry_out(one, dropped); }, effect);
-    if (dropped && connected_) lose();
+      std::visit([&](auto& one) { carry_out(one, disconnected); }, effect);
+    if (disconnected && connected_) disconnect();
   }
 
-  void carry_out(TellFrontend& effect, bool& /*dropped*/) {
-    require(connected_, "nothing is told to nobody");
-    static_cast<void>(net::encode(effect.message));
+  void carry_out(SendToFrontend& effect, bool& /*disconnected*/) {
+    require(connected_, "a message without a connection");
+    static_cast<void>(protocol::encode(effect.message));
     const auto* const result = std::get_if<BatchResult>(&effect.message);
     if (result == nullptr) return;
     const auto found = waiting_.find(result->id);
-    require(found != waiting_.end(), "an answer to no batch, or a second one");
+    require(found != waiting_.end(), "a result for no batch, or a second one");
     if (--found->second == 0) waiting_.erase(found);
   }
-  void carry_out(DropFrontend& /*effect*/, bool& dropped) { dropped = true; }
-  void carry_out(StartGpulet& effect, bool& /*dropped*/) {
+  void carry_out(DisconnectFrontend& /*effect*/, bool& disconnected) { disconnected = true; }
+  void carry_out(StartGpulet& effect, bool& /*disconnected*/) {
     const Life life = next_life_++;
     require(processes_.emplace(effect.gpulet, life).second, "two processes for one gpulet");
     later(effect.gpulet, life, 10ms, ProxyStarted{effect.gpulet});
     const Status loaded = loading_fails_ ? Status(StatusCode::internal, "no model") : Status();
     later(effect.gpulet, life, 20ms, ProxyLoaded{effect.gpulet, loaded});
   }
-  void carry_out(ActivateShare& effect, bool& /*dropped*/) {
+  void carry_out(ActivateShare& effect, bool& /*disconnected*/) {
     later(effect.gpulet, life_of(effect.gpulet), 1ms, ShareActive{effect.gpulet, {}});
   }
-  void carry_out(AdjustCores& effect, bool& /*dropped*/) {
+  void carry_out(AdjustCores& effect, bool& /*disconnected*/) {
     later(effect.gpulet, life_of(effect.gpulet), 1ms, CoresSet{effect.gpulet, {}});
   }
-  void carry_out(RunOnProxy& effect, bool& /*dropped*/) {
+  void carry_out(RunOnProxy& effect, bool& /*disconnected*/) {
     const Life life = life_of(effect.gpulet);
     if (processes_die_) return end_process(effect.gpulet, life, "killed by signal 11");
     const BatchRan ran{effect.batch.id, {}, effect.batch.output_capacity, {}, 5ms};
-    later(effect.gpulet, life, 5ms, ProxyRan{effect.gpulet, ran, std::move(effect.input)});
+    later(effect.gpulet, life, 5ms, BatchCompleted{effect.gpulet, ran, std::move(effect.input)});
   }
-  void carry_out(FinishProxy& effect, bool& /*dropped*/) {
+  void carry_out(FinishProxy& effect, bool& /*disconnected*/) {
     end_process(effect.gpulet, life_of(effect.gpulet), "");
   }
-  void carry_out(KillProxy& effect, bool& /*dropped*/) {
+  void carry_out(KillProxy& effect, bool& /*disconnected*/) {
     end_process(effect.gpulet, life_of(effect.gpulet), "killed");
   }
 
   [[nodiscard]] Life life_of(GpuletId gpulet) const {
     const auto found = processes_.find(gpulet);
-    require(found != processes_.end(), "a process that is not there is told something");
+    require(found != processes_.end(), "an effect for a process that does not exist");
     return found->second;
   }
 
-  // After everything that it has to say before.
+  // ProxyEnded comes after all other events of the process.
   void end_process(GpuletId gpulet, Life life, const std::string& why) {
     const Status reason = why.empty() ? Status() : Status(StatusCode::unavailable, why);
     later(gpulet, life, 30ms, ProxyEnded{gpulet, reason});
@@ -208,34 +208,34 @@ class Shell {
 
   // ---- time
 
-  struct Coming {
+  struct Pending {
     GpuletId gpulet;
     Life life = 0;
     BackendEvent event;
   };
 
   void later(GpuletId gpulet, Life life, Duration after, BackendEvent event) {
-    coming_.emplace(now_ + after, Coming{gpulet, life, std::move(event)});
+    pending_.emplace(now_ + after, Pending{gpulet, life, std::move(event)});
   }
 
   [[nodiscard]] Time next_event() const {
-    return std::min(core_.next_wakeup(), coming_.empty() ? kNever : coming_.begin()->first);
+    return std::min(core_.next_wakeup(), pending_.empty() ? kNever : pending_.begin()->first);
   }
 
   void run_until(Time time) {
-    for (int turn = 0; turn < kMostTurns && next_event() < time; ++turn) {
+    for (int event = 0; event < kMaxEvents && next_event() < time; ++event) {
       now_ = std::max(now_, next_event());
-      if (coming_.empty() || core_.next_wakeup() <= coming_.begin()->first) {
+      if (pending_.empty() || core_.next_wakeup() <= pending_.begin()->first) {
         feed(TimePassed{});
         continue;
       }
-      Coming one = std::move(coming_.extract(coming_.begin()).mapped());
+      Pending one = std::move(pending_.extract(pending_.begin()).mapped());
       const auto found = processes_.find(one.gpulet);
       if (found == processes_.end() || found->second != one.life) continue;
       if (std::holds_alternative<ProxyEnded>(one.event)) processes_.erase(found);
       feed(std::move(one.event));
     }
-    require(next_event() >= time, "the core wakes for ever without time passing");
+    require(next_event() >= time, "the core wakes forever without progress of time");
     now_ = std::max(now_, time);
   }
 
@@ -245,22 +245,22 @@ class Shell {
   bool files_fail_ = false;
   bool loading_fails_ = false;
   bool processes_die_ = false;
-  std::map<BatchId, std::size_t> waiting_;  // arrived on this connection, and not answered
+  std::map<BatchId, std::size_t> waiting_;  // batches of this connection without a result
   std::map<GpuletId, Life> processes_;
   Life next_life_ = 1;
-  std::multimap<Time, Coming> coming_;
+  std::multimap<Time, Pending> pending_;
 };
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
-  Shell shell;
-  for (std::size_t i = 0; i < kMostRecords; ++i) {
-    const auto record = net::testing::next_record(bytes);
+  FakeBackend backend;
+  for (std::size_t i = 0; i < kMaxRecords; ++i) {
+    const auto record = protocol::testing::next_record(bytes);
     if (!record) break;
-    shell.take(*record);
+    backend.take(*record);
   }
-  shell.end();
+  backend.end();
   return 0;
 }

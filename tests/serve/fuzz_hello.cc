@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/net/codec/codec.h"
-#include "tests/net/fuzz_records.h"
+#include "gpulet/protocol/codec.h"
+#include "tests/protocol/fuzz_records.h"
 #include "tests/support/serve/world.h"
 
 namespace {
@@ -22,7 +22,7 @@ namespace {
 using namespace gpulet;         // NOLINT(google-build-using-namespace)
 using namespace gpulet::serve;  // NOLINT(google-build-using-namespace)
 using namespace std::chrono_literals;
-using net::testing::FuzzRecord;
+using protocol::testing::FuzzRecord;
 using serve::testing::World;
 
 constexpr std::array<Duration, 8> kPauses{0ms, 0ms, 1ms, 5ms, 20ms, 150ms, 600ms, 2600ms};
@@ -46,7 +46,7 @@ FrontendOptions options() {
   options.least_between_plans = 100ms;
   options.gather = 10ms;
   options.gather_after_restart = 10ms;
-  options.hold_back = 500ms;
+  options.backoff = 500ms;
   return options;
 }
 
@@ -72,16 +72,16 @@ class Scene {
       leave(stranger);
       stranger = connect();
     }
-    if (auto said = net::decode_backend_message(record.header, record.message, record.payload);
+    if (auto said = protocol::decode_backend_message(record.header, record.message, record.payload);
         said.ok()) {
       if ((record.control & 64U) != 0) aim(said.value(), record.aim);
-      world_.inject(BackendSaid{stranger, std::move(said).value()});
+      world_.inject(BackendMessageReceived{stranger, std::move(said).value()});
     } else if (auto asked =
-                   net::decode_client_message(record.header, record.message, record.payload);
+                   protocol::decode_client_message(record.header, record.message, record.payload);
                asked.ok()) {
       if (auto* const request = std::get_if<InferRequest>(&asked.value())) {
         request->tag |= kHostileTag;
-        world_.inject(ClientSaid{kHostileClient, std::move(*request)});
+        world_.inject(RequestReceived{kHostileClient, std::move(*request)});
       }
     }
     // Everything that anybody may ask for at any time.
@@ -110,7 +110,7 @@ class Scene {
   }
   void leave(BackendId stranger) {
     if (connected_.erase(stranger) > 0)
-      world_.inject(BackendGone{stranger, {StatusCode::cancelled, "it closed"}});
+      world_.inject(BackendDisconnected{stranger, {StatusCode::cancelled, "it closed"}});
   }
 
   std::uint64_t ask(const std::string& model) {
@@ -147,16 +147,16 @@ class Scene {
   }
 
   void see(const FrontendEvent& event, const FrontendEffects& effects) {
-    if (const auto* const said = std::get_if<BackendSaid>(&event)) {
+    if (const auto* const said = std::get_if<BackendMessageReceived>(&event)) {
       const auto* const result = std::get_if<BatchResult>(&said->message);
       if (result != nullptr && said->backend == kHonest) std::erase(held_, result->id);
     }
     for (const FrontendEffect& effect : effects) {
-      if (const auto* const drop = std::get_if<DropBackend>(&effect)) {
+      if (const auto* const drop = std::get_if<DisconnectBackend>(&effect)) {
         require(drop->backend != kHonest, "the honest backend is sent away");
         connected_.erase(drop->backend);  // nothing more of it is heard
       }
-      const auto* const tell = std::get_if<TellBackend>(&effect);
+      const auto* const tell = std::get_if<SendToBackend>(&effect);
       if (tell == nullptr) continue;
       if (const auto* const create = std::get_if<CreateGpulet>(&tell->command))
         gpulets_.push_back(create->id);
@@ -216,7 +216,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
   Scene scene;
   for (std::size_t i = 0; i < kMostRecords; ++i) {
-    const auto record = net::testing::next_record(bytes);
+    const auto record = protocol::testing::next_record(bytes);
     if (!record) break;
     scene.take(*record);
   }

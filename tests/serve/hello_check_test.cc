@@ -1,6 +1,4 @@
 // Which Hellos can be true.
-#include "gpulet/serve/hello_check.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/serve/fleet.h"
+#include "serve/backend_registry.h"
 
 namespace gpulet::serve {
 namespace {
@@ -57,12 +55,12 @@ class RefusedHelloTest : public ::testing::TestWithParam<Case> {};
 TEST_P(RefusedHelloTest, IsRefused) {
   Hello wrong = hello();
   GetParam().change(wrong);
-  Fleet fleet;
-  fleet.join(BackendId{1}, {"n1", {device("n1", 0)}, {}}, Time());
+  BackendRegistry registry;
+  registry.join(BackendId{1}, {"n1", {device("n1", 0)}, {}}, Time());
   CreateGpulet asked;
   asked.id = {kRun + 2};
-  fleet.created(asked, {"n1", 0}, {}, Time());
-  const auto breach = check_hello(wrong, fleet, kIds);
+  registry.add_gpulet(asked, {"n1", 0}, {}, Time());
+  const auto breach = check_hello(wrong, registry, kIds);
   ASSERT_TRUE(breach);
   EXPECT_EQ(breach->kind, GetParam().kind);
   EXPECT_FALSE(breach->why.ok());
@@ -140,10 +138,10 @@ INSTANTIATE_TEST_SUITE_P(
              PeerViolation::node_taken}),
     [](const auto& one) { return one.param.name; });
 
-TEST(HelloCheckTest, WhatAnHonestNodeSaysIsTaken) {
-  const Fleet fleet;
-  EXPECT_FALSE(check_hello(hello(), fleet, kIds));
-  EXPECT_FALSE(check_hello({"n0", {}, {}}, fleet, kIds));
+TEST(HelloCheckTest, AValidHelloIsAccepted) {
+  const BackendRegistry registry;
+  EXPECT_FALSE(check_hello(hello(), registry, kIds));
+  EXPECT_FALSE(check_hello({"n0", {}, {}}, registry, kIds));
   Hello mig = hello();
   mig.gpulets.clear();
   schedule::Device& divided = mig.devices[0].device;
@@ -154,33 +152,33 @@ TEST(HelloCheckTest, WhatAnHonestNodeSaysIsTaken) {
     divided.sizes.push_back(divided.mig->share_of(profile.slices));
   mig.gpulets.push_back(gpulet(3));
   mig.gpulets[0].instance = partition::MigInstance{1, 0};
-  EXPECT_FALSE(check_hello(mig, fleet, kIds));
+  EXPECT_FALSE(check_hello(mig, registry, kIds));
   mig.gpulets[0].instance = partition::MigInstance{1, 7};
-  EXPECT_TRUE(check_hello(mig, fleet, kIds));
+  EXPECT_TRUE(check_hello(mig, registry, kIds));
 }
 
 // A node keeps what this run gave it while it was away; nobody else may claim it meanwhile.
-TEST(HelloCheckTest, GpuletsOfANodeThatIsAwayStayItsOwn) {
-  Fleet fleet;
-  fleet.join(BackendId{1}, {"n1", {device("n1", 0)}, {}}, Time());
+TEST(HelloCheckTest, GpuletsOfADisconnectedNodeStayItsOwn) {
+  BackendRegistry registry;
+  registry.join(BackendId{1}, {"n1", {device("n1", 0)}, {}}, Time());
   CreateGpulet asked;
   asked.id = {kRun + 2};
-  fleet.created(asked, {"n1", 0}, {{"a", 4, "f-1"}}, Time());
-  EXPECT_EQ(fleet.right_to_file(BackendId{1}, "f"), FileRight::told);
-  fleet.leave(BackendId{1});
+  registry.add_gpulet(asked, {"n1", 0}, {{"a", 4, "f-1"}}, Time());
+  EXPECT_EQ(registry.right_to_file(BackendId{1}, "f"), FileRight::granted);
+  registry.remove(BackendId{1});
 
   Hello claim = hello();
   claim.gpulets[0].id = {kRun + 2};
-  ASSERT_TRUE(check_hello(claim, fleet, kIds));
-  EXPECT_EQ(check_hello(claim, fleet, kIds)->kind, PeerViolation::foreign_gpulet);
+  ASSERT_TRUE(check_hello(claim, registry, kIds));
+  EXPECT_EQ(check_hello(claim, registry, kIds)->kind, PeerViolation::foreign_gpulet);
 
   Hello back{"n1", {device("n1", 0)}, {gpulet(kRun + 2)}};
-  ASSERT_FALSE(check_hello(back, fleet, kIds));
-  fleet.join(BackendId{2}, back, Time());
-  EXPECT_TRUE(fleet.find({kRun + 2})->issued);
-  EXPECT_EQ(fleet.right_to_file(BackendId{2}, "f"), FileRight::told);
-  EXPECT_EQ(fleet.right_to_file(BackendId{2}, "g"), FileRight::claimed);
-  EXPECT_EQ(fleet.right_to_file(BackendId{2}, "h"), FileRight::none);
+  ASSERT_FALSE(check_hello(back, registry, kIds));
+  registry.join(BackendId{2}, back, Time());
+  EXPECT_TRUE(registry.find({kRun + 2})->issued);
+  EXPECT_EQ(registry.right_to_file(BackendId{2}, "f"), FileRight::granted);
+  EXPECT_EQ(registry.right_to_file(BackendId{2}, "g"), FileRight::claimed);
+  EXPECT_EQ(registry.right_to_file(BackendId{2}, "h"), FileRight::none);
 }
 
 }  // namespace

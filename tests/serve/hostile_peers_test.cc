@@ -50,7 +50,7 @@ template <typename Command>
 std::vector<Command> told(const FrontendEffects& effects, BackendId backend) {
   std::vector<Command> found;
   for (const FrontendEffect& effect : effects) {
-    const auto* const tell = std::get_if<TellBackend>(&effect);
+    const auto* const tell = std::get_if<SendToBackend>(&effect);
     if (tell == nullptr || tell->backend != backend) continue;
     if (const auto* const command = std::get_if<Command>(&tell->command)) found.push_back(*command);
   }
@@ -59,84 +59,87 @@ std::vector<Command> told(const FrontendEffects& effects, BackendId backend) {
 
 bool was_dropped(const FrontendEffects& effects, BackendId backend) {
   return std::any_of(effects.begin(), effects.end(), [backend](const FrontendEffect& effect) {
-    const auto* const drop = std::get_if<DropBackend>(&effect);
+    const auto* const drop = std::get_if<DisconnectBackend>(&effect);
     return drop != nullptr && drop->backend == backend;
   });
 }
 
-TEST(HostilePeersTest, NothingIsKeptOfABackendBeforeItsHello) {
+TEST(HostilePeersTest, ABackendIsUnknownBeforeItsHello) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, Heartbeat{}}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{1}, Heartbeat{}}, at_s(0), effects);
   EXPECT_TRUE(was_dropped(effects, BackendId{1}));
   EXPECT_TRUE(core.status(at_s(0)).backends.empty());
   EXPECT_EQ(count(core.status(at_s(0)), PeerViolation::before_hello), 1U);
 }
 
 // On devices without a profile no plan ever takes them up, and none ever retires them.
-TEST(HostilePeersTest, GpuletsThatNoPlanCanTakeUpAreRetired) {
+TEST(HostilePeersTest, UnclaimedGpuletsAreRetired) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   Hello hello{"n0", {device("n0", 0, "unmeasured")}, {}};
   hello.gpulets = {report_of(GpuletId{5}, GpuletState::ready),
                    report_of(GpuletId{6}, GpuletState::failed)};
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, hello}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{1}, hello}, at_s(0), effects);
   ASSERT_EQ(told<RetireGpulet>(effects, BackendId{1}).size(), 1U);
   EXPECT_EQ(told<RetireGpulet>(effects, BackendId{1})[0].id, GpuletId{6});
   effects.clear();
   for (int i = 1; i <= 120; ++i) {
-    core.on(BackendSaid{BackendId{1}, Heartbeat{}}, at_s(0.5 * i), effects);
+    core.on(BackendMessageReceived{BackendId{1}, Heartbeat{}}, at_s(0.5 * i), effects);
     core.on(Settle{}, at_s(0.5 * i), effects);
   }
   ASSERT_EQ(told<RetireGpulet>(effects, BackendId{1}).size(), 1U);
   EXPECT_EQ(told<RetireGpulet>(effects, BackendId{1})[0].id, GpuletId{5});
 }
 
-TEST(HostilePeersTest, ABackendTellsThePowerOfItsOwnDevicesAlone) {
+TEST(HostilePeersTest, ABackendReportsThePowerOfItsOwnDevicesOnly) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, Hello{"n0", {device("n0", 0, "card")}, {}}}, at_s(0), effects);
-  core.on(BackendSaid{BackendId{1}, Heartbeat{{{0, 300.0, 700.0, std::nullopt}}}}, at_s(1),
+  core.on(BackendMessageReceived{BackendId{1}, Hello{"n0", {device("n0", 0, "card")}, {}}}, at_s(0),
           effects);
+  core.on(BackendMessageReceived{BackendId{1}, Heartbeat{{{0, 300.0, 700.0, std::nullopt}}}},
+          at_s(1), effects);
   EXPECT_FALSE(was_dropped(effects, BackendId{1}));
   const FrontendStatus status = core.status(at_s(1));
   EXPECT_EQ(status.devices.at(0).power.usage_w, 300);
   EXPECT_EQ(status.devices.at(0).power.energy_j, std::nullopt);
-  core.on(BackendSaid{BackendId{1}, Heartbeat{{{1, 300.0, {}, {}}}}}, at_s(2), effects);
+  core.on(BackendMessageReceived{BackendId{1}, Heartbeat{{{1, 300.0, {}, {}}}}}, at_s(2), effects);
   EXPECT_TRUE(was_dropped(effects, BackendId{1}));
   EXPECT_EQ(count(core.status(at_s(2)), PeerViolation::foreign_device), 1U);
 }
 
 // Both of an earlier run of the frontend: it cannot know whose the gpulet was.
-TEST(HostilePeersTest, AClaimThatCameFirstShutsNobodyOut) {
+TEST(HostilePeersTest, TheFirstClaimDoesNotLockOthersOut) {
   FrontendCore core({}, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
   const auto hello = [](const std::string& node) {
     return Hello{node, {device(node, 0, "card")}, {report_of(GpuletId{5}, GpuletState::ready)}};
   };
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, hello("n1")}, at_s(0), effects);
-  core.on(BackendSaid{BackendId{2}, hello("n2")}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{1}, hello("n1")}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{2}, hello("n2")}, at_s(0), effects);
   EXPECT_EQ(told<Welcome>(effects, BackendId{2}).size(), 1U);
   ASSERT_EQ(told<RetireGpulet>(effects, BackendId{2}).size(), 1U);
   EXPECT_EQ(told<RetireGpulet>(effects, BackendId{2})[0].id, GpuletId{5});
   effects.clear();
-  core.on(BackendSaid{BackendId{2}, report_of(GpuletId{5}, GpuletState::gone)}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{2}, report_of(GpuletId{5}, GpuletState::gone)}, at_s(0),
+          effects);
   EXPECT_FALSE(was_dropped(effects, BackendId{2}));
   EXPECT_EQ(core.status(at_s(0)).gpulets.at(0).gpulet.backend, BackendId{1});
   // It is over: from now on the gpulet is another's.
-  core.on(BackendSaid{BackendId{2}, report_of(GpuletId{5}, GpuletState::gone)}, at_s(0), effects);
+  core.on(BackendMessageReceived{BackendId{2}, report_of(GpuletId{5}, GpuletState::gone)}, at_s(0),
+          effects);
   EXPECT_TRUE(was_dropped(effects, BackendId{2}));
 }
 
-TEST(HostilePeersTest, ABreachThatTheSessionSawLosesTheNodeAndItsBatches) {
+TEST(HostilePeersTest, AViolationInTheSessionDisconnectsTheNode) {
   World world({}, {byte_model("a", 3000, 60)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
   const std::uint64_t end = load(world, "a", 60, 3, 10, 1, 11);
   world.run_until(at_s(6));
   const BackendId served_by = world.status().gpulets.front().gpulet.backend;
-  world.inject(
-      BackendBroke{served_by, {PeerViolation::malformed, {StatusCode::malformed, "no frame"}}});
+  world.inject(BackendViolatedProtocol{
+      served_by, {PeerViolation::malformed, {StatusCode::malformed, "no frame"}}});
   EXPECT_FALSE(world.status().backends.contains(served_by));
   world.run_until(at_s(15));
   EXPECT_EQ(count(world.status(), PeerViolation::malformed), 1U);
@@ -158,17 +161,17 @@ class Strangers {
   void act() {
     const BackendId from{kFirstStranger + *rc::gen::inRange<std::uint64_t>(0, 3)};
     if (*rc::gen::inRange(0, 20) == 0) {
-      world_.inject(BackendGone{from, {StatusCode::unavailable, "it went"}});
+      world_.inject(BackendDisconnected{from, {StatusCode::unavailable, "it went"}});
       return;
     }
-    world_.inject(BackendSaid{from, message(from)});
+    world_.inject(BackendMessageReceived{from, message(from)});
   }
 
   [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
 
  private:
   void note(const FrontendEffect& effect) {
-    const auto* const tell = std::get_if<TellBackend>(&effect);
+    const auto* const tell = std::get_if<SendToBackend>(&effect);
     if (tell == nullptr || tell->backend.value < kFirstStranger) return;
     if (const auto* const create = std::get_if<CreateGpulet>(&tell->command))
       given_.push_back(create->id);
@@ -245,13 +248,13 @@ class Strangers {
         return result;
       }
       case 7:
-        return ModelWanted{*rc::gen::arbitrary<bool>() ? "hash-of-a" : "hash-of-b", 0};
+        return ModelPieceRequest{*rc::gen::arbitrary<bool>() ? "hash-of-a" : "hash-of-b", 0};
       case 8:
         return DeviceReport{
             *rc::gen::inRange(0U, 4U),
             *rc::gen::arbitrary<bool>() ? Status() : Status(StatusCode::unavailable, "made up")};
       default:
-        if (*rc::gen::inRange(0, 4) == 0) return Leaving{};
+        if (*rc::gen::inRange(0, 4) == 0) return Draining{};
         return Heartbeat{};
     }
   }
@@ -297,13 +300,13 @@ Outcome run_beside_strangers(const std::string& type) {
   return result;
 }
 
-RC_GTEST_PROP(HostilePeersTest, StrangersThatGetNoWorkCostNoRequest, ()) {
+RC_GTEST_PROP(HostilePeersTest, HostileBackendsWithoutWorkLoseNoRequest, ()) {
   RC_ASSERT(run_beside_strangers("unmeasured").errors.empty());
 }
 
 // Requests that the plan sends to a stranger may be refused there, or come too late; each has one
 // answer all the same.
-RC_GTEST_PROP(HostilePeersTest, StrangersThatGetWorkLeaveEveryRequestOneAnswer, ()) {
+RC_GTEST_PROP(HostilePeersTest, EveryRequestHasOneAnswerDespiteHostileBackends, ()) {
   run_beside_strangers("card");
 }
 

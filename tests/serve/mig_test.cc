@@ -26,12 +26,12 @@ using testing::World;
 class Instances {
  public:
   void see(const FrontendEvent& event, const FrontendEffects& effects) {
-    if (const auto* said = std::get_if<BackendSaid>(&event)) {
+    if (const auto* said = std::get_if<BackendMessageReceived>(&event)) {
       const auto* report = std::get_if<GpuletReport>(&said->message);
       if (report != nullptr && report->state == GpuletState::gone) there_.erase(report->id);
     }
     for (const FrontendEffect& effect : effects) {
-      const auto* tell = std::get_if<TellBackend>(&effect);
+      const auto* tell = std::get_if<SendToBackend>(&effect);
       const auto* create = tell == nullptr ? nullptr : std::get_if<CreateGpulet>(&tell->command);
       if (create != nullptr) place(tell->backend, *create);
     }
@@ -72,7 +72,7 @@ FrontendOptions two_phase() {
   return options;
 }
 
-TEST(Mig, DayAndNightChangeTheInstancesAndLoseNothing) {
+TEST(Mig, InstancesFollowTheLoadWithoutLoss) {
   World world(two_phase(), {byte_model("a", 200, 20), byte_model("b", 300, 20)},
               card_profile({{"a", 3}, {"b", 6}}));
   Instances instances;
@@ -97,7 +97,7 @@ TEST(Mig, DayAndNightChangeTheInstancesAndLoseNothing) {
 }
 
 // A stage whose gpulet does not come up takes nothing away: a plan is made anew from what serves.
-TEST(Mig, AStageThatFailsEndsTheWayAndServingGoesOn) {
+TEST(Mig, ServingContinuesAfterAFailedStage) {
   World world(two_phase(), {byte_model("a", 200, 20), byte_model("b", 300, 20)},
               card_profile({{"a", 3}, {"b", 6}}));
   Instances instances;
@@ -110,7 +110,7 @@ TEST(Mig, AStageThatFailsEndsTheWayAndServingGoesOn) {
   tag = load(world, "b", 10, 2, 30, tag, 2);
   tag = load(world, "b", 250, 30, 90, tag, 3);
   world.run_until(at_s(31));
-  ASSERT_TRUE(world.kill_a_proxy("n0"));
+  ASSERT_TRUE(world.kill_proxy("n0"));
   world.run_until(at_s(32));
   world.set_load_failure("b", {StatusCode::unavailable, "no"});
   world.run_until(at_s(45));

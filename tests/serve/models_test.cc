@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gpulet/serve/load_outcome.h"
+#include "gpulet/serve/served_model.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve {
@@ -59,7 +59,7 @@ std::size_t late(const World& world) {
 profile::Profile profile_of_three() { return card_profile({{"a", 4}, {"b", 4}, {"c", 4}}); }
 
 // Whoever asks meanwhile does not wait for all of them.
-TEST(ModelsWhileServing, HundredsThatChangeAtOnceAreTakenInOverSeveralTurns) {
+TEST(ModelsWhileServing, HundredsOfChangesAreAppliedOverSeveralTurns) {
   const auto models = [](int first, int last, const std::string& hash) {
     std::vector<ServedModel> made;
     for (int i = first; i < last; ++i) made.push_back(version("m" + std::to_string(i), hash));
@@ -84,7 +84,7 @@ TEST(ModelsWhileServing, HundredsThatChangeAtOnceAreTakenInOverSeveralTurns) {
   EXPECT_EQ(core.models({"m60", "m10", "m60"}).size(), 1U) << "m10 has gone";
 }
 
-TEST(ModelsWhileServing, ThoseThatAreUnloadedAreKnownByName) {
+TEST(ModelsWhileServing, UnloadedModelsAreKnownByName) {
   FrontendCore core({}, {{version("a", "one"), version("b", "one")}, nullptr, nullptr}, at_s(0));
   EXPECT_FALSE(core.is_unloaded("b"));
   EXPECT_EQ(core.status(at_s(0)).unloaded, nullptr);
@@ -100,7 +100,7 @@ TEST(ModelsWhileServing, ThoseThatAreUnloadedAreKnownByName) {
   EXPECT_EQ(core.status(at_s(1)).unloaded, names);
 }
 
-TEST(ModelsWhileServing, PagesOfTheListHoldEveryModelOnceByName) {
+TEST(ModelsWhileServing, PagesContainEveryModelOnceSortedByName) {
   std::vector<ServedModel> models;
   for (int i = 0; i < 25; ++i) models.push_back(version("m" + std::to_string(i), "one"));
   const FrontendCore core({}, {models, nullptr, nullptr}, at_s(0));
@@ -121,16 +121,16 @@ TEST(ModelsWhileServing, PagesOfTheListHoldEveryModelOnceByName) {
   }
 }
 
-TEST(ModelsWhileServing, WhatIsWrongWithTheFilesIsListedUntilItIsRight) {
+TEST(ModelsWhileServing, FileErrorsAreListedUntilTheyAreFixed) {
   const Catalogue good{{version("a", "a1"), version("b", "b1")}, nullptr, nullptr};
   FrontendCore core({}, good, at_s(0));
   FrontendEffects effects;
   const auto problems = [&core] { return core.models_after("", 1).problems; };
   EXPECT_TRUE(problems().empty());
   const Status wrong(StatusCode::invalid, "models.json: line 3, column 7: a comma");
-  core.on(CatalogueRefused{wrong}, at_s(1), effects);
-  core.on(CatalogueRefused{wrong}, at_s(2), effects);
-  core.on(CatalogueRefused{{StatusCode::not_found, "no model c"}, true}, at_s(3), effects);
+  core.on(CatalogueRejected{wrong}, at_s(1), effects);
+  core.on(CatalogueRejected{wrong}, at_s(2), effects);
+  core.on(CatalogueRejected{{StatusCode::not_found, "no model c"}, true}, at_s(3), effects);
   EXPECT_EQ(problems(), std::vector<std::string>{wrong.message()});
   EXPECT_EQ(core.status(at_s(3)).file_problems, problems());
   EXPECT_EQ(effects.size(), 2U) << "the same is noted once";
@@ -145,7 +145,7 @@ TEST(ModelsWhileServing, WhatIsWrongWithTheFilesIsListedUntilItIsRight) {
   EXPECT_TRUE(problems().empty());
 }
 
-TEST(ModelsWhileServing, AModelThatAProfileHasLostServesOnAndSaysSo) {
+TEST(ModelsWhileServing, AModelThatAProfileLostKeepsServingWithAWarning) {
   World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
   world.add_backend("n0", 2);
   world.run_until(at_s(5));
@@ -161,7 +161,7 @@ TEST(ModelsWhileServing, AModelThatAProfileHasLostServesOnAndSaysSo) {
   EXPECT_GT(world.notes().size(), noted);
 }
 
-TEST(ModelsWhileServing, ALoadIsDecidedOnceThePlanKnowsOfTheChange) {
+TEST(ModelsWhileServing, ALoadIsDecidedWhenThePlanIncludesTheChange) {
   World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
   world.add_backend("n0", 2);
   world.run_until(at_s(5));
@@ -185,7 +185,7 @@ TEST(ModelsWhileServing, ALoadIsDecidedOnceThePlanKnowsOfTheChange) {
   EXPECT_TRUE(outcome()->serves) << outcome()->text;
 }
 
-TEST(ModelsWhileServing, AnAddedModelIsServedAndOthersNoticeNothing) {
+TEST(ModelsWhileServing, AnAddedModelDoesNotAffectOthers) {
   World world({}, {version("a", "a1")}, profile_of_three());
   world.add_backend("n0", 2);
   const std::uint64_t end = load(world, "a", 2, 20, 1);
@@ -216,7 +216,7 @@ TEST(ModelsWhileServing, AnUpdateTakesOverWithoutLossOrDelay) {
   }
 }
 
-TEST(ModelsWhileServing, AnUpdateWithOtherTensorsAnswersEachByTheVersionThatTookIt) {
+TEST(ModelsWhileServing, EachRequestIsAnsweredByItsVersionIfTensorsChange) {
   const ServedModel before = version("a", "a1");
   const ServedModel after = with_other_output(version("a", "a2"));
   World world({}, {before}, profile_of_three());
@@ -229,7 +229,7 @@ TEST(ModelsWhileServing, AnUpdateWithOtherTensorsAnswersEachByTheVersionThatTook
   EXPECT_EQ(reply(world, end - 1).outputs, after.outputs);
 }
 
-TEST(ModelVersions, AnotherChoiceOfNumbersIsAnotherVersion) {
+TEST(ModelVersions, OtherNumericsAreAnotherVersion) {
   const ServedModel plain = version("a", "a1");
   ServedModel other = plain;
   EXPECT_EQ(version_of(other), version_of(plain));
@@ -243,7 +243,7 @@ TEST(ModelVersions, AnotherChoiceOfNumbersIsAnotherVersion) {
   EXPECT_NE(version_of(other), last);
 }
 
-TEST(ModelsWhileServing, ABadVersionIsRefusedAndTheOldOneGoesOn) {
+TEST(ModelsWhileServing, AFaultyVersionIsRefusedAndTheOldOneKeepsServing) {
   World world({}, {version("a", "a1"), version("b", "b1")}, profile_of_three());
   world.add_backend("n0", 2);
   const std::uint64_t end = load(world, "a", 2, 30, 1);
@@ -267,7 +267,7 @@ TEST(ModelsWhileServing, ABadVersionIsRefusedAndTheOldOneGoesOn) {
   EXPECT_EQ(world.model("a").version.substr(0, 2), "a3");
 }
 
-TEST(ModelsWhileServing, ABadNewModelSaysSoAndHarmsNobody) {
+TEST(ModelsWhileServing, AFaultyNewModelDoesNotAffectOthers) {
   World world({}, {version("a", "a1")}, profile_of_three());
   world.add_backend("n0", 1);
   const std::uint64_t end = load(world, "a", 2, 20, 1);
@@ -288,7 +288,7 @@ TEST(ModelsWhileServing, ABadNewModelSaysSoAndHarmsNobody) {
   EXPECT_EQ(world.model("b").state, ModelState::ready) << "asked for again by hand";
 }
 
-TEST(ModelsWhileServing, ARemovedModelAnswersWhatWaitsAndIsUnknownFromThenOn) {
+TEST(ModelsWhileServing, ARemovedModelAnswersItsPendingRequests) {
   World world({}, {version("a", "a1"), version("b", "b1", 1000)}, profile_of_three());
   world.add_backend("n0", 2);
   const std::uint64_t b = load(world, "a", 2, 20, 1);
@@ -304,7 +304,7 @@ TEST(ModelsWhileServing, ARemovedModelAnswersWhatWaitsAndIsUnknownFromThenOn) {
   }
 }
 
-TEST(ModelsWhileServing, ThousandsOfReloadsLeaveNothingBehind) {
+TEST(ModelsWhileServing, ThousandsOfReloadsLeakNothing) {
   World world({}, {version("a", "a0")}, profile_of_three());
   world.add_backend("n0", 1);
   const std::uint64_t end = load(world, "a", 2, 66, 1);
@@ -320,7 +320,7 @@ TEST(ModelsWhileServing, ThousandsOfReloadsLeaveNothingBehind) {
   EXPECT_LE(world.frontend().model_slots(), 16U);
 }
 
-TEST(SleepingModels, GiveUpTheirGpuletAndComeBackOnTheNextRequest) {
+TEST(SleepingModels, ReleaseTheirGpuletAndWakeAtTheNextRequest) {
   FrontendOptions options;
   options.demands.idle_after = seconds(30);
   World world(options, {version("a", "a1"), version("b", "b1")}, profile_of_three());
@@ -341,10 +341,10 @@ TEST(SleepingModels, GiveUpTheirGpuletAndComeBackOnTheNextRequest) {
   EXPECT_EQ(world.status().models[0].counters.late, 0U);
 }
 
-TEST(SleepingModels, RequestThatTheyDoNotWakeForInTimeIsToldSo) {
+TEST(SleepingModels, ARequestIsRefusedIfTheModelDoesNotWakeInTime) {
   FrontendOptions options;
   options.wake_within = seconds(3);
-  simulate::WorldOptions slow;
+  simulate::VirtualTimings slow;
   slow.process_start = seconds(60);
   World world(options, {version("a", "a1", 100, 0)}, profile_of_three(), slow);
   world.add_backend("n0", 1);
@@ -362,7 +362,7 @@ RC_GTEST_PROP(ModelsProperty, EveryRequestIsAnsweredOnce, ()) {
   FrontendOptions options;
   options.demands.idle_after = seconds(4);
   options.wake_within = seconds(2);
-  options.hold_back = seconds(3);
+  options.backoff = seconds(3);
   World world(options, {version("a", "a0")}, profile_of_three());
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
@@ -395,7 +395,7 @@ RC_GTEST_PROP(ModelsProperty, EveryRequestIsAnsweredOnce, ()) {
         break;
       }
       case 2:
-        world.kill_a_proxy(*rc::gen::element(std::string("n0"), std::string("n1")));
+        world.kill_proxy(*rc::gen::element(std::string("n0"), std::string("n1")));
         break;
       default: {
         const std::string name = *rc::gen::elementOf(names);

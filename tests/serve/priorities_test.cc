@@ -78,7 +78,7 @@ TEST_F(PrioritiesTest, HigherLevelsAreBatchedFirst) {
   EXPECT_EQ(tags(sent.batches[1].batch), (std::vector<std::uint64_t>{3, 4, 5, 6}));
 }
 
-TEST_F(PrioritiesTest, AFullLevelRefusesAndTheOthersDoNot) {
+TEST_F(PrioritiesTest, OnlyTheFullLevelRefuses) {
   QueueRules rules = two_levels();
   rules.level_policies[2].max_queue_size = 3;
   serve(rules);
@@ -92,7 +92,7 @@ TEST_F(PrioritiesTest, AFullLevelRefusesAndTheOthersDoNot) {
   EXPECT_EQ(dispatcher_->queued(0), 4U);
 }
 
-TEST_F(PrioritiesTest, RejectsAtTheQueueTimeoutWithoutAnotherEvent) {
+TEST_F(PrioritiesTest, RejectsAtTheQueueTimeout) {
   QueueRules rules = two_levels();
   rules.default_policy.default_timeout = milliseconds(20);
   serve(rules);
@@ -106,7 +106,7 @@ TEST_F(PrioritiesTest, RejectsAtTheQueueTimeoutWithoutAnotherEvent) {
   EXPECT_EQ(dispatcher_->counters(0).dropped, 1U);
 }
 
-TEST_F(PrioritiesTest, DelayedRequestsWaitForTheOthersOfTheirLevel) {
+TEST_F(PrioritiesTest, DelayedRequestsAreBatchedLastInTheirLevel) {
   QueueRules rules = two_levels();
   rules.default_policy = {.timeout_action = TimeoutAction::delay,
                           .default_timeout = milliseconds(20)};
@@ -123,7 +123,7 @@ TEST_F(PrioritiesTest, DelayedRequestsWaitForTheOthersOfTheirLevel) {
   EXPECT_EQ(tags(sent.batches[1].batch), (std::vector<std::uint64_t>{1, 2, 3, 4}));
 }
 
-TEST_F(PrioritiesTest, TheDeadlineHoldsForDelayedRequests) {
+TEST_F(PrioritiesTest, DelayedRequestsKeepTheirDeadline) {
   QueueRules rules = two_levels();
   rules.default_policy = {.timeout_action = TimeoutAction::delay,
                           .default_timeout = milliseconds(20)};
@@ -136,7 +136,7 @@ TEST_F(PrioritiesTest, TheDeadlineHoldsForDelayedRequests) {
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::too_late);
 }
 
-TEST_F(PrioritiesTest, NewRulesSortWhatWaits) {
+TEST_F(PrioritiesTest, NewRulesReorderPendingRequests) {
   serve(two_levels());
   dispatcher_->set_ready(GpuletId{1}, false, at(0));
   for (std::uint64_t tag = 1; tag <= 4; ++tag) arrive(of_level(tag, 2, 10));
@@ -179,7 +179,7 @@ TEST(PrioritiesOfClients, HighPriorityIsServedDuringABurst) {
   EXPECT_GT(failed, 0U);  // the burst was more than the device can serve
 }
 
-TEST(PrioritiesOfClients, ATimeoutIsTheQueuesWhereThePolicyAllowsIt) {
+TEST(PrioritiesOfClients, ATimeoutIsAQueueTimeoutIfThePolicyAllowsIt) {
   QueueRules rules;
   rules.default_policy = {.default_timeout = milliseconds(500), .allow_timeout_override = true};
   World world({}, one_model(rules, 3000), card_profile({{"a", 4}}));

@@ -66,25 +66,26 @@ Problem only(const FrontendStatus& status) {
 
 TEST(Problems, AHealthyFrontendHasNone) { EXPECT_THAT(find_problems(healthy()), IsEmpty()); }
 
-TEST(Problems, OneUnansweredRequestIsNoProblem) {
+TEST(Problems, ASingleViolationIsNoProblem) {
   FrontendStatus status = healthy();
   status.models[0].last_minute = status.models[0].latest = {10, 0, 1, 0};
   EXPECT_THAT(find_problems(status), IsEmpty());
 }
 
-TEST(Problems, WithoutABackendThatIsTheProblem) {
+TEST(Problems, NoBackendIsAProblem) {
   FrontendStatus status;
   status.state = "unavailable";
   EXPECT_EQ(only(status).cause, ProblemCause::no_backend);
 }
 
-TEST(Problems, AFullClusterTellsHowManyDevicesToAdd) {
+TEST(Problems, AFullClusterNamesTheDevicesToAdd) {
   FrontendStatus status = healthy();
   for (ModelStatus& model : status.models) {
     violate(model);
     model.rate_planned = 1000;
     model.rate_unserved = 600;
-    model.missing = schedule::MissingPlace{model.name, 600, schedule::Lack::devices, 3.2};
+    model.missing =
+        schedule::UnservedDetail{model.name, 600, schedule::UnservedCause::devices, 3.2};
   }
   const std::vector<Problem> problems = find_problems(status);
   ASSERT_EQ(problems.size(), 2U);
@@ -96,19 +97,19 @@ TEST(Problems, AFullClusterTellsHowManyDevicesToAdd) {
   EXPECT_THAT(problems[0].fix, HasSubstr("Add 4 devices (7 for all models)"));
 }
 
-TEST(Problems, WhatHasNoPlaceForAnotherReasonTellsWhatItLacks) {
+TEST(Problems, UnservedDemandNamesItsCause) {
   FrontendStatus status = healthy();
   ModelStatus& model = status.models[0];
   model.rate_unserved = 100;
   model.reason = "no batch is fast enough";
-  model.missing = schedule::MissingPlace{"a", 100, schedule::Lack::latency, 0, 22};
+  model.missing = schedule::UnservedDetail{"a", 100, schedule::UnservedCause::latency, 0, 22};
   const Problem problem = only(status);
   EXPECT_EQ(problem.cause, ProblemCause::no_place);
   EXPECT_THAT(problem.text, HasSubstr("no batch is fast enough"));
   EXPECT_THAT(problem.fix, HasSubstr("22 ms"));
 }
 
-TEST(Problems, BatchesThatRunLongWithoutNeighboursAreSlowerThanTheirProfile) {
+TEST(Problems, SlowBatchesWithoutNeighboursAreSlowerThanTheProfile) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
   status.models[0].pace = status.gpulets[0].pace = 1.6;
@@ -119,7 +120,7 @@ TEST(Problems, BatchesThatRunLongWithoutNeighboursAreSlowerThanTheirProfile) {
   EXPECT_THAT(problem.fix, HasSubstr("profile run --only a"));
 }
 
-TEST(Problems, BatchesThatRunLongBesideABusyGpuletHaveANeighbour) {
+TEST(Problems, SlowBatchesBesideABusyGpuletHaveANeighbour) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
   status.models[0].pace = status.gpulets[0].pace = 1.6;
@@ -128,7 +129,7 @@ TEST(Problems, BatchesThatRunLongBesideABusyGpuletHaveANeighbour) {
   EXPECT_THAT(problem.text, HasSubstr("beside b"));
 }
 
-TEST(Problems, WhoeverSharesAGpuletWithASlowModelHasANeighbour) {
+TEST(Problems, AModelBesideASlowOneHasANeighbour) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
   status.gpulets[0].gpulet.models.push_back({"b", 8});
@@ -139,7 +140,7 @@ TEST(Problems, WhoeverSharesAGpuletWithASlowModelHasANeighbour) {
   EXPECT_THAT(problem.fix, HasSubstr("--only b"));
 }
 
-TEST(Problems, ALoadBeyondThePlanAndBurstsWithinIt) {
+TEST(Problems, LoadAboveThePlanDiffersFromBursts) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
   EXPECT_EQ(only(status).cause, ProblemCause::queue);
@@ -147,14 +148,14 @@ TEST(Problems, ALoadBeyondThePlanAndBurstsWithinIt) {
   EXPECT_EQ(only(status).cause, ProblemCause::above_plan);
 }
 
-TEST(Problems, ErrorsAreToldAsSuch) {
+TEST(Problems, ErrorsAreReported) {
   FrontendStatus status = healthy();
   status.models[0].last_minute = {1000, 0, 10, 90};
   status.models[0].latest = {200, 0, 2, 18};
   EXPECT_EQ(only(status).cause, ProblemCause::errors);
 }
 
-TEST(Problems, ViolationsThatAreOverAreANote) {
+TEST(Problems, PastViolationsAreNotGrave) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
   status.models[0].latest = {200, 0, 0, 0};
@@ -163,7 +164,7 @@ TEST(Problems, ViolationsThatAreOverAreANote) {
   EXPECT_FALSE(problem.grave);
 }
 
-TEST(Problems, ControlledModelsLackCores) {
+TEST(Problems, ModelsWithControlledCoresCanLackCores) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
   status.models[0].control = ModelControlStatus{};
@@ -171,7 +172,7 @@ TEST(Problems, ControlledModelsLackCores) {
   EXPECT_EQ(only(status).cause, ProblemCause::too_few_cores);
 }
 
-TEST(Problems, AnApplicationNamesTheModelThatItWaitsFor) {
+TEST(Problems, AnApplicationNamesItsSlowModel) {
   FrontendStatus status = healthy();
   violate(status.models[1]);
   ModelStatus application;
@@ -188,7 +189,7 @@ TEST(Problems, AnApplicationNamesTheModelThatItWaitsFor) {
   EXPECT_THAT(problems[1].text, HasSubstr("model b"));
 }
 
-TEST(Problems, AModelThatNothingServesSaysWhy) {
+TEST(Problems, AnUnservedModelHasAReason) {
   FrontendStatus status = healthy();
   status.gpulets.erase(status.gpulets.begin());
   status.models[0].state = ModelState::unavailable;
@@ -201,10 +202,10 @@ TEST(Problems, AModelThatNothingServesSaysWhy) {
   EXPECT_THAT(find_problems(status), IsEmpty());
 }
 
-TEST(Problems, NodesDevicesAndGpuletsComeInTheirPlaces) {
+TEST(Problems, NodesAndDevicesComeFirstAndGpuletsLast) {
   FrontendStatus status = healthy();
   violate(status.models[0]);
-  FleetBackend& backend = status.backends[BackendId{1}];
+  BackendRecord& backend = status.backends[BackendId{1}];
   backend.leaving = true;
   backend.devices[0].fault = Status(StatusCode::unavailable, "it fell off the bus");
   Exclusion exclusion;
@@ -219,7 +220,7 @@ TEST(Problems, NodesDevicesAndGpuletsComeInTheirPlaces) {
                          ProblemCause::gpulet_failed, ProblemCause::node_leaving}));
 }
 
-RC_GTEST_PROP(Problems, EveryModelAboveTheTargetIsNamed, ()) {
+RC_GTEST_PROP(Problems, EveryModelAboveTheTargetIsReported, ()) {
   FrontendStatus status = healthy();
   for (ModelStatus& model : status.models) {
     const auto upto = [](std::uint64_t most) {
@@ -245,7 +246,7 @@ RC_GTEST_PROP(Problems, EveryModelAboveTheTargetIsNamed, ()) {
   }
 }
 
-TEST(Problems, OverloadIsNamedWhileItLastsAndNotedWhenItHasPassed) {
+TEST(Problems, OverloadIsReportedWhileItLastsAndAfterwards) {
   World world({}, {byte_model("a", 100, 10)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   const std::uint64_t calm = load(world, "a", 2000, 2, 40, 1, 4);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gpulet/serve/frontend_core.h"
+#include "serve/backend_registry.h"
 #include "tests/support/serve/traffic.h"
 
 namespace gpulet::serve {
@@ -26,7 +27,7 @@ std::uint32_t devices_in_use(const World& world) {
   return static_cast<std::uint32_t>(used.size());
 }
 
-TEST(Reorganisation, DevicesFollowTheLoadBothWaysAndSayWhy) {
+TEST(Reorganisation, DevicesFollowTheLoadInBothDirections) {
   World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 6);
   const std::uint64_t rising = load(world, "a", 20, 2, 30, 1, 1);
@@ -46,7 +47,7 @@ TEST(Reorganisation, DevicesFollowTheLoadBothWaysAndSayWhy) {
   outcome(world, 1, end);
 }
 
-TEST(Reorganisation, DemandBeyondTheClusterIsSharedAndToldOnce) {
+TEST(Reorganisation, DemandBeyondTheClusterIsSharedAndReportedOnce) {
   World world({}, {byte_model("a", 100, 10), byte_model("b", 100, 10)},
               card_profile({{"a", 4}, {"b", 4}}));
   world.add_backend("n0", 2);
@@ -68,7 +69,7 @@ TEST(Reorganisation, DemandBeyondTheClusterIsSharedAndToldOnce) {
   EXPECT_EQ(outcome(world, end, calm).errors.count(StatusCode::unavailable), 0U);
 }
 
-TEST(Reorganisation, ADecisionInForceSaysWhatItPlannedAndWhy) {
+TEST(Reorganisation, ADecisionInForceHasItsPlanAndReasons) {
   World world({}, {byte_model("a", 100, 20)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 6);
   load(world, "a", 900, 2, 20, 1, 2);
@@ -87,7 +88,7 @@ TEST(Reorganisation, ADecisionInForceSaysWhatItPlannedAndWhy) {
   EXPECT_EQ(numbers.size(), status.plans.size());
 }
 
-TEST(Reorganisation, PlansThatOnlyChangeRatesAreOneEventThatCounts) {
+TEST(Reorganisation, PlansThatOnlyChangeRatesAreOneEvent) {
   World world({}, {byte_model("a", 100, 10), byte_model("b", 100, 10)},
               card_profile({{"a", 4}, {"b", 4}}));
   world.add_backend("n0", 1);
@@ -108,14 +109,14 @@ TEST(Reorganisation, PlansThatOnlyChangeRatesAreOneEventThatCounts) {
   EXPECT_GT(decisions, 2U);
 }
 
-TEST(Reorganisation, AnEventThatRepeatsWithinAMinuteCountsOn) {
+TEST(Reorganisation, ARepeatedEventIsCounted) {
   World world({}, {byte_model("a", 100, 10)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.run_until(at_s(2));
   for (int i = 0; i < 3; ++i) {
-    world.see_device("n0", 0, Status(StatusCode::unavailable, "it fell off the bus"));
+    world.report_device_health("n0", 0, Status(StatusCode::unavailable, "it fell off the bus"));
     world.run_until(at_s(3 + 2 * i));
-    world.see_device("n0", 0, Status());
+    world.report_device_health("n0", 0, Status());
     world.run_until(at_s(4 + 2 * i));
   }
   const FrontendStatus status = world.status();
@@ -132,7 +133,7 @@ profile::Profile heavy_profile(double memory_mb) {
   return profile;
 }
 
-TEST(Reorganisation, AGpuletIsToldWhatItsModelsNeedWhereAllWereMeasured) {
+TEST(Reorganisation, AGpuletGetsTheMemoryNeedOfMeasuredModels) {
   for (const bool both : {true, false}) {
     profile::Profile profile = card_profile({{"a", 4}, {"b", 4}});
     profile.models.at("a").memory_mb = 700;
@@ -142,7 +143,7 @@ TEST(Reorganisation, AGpuletIsToldWhatItsModelsNeedWhereAllWereMeasured) {
     std::size_t told = 0;
     world.observe([&](const FrontendEvent&, Time, const FrontendEffects& effects) {
       for (const FrontendEffect& effect : effects) {
-        const auto* tell = std::get_if<TellBackend>(&effect);
+        const auto* tell = std::get_if<SendToBackend>(&effect);
         const auto* create = tell == nullptr ? nullptr : std::get_if<CreateGpulet>(&tell->command);
         if (create == nullptr) continue;
         told_mb += create->memory_mb;
@@ -156,7 +157,7 @@ TEST(Reorganisation, AGpuletIsToldWhatItsModelsNeedWhereAllWereMeasured) {
   }
 }
 
-TEST(Reorganisation, WhereMemoryHoldsOnlyOneOfThemGpuletsAreReplacedInPlace) {
+TEST(Reorganisation, GpuletsAreReplacedInPlaceIfMemoryIsShort) {
   World world({}, {byte_model("a", 3000, 20)}, heavy_profile(60));
   world.add_backend("n0", 1, 100);
   const std::uint64_t rising = load(world, "a", 20, 2, 10, 1, 7);
@@ -170,7 +171,7 @@ TEST(Reorganisation, WhereMemoryHoldsOnlyOneOfThemGpuletsAreReplacedInPlace) {
   EXPECT_TRUE(outcome(world, 1, end).errors.empty());  // they waited for less than their objective
 }
 
-TEST(Reorganisation, AModelThatIsRemovedWhileItIsReplacedInPlaceIsNotMadeAgain) {
+TEST(Reorganisation, AModelRemovedDuringReplacementIsNotCreatedAgain) {
   profile::Profile profile = card_profile({{"a", 4}, {"b", 4}});
   profile.models.at("a").memory_mb = 60;
   profile.models.at("b").memory_mb = 1;
@@ -188,7 +189,7 @@ TEST(Reorganisation, AModelThatIsRemovedWhileItIsReplacedInPlaceIsNotMadeAgain) 
   EXPECT_EQ(world.status().models.size(), 1U);
 }
 
-TEST(Reorganisation, WithRoomForBothNothingIsReplacedInPlace) {
+TEST(Reorganisation, GpuletsAreNotReplacedInPlaceIfMemorySuffices) {
   World world({}, {byte_model("a", 100, 20)}, heavy_profile(40));
   world.add_backend("n0", 1, 100);
   const std::uint64_t rising = load(world, "a", 20, 2, 10, 1, 7);
@@ -197,7 +198,7 @@ TEST(Reorganisation, WithRoomForBothNothingIsReplacedInPlace) {
   EXPECT_FALSE(was_told(world, "replaced in place"));
 }
 
-TEST(Reorganisation, NodeThatIsToldToStopHandsItsWorkOverFirst) {
+TEST(Reorganisation, ADrainingNodeServesUntilOthersTakeOver) {
   World world({}, {byte_model("a", 100, 60)}, card_profile({{"a", 4}}));
   world.add_backend("n0", 1);
   world.add_backend("n1", 1);
@@ -239,24 +240,24 @@ bool serves_at_once(const Hello& hello) {
        nullptr},
       at_s(0));
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, hello}, at_s(0.1), effects);
+  core.on(BackendMessageReceived{BackendId{1}, hello}, at_s(0.1), effects);
   InferRequest request{
       1, "a", {}, {{"x", DataType::uint8, {1}}}, Bytes::own(std::vector<std::byte>(1))};
-  core.on(ClientSaid{ClientId{1}, request}, at_s(0.11), effects);
+  core.on(RequestReceived{ClientId{1}, request}, at_s(0.11), effects);
   core.on(Settle{}, at_s(0.11), effects);
   core.on(Settle{}, at_s(0.14), effects);
   return std::any_of(effects.begin(), effects.end(), [](const FrontendEffect& effect) {
-    const auto* tell = std::get_if<TellBackend>(&effect);
+    const auto* tell = std::get_if<SendToBackend>(&effect);
     const auto* batch = tell == nullptr ? nullptr : std::get_if<Batch>(&tell->command);
     return batch != nullptr && batch->gpulet == GpuletId{77};
   });
 }
 
-TEST(Reorganisation, FrontendThatRestartedServesWithTheGpuletsItFinds) {
+TEST(Reorganisation, ARestartedFrontendAdoptsRunningGpulets) {
   EXPECT_TRUE(serves_at_once(hello_with_gpulet(version_of(byte_model("a", 100, 10)))));
 }
 
-TEST(Reorganisation, GpuletsStayInTheInstancesThatTheyAreIn) {
+TEST(Reorganisation, GpuletsKeepTheirInstances) {
   Hello hello = hello_with_gpulet("v");
   schedule::Device& device = hello.devices[0].device;
   device.mig = partition::MigGeometry::of("a100-80").value();
@@ -265,16 +266,16 @@ TEST(Reorganisation, GpuletsStayInTheInstancesThatTheyAreIn) {
   for (const partition::MigProfile& profile : device.mig->profiles())
     device.sizes.push_back(device.mig->share_of(profile.slices));
   hello.gpulets[0].instance = partition::MigInstance{3, 4};
-  Fleet fleet;
-  ASSERT_TRUE(fleet.join(BackendId{1}, hello, at_s(0)).empty());
+  BackendRegistry registry;
+  ASSERT_TRUE(registry.join(BackendId{1}, hello, at_s(0)).empty());
   CreateGpulet asked{{78}, 0, Share{57}, {}};
   asked.instance = partition::MigInstance{4, 0};
-  fleet.created(asked, {"n0", 0}, {}, at_s(0));
-  const auto running = fleet.running();
+  registry.add_gpulet(asked, {"n0", 0}, {}, at_s(0));
+  const auto running = registry.running();
   ASSERT_EQ(running.size(), 2U);
   EXPECT_EQ(running[0].instance, (partition::MigInstance{3, 4}));
   EXPECT_EQ(running[1].instance, (partition::MigInstance{4, 0}));
-  EXPECT_EQ(fleet.cluster().devices[0].mig, hello.devices[0].device.mig);
+  EXPECT_EQ(registry.cluster().devices[0].mig, hello.devices[0].device.mig);
 
   // The same over a whole frontend that restarted.
   hello.gpulets[0].models[0].version = version_of(byte_model("a", 100, 10));
@@ -286,7 +287,7 @@ TEST(Reorganisation, GpuletsStayInTheInstancesThatTheyAreIn) {
        nullptr},
       at_s(0));
   FrontendEffects effects;
-  core.on(BackendSaid{BackendId{1}, hello}, at_s(0.1), effects);
+  core.on(BackendMessageReceived{BackendId{1}, hello}, at_s(0.1), effects);
   const FrontendStatus status = core.status(at_s(0.2));
   ASSERT_EQ(status.gpulets.size(), 1U);
   ASSERT_TRUE(status.gpulets[0].planned);

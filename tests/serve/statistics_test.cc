@@ -38,7 +38,7 @@ config::ApplicationConfig chain() {
   return graph;
 }
 
-TEST(RecentOutcomes, TellWhatBecameOfTheRequestsOfAMinute) {
+TEST(RecentOutcomes, CountTheOutcomesOfAMinute) {
   RecentOutcomes recent;
   recent.add_served(false, at_s(5));
   recent.add_served(true, at_s(5));
@@ -64,7 +64,7 @@ TEST(RecentPace, NeedsAFewBatches) {
 }
 
 // Devices take what the profile says, and plans reckon with the margin.
-TEST(RecentPace, IsOfAllBatchesOfAModelAndOfAGpulet) {
+TEST(RecentPace, CoversAllBatchesOfAModelAndOfAGpulet) {
   FrontendOptions options;
   options.margin = 1.25;
   World world(options, {byte_model("a", 100, 50)}, card_profile({{"a", 4}}));
@@ -106,7 +106,7 @@ void check_sums(const ModelStatus& row) {
   RC_ASSERT(std::abs(statistics.latency.sum().seconds() - stages) < 1e-6);
 }
 
-TEST(StatisticsTest, InputAndOutputCountApart) {
+TEST(StatisticsTest, InputAndOutputTimesAreSeparate) {
   BatchResult result;
   result.queued = milliseconds(7);
   result.received = milliseconds(5);
@@ -125,7 +125,7 @@ TEST(StatisticsTest, InputAndOutputCountApart) {
   EXPECT_EQ(halves.input, halves.output);
 }
 
-RC_GTEST_PROP(StatisticsProperty, TheTimesOfABatchAddUpWhateverItsBackendSays, ()) {
+RC_GTEST_PROP(StatisticsProperty, TheTimesOfABatchAddUpForAnyReport, ()) {
   const auto any_time = [] { return milliseconds(*rc::gen::inRange(0, 1000)); };
   BatchResult result;
   result.queued = any_time();
@@ -141,7 +141,7 @@ RC_GTEST_PROP(StatisticsProperty, TheTimesOfABatchAddUpWhateverItsBackendSays, (
   RC_ASSERT(times.output >= Duration::zero());
 }
 
-RC_GTEST_PROP(StatisticsProperty, OutcomesAddUpAndEveryOneIsTracedWhateverHappens, ()) {
+RC_GTEST_PROP(StatisticsProperty, OutcomesAddUpAndEachIsTraced, ()) {
   FrontendOptions options;
   options.max_queue_per_model = static_cast<std::uint32_t>(*rc::gen::inRange(2, 40));
   options.trace_every = 1;
@@ -150,7 +150,7 @@ RC_GTEST_PROP(StatisticsProperty, OutcomesAddUpAndEveryOneIsTracedWhateverHappen
   std::map<std::string, std::uint64_t> traced;
   world.observe([&](const FrontendEvent&, Time now, const FrontendEffects& effects) {
     for (const FrontendEffect& effect : effects) {
-      const auto* one = std::get_if<Traced>(&effect);
+      const auto* one = std::get_if<RequestTraced>(&effect);
       if (one == nullptr) continue;
       ++traced[one->record.model];
       const RequestTrace& trace = one->record.trace;
@@ -175,7 +175,7 @@ RC_GTEST_PROP(StatisticsProperty, OutcomesAddUpAndEveryOneIsTracedWhateverHappen
     world.change_models_at(at_s(2.5), {version("a", "a2"), version("b", "b1")}, {}, {chain()});
   world.run_until(at_s(3));
   if (*rc::gen::arbitrary<bool>()) world.kill_backend("n1");
-  world.kill_a_proxy("n0");
+  world.kill_proxy("n0");
   world.run_until(at_s(30));
   std::uint64_t offered = 0;
   for (const ModelStatus& row : world.status().models) {
@@ -190,7 +190,7 @@ RC_GTEST_PROP(StatisticsProperty, OutcomesAddUpAndEveryOneIsTracedWhateverHappen
   RC_ASSERT(offered >= requests);
 }
 
-TEST(StatisticsTest, AVersionThatTakesOverGoesOnCounting) {
+TEST(StatisticsTest, ANewVersionContinuesTheCounters) {
   World world({}, {version("a", "a1")}, card_profile({{"a", 4}}));
   world.add_backend("n0", 2);
   testing::load(world, "a", 40, 2, 12, 1, 3);
@@ -207,7 +207,7 @@ TEST(StatisticsTest, AVersionThatTakesOverGoesOnCounting) {
   EXPECT_GT(after.statistics.last_success, before.last_success);
 }
 
-TEST(StatisticsTest, DevicesAndGpuletsTellWhatOfThemIsUsed) {
+TEST(StatisticsTest, DevicesAndGpuletsReportTheirUse) {
   profile::Profile profile = card_profile({{"a", 4}});
   profile.models.at("a").memory_mb = 150;
   World world({}, {byte_model("a", 100, 60)}, profile);
@@ -233,7 +233,7 @@ TEST(StatisticsTest, DevicesAndGpuletsTellWhatOfThemIsUsed) {
   }
 }
 
-TEST(TracingTest, EveryNthRequestIsTracedAndAllOfAWindow) {
+TEST(TracingTest, EveryNthRequestAndAWindowAreTraced) {
   FrontendOptions options;
   options.trace_every = 10;
   FrontendCore core(options, {{byte_model("a", 100, 10)}, nullptr, nullptr}, at_s(0));
@@ -245,14 +245,14 @@ TEST(TracingTest, EveryNthRequestIsTracedAndAllOfAWindow) {
       request.tag = static_cast<std::uint64_t>(i);
       request.inputs = {{"x", DataType::uint8, {1}}};
       request.payload = Bytes::own(std::vector<std::byte>(1));
-      core.on(ClientSaid{ClientId{4}, std::move(request)}, at_s(from_s), effects);
+      core.on(RequestReceived{ClientId{4}, std::move(request)}, at_s(from_s), effects);
     }
     core.on(Settle{}, at_s(from_s + 0.5), effects);  // behind their deadlines
   };
   const auto traced = [&] {
     std::vector<observe::RequestTraceRecord> records;
     for (const FrontendEffect& effect : effects) {
-      if (const auto* one = std::get_if<Traced>(&effect)) records.push_back(one->record);
+      if (const auto* one = std::get_if<RequestTraced>(&effect)) records.push_back(one->record);
     }
     effects.clear();
     return records;

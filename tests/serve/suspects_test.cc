@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpulet/serve/dispatcher.h"
+#include "serve/dispatcher.h"
 #include "tests/support/serve/dispatched.h"
 #include "tests/support/serve/world.h"
 
@@ -68,7 +68,7 @@ class SuspectsTest : public ::testing::Test {
   Dispatcher dispatcher_{{byte_model("a", 100, 0), byte_model("b", 100, 0)}, 100, BatchId{1}};
 };
 
-TEST_F(SuspectsTest, RunOneByOneSoThatOnlyTheCulpritFails) {
+TEST_F(SuspectsTest, RunOneByOneSoOnlyTheCulpritFails) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
   const Batch first = pump_one(0);
@@ -102,7 +102,7 @@ TEST_F(SuspectsTest, RunOneByOneSoThatOnlyTheCulpritFails) {
   EXPECT_TRUE(dispatcher_.idle());
 }
 
-TEST_F(SuspectsTest, OfABatchWhoseInputCannotBeComputedOnlyThatRequestFailsAsItsClientsFault) {
+TEST_F(SuspectsTest, OnlyTheRequestWithAnInvalidInputFails) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
   const auto cannot = [](const Batch& batch) {
@@ -134,7 +134,7 @@ TEST_F(SuspectsTest, OfABatchWhoseInputCannotBeComputedOnlyThatRequestFailsAsIts
   EXPECT_TRUE(dispatcher_.idle());
 }
 
-TEST_F(SuspectsTest, RunOnAnotherGpuletWhileTheirsRestarts) {
+TEST_F(SuspectsTest, RunOnAnotherGpuletDuringARestart) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);
   const Batch first = pump_one(0);
@@ -145,7 +145,7 @@ TEST_F(SuspectsTest, RunOnAnotherGpuletWhileTheirsRestarts) {
   EXPECT_EQ(complete(echo(again), 20).answers.size(), 1U);
 }
 
-TEST_F(SuspectsTest, WaitUntilAGpuletHoldsNothingElse) {
+TEST_F(SuspectsTest, WaitForAnEmptyGpulet) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);
   const Batch first = pump_one(0);
@@ -165,7 +165,7 @@ TEST_F(SuspectsTest, WaitUntilAGpuletHoldsNothingElse) {
   EXPECT_EQ(pump_one(20).model, "b");
 }
 
-TEST_F(SuspectsTest, AreAllThatTheProcessHeld) {
+TEST_F(SuspectsTest, AllRequestsOfTheProcessAreSuspects) {
   dispatcher_.set_routes({even_route(1, {0, 1})}, at(0));
   ask(0, 1);
   ask(1, 2);
@@ -178,7 +178,7 @@ TEST_F(SuspectsTest, AreAllThatTheProcessHeld) {
   EXPECT_EQ(dispatcher_.in_flight(GpuletId{1}), 0U);
 }
 
-TEST_F(SuspectsTest, ThatCannotRunInTimeAreToldWhatHappened) {
+TEST_F(SuspectsTest, AreRefusedIfTheyCannotRunInTime) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1, 100);
   complete(crash(pump_one(0)), 10);
@@ -190,7 +190,7 @@ TEST_F(SuspectsTest, ThatCannotRunInTimeAreToldWhatHappened) {
   EXPECT_NE(out.answers[0].status.message().find("ended by signal 11"), std::string::npos);
 }
 
-TEST_F(SuspectsTest, OfAHungProcessAreTreatedAlike) {
+TEST_F(SuspectsTest, RequestsOfAHungProcessAreSuspects) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   ask(0, 1);
   ask(0, 2);
@@ -203,7 +203,7 @@ TEST_F(SuspectsTest, OfAHungProcessAreTreatedAlike) {
   EXPECT_EQ(out.answers[0].status.code(), StatusCode::internal);
 }
 
-TEST_F(SuspectsTest, GoWithTheirClientAndWithTheirModel) {
+TEST_F(SuspectsTest, AreForgottenWithTheirClientOrModel) {
   dispatcher_.set_routes({even_route(1, {0})}, at(0));
   for (const std::uint64_t tag : {1U, 2U, 3U}) ask(0, tag);
   complete(crash(pump_one(0)), 10);

@@ -1,4 +1,4 @@
-// Executables under control, in virtual time: the whole engine, as the daemons run it.
+// Instances with controlled cores, served by the whole engine in virtual time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/schedule/executables.h"
+#include "gpulet/schedule/policy.h"
 #include "gpulet/simulate/simulation.h"
 
 namespace gpulet::simulate {
@@ -17,14 +17,14 @@ profile::ModelProfile latency_of(std::vector<profile::LatencySample> samples) {
   return {profile::LatencyTable::create(std::move(samples)).value(), {}, {}};
 }
 
-// Two workers with a GPU on which a request takes 25 ms and six cores of which it takes 0.1 s.
-struct Workers {
+// Two nodes, each with a GPU that needs 25 ms for a request and six cores that need 0.1 s each.
+struct TwoNodes {
   std::unique_ptr<schedule::Policy> policy;
   Knowledge knowledge;
-  Scene scene;
+  SimulationInput input;
   SimulationOptions options;
 
-  explicit Workers(const char* policy_name = "roma")
+  explicit TwoNodes(const char* policy_name = "roma")
       : policy(schedule::make_policy(policy_name).value()) {
     profile::ProfileSet profiles;
     for (const char* model : {"a", "b"}) {
@@ -39,7 +39,7 @@ struct Workers {
     knowledge.policy = policy.get();
     for (const char* node : {"n0", "n1"}) {
       for (std::uint32_t number = 0; number < 2; ++number) {
-        schedule::Device& device = scene.cluster.devices.emplace_back();
+        schedule::Device& device = input.cluster.devices.emplace_back();
         device.key = {node, number};
         device.type = number == 0 ? "card" : "processor";
         device.partitioning = "simulated";
@@ -52,9 +52,9 @@ struct Workers {
   }
 
   void demand(double rate_a, double rate_b, double slo_ms = 400) {
-    scene.demands = {{"a", rate_a, slo_ms, 16}, {"b", rate_b, slo_ms, 16}};
+    input.demands = {{"a", rate_a, slo_ms, 16}, {"b", rate_b, slo_ms, 16}};
   }
-  [[nodiscard]] Outcome run() const { return simulate(knowledge, scene, options).value(); }
+  [[nodiscard]] Outcome run() const { return simulate(knowledge, input, options).value(); }
 };
 
 double core_seconds(const Outcome& outcome) {
@@ -63,42 +63,43 @@ double core_seconds(const Outcome& outcome) {
       [](double sum, const ModelOutcome& model) { return sum + model.control->core_seconds; });
 }
 
-TEST(ControlTest, GpusServeWhatTheyCanAndCoresFallToTheLeast) {
-  Workers workers;
-  workers.demand(15, 15);
-  workers.options.seconds = 120;
-  workers.options.series_step = std::chrono::seconds(10);
-  const Outcome outcome = workers.run();
+TEST(ControlTest, CoresFallToTheMinimumWhereGpusSuffice) {
+  TwoNodes nodes;
+  nodes.demand(15, 15);
+  nodes.options.seconds = 120;
+  nodes.options.series_step = std::chrono::seconds(10);
+  const Outcome outcome = nodes.run();
   for (const ModelOutcome& model : outcome.models) {
     EXPECT_EQ(model.served, model.offered);
     EXPECT_GT(model.control->on_gpu, 3 * model.control->on_cpu);
     EXPECT_LT(model.mean_ms, 200);
   }
   const std::vector<double>& at_end = outcome.series.back().cores;
-  EXPECT_LT(at_end[0] + at_end[1], 1.5);  // of four executables, a quarter each at least
+  EXPECT_LT(at_end[0] + at_end[1], 1.5);  // four instances with at least a quarter each
 }
 
-TEST(ControlTest, CoresServeWhatGpusCannot) {
-  Workers workers;
-  workers.demand(60, 60);  // GPUs serve 80
-  workers.options.seconds = 120;
-  const Outcome outcome = workers.run();
+TEST(ControlTest, CoresServeTheLoadBeyondTheGpus) {
+  TwoNodes nodes;
+  nodes.demand(60, 60);  // the GPUs serve 80
+  nodes.options.seconds = 120;
+  const Outcome outcome = nodes.run();
   EXPECT_LT(outcome.violation, 0.1);
   for (const ModelOutcome& model : outcome.models) {
-    EXPECT_LT(model.control->violated_periods, 12U);  // on the way to the set point
+    EXPECT_LT(model.control->violated_periods, 12U);  // before it reaches the set point
     EXPECT_GT(model.control->on_cpu, model.offered / 5);
   }
-  // 40 requests a second take 4 cores and more, as several cores for one are less than so many.
+  // 40 requests per second need more than 4 cores, because one request uses several cores less
+  // efficiently.
   EXPECT_GT(core_seconds(outcome), 120 * 4);
   EXPECT_LT(core_seconds(outcome), 120 * 10);
 }
 
-TEST(ControlTest, TheResponseTimeComesToTheSetPoint) {
-  Workers workers;
-  workers.demand(60, 60);
-  workers.options.seconds = 200;
-  workers.options.series_step = std::chrono::seconds(10);
-  const Outcome outcome = workers.run();
+TEST(ControlTest, TheResponseTimeConvergesToTheSetPoint) {
+  TwoNodes nodes;
+  nodes.demand(60, 60);
+  nodes.options.seconds = 200;
+  nodes.options.series_step = std::chrono::seconds(10);
+  const Outcome outcome = nodes.run();
   for (std::size_t model = 0; model < 2; ++model) {
     double sum_ms = 0;
     for (std::size_t row = 5; row < 20; ++row) sum_ms += outcome.series[row].response_ms[model];
@@ -106,11 +107,11 @@ TEST(ControlTest, TheResponseTimeComesToTheSetPoint) {
   }
 }
 
-TEST(ControlTest, MoreThanAllCoresCanDoIsAQueueAndNobodyIsDroppedForIt) {
-  Workers workers;
-  workers.demand(250, 250);
-  workers.options.seconds = 5;
-  const Outcome outcome = workers.run();
+TEST(ControlTest, OverloadQueuesRequestsInsteadOfDroppingThem) {
+  TwoNodes nodes;
+  nodes.demand(250, 250);
+  nodes.options.seconds = 5;
+  const Outcome outcome = nodes.run();
   for (const ModelOutcome& model : outcome.models) {
     EXPECT_EQ(model.dropped, 0U);
     EXPECT_GT(model.control->violated_periods, 1U);
@@ -118,51 +119,51 @@ TEST(ControlTest, MoreThanAllCoresCanDoIsAQueueAndNobodyIsDroppedForIt) {
   EXPECT_LE(core_seconds(outcome), 5 * 12 + 1e-6);
 }
 
-TEST(ControlTest, TheSameSeedIsTheSameRun) {
-  Workers workers;
-  workers.demand(50, 40);
-  workers.options.seconds = 20;
-  workers.options.series_step = std::chrono::seconds(1);
-  const Outcome once = workers.run();
-  const Outcome twice = workers.run();
+TEST(ControlTest, EqualSeedsGiveEqualRuns) {
+  TwoNodes nodes;
+  nodes.demand(50, 40);
+  nodes.options.seconds = 20;
+  nodes.options.series_step = std::chrono::seconds(1);
+  const Outcome once = nodes.run();
+  const Outcome twice = nodes.run();
   EXPECT_EQ(once.models, twice.models);
   EXPECT_EQ(once.series, twice.series);
 }
 
-TEST(ControlTest, RulesOfTheOtherSystemsGiveAllCoresOrTheLeast) {
-  Workers workers;
-  workers.demand(20, 20);
-  workers.options.seconds = 20;
-  workers.options.control.cores = control::CoreRule::all;
-  workers.options.control.gpu = control::GpuRule::round_robin;
-  EXPECT_NEAR(core_seconds(workers.run()), 20 * 12, 12);
-  workers.options.control.cores = control::CoreRule::least;
-  EXPECT_NEAR(core_seconds(workers.run()), 20 * 2, 2);
+TEST(ControlTest, TheBaselineRulesAssignAllCoresOrTheMinimum) {
+  TwoNodes nodes;
+  nodes.demand(20, 20);
+  nodes.options.seconds = 20;
+  nodes.options.control.cores = control::CoreRule::all;
+  nodes.options.control.gpu = control::GpuRule::round_robin;
+  EXPECT_NEAR(core_seconds(nodes.run()), 20 * 12, 12);
+  nodes.options.control.cores = control::CoreRule::least;
+  EXPECT_NEAR(core_seconds(nodes.run()), 20 * 2, 2);
 }
 
-// ---- spilling over
+// ---- spill-over
 
-TEST(SpillOverTest, CpusTakeWhatGpuletsCannotServeInTime) {
-  Workers workers("elastic");
-  workers.demand(130, 20);
-  workers.options.seconds = 60;
-  workers.options.trace = std::make_shared<const Trace>(
+TEST(SpillOverTest, CpusServeTheLoadBeyondTheGpulets) {
+  TwoNodes nodes("elastic");
+  nodes.demand(130, 20);
+  nodes.options.seconds = 60;
+  nodes.options.trace = std::make_shared<const Trace>(
       parse_trace("time_s,model,rate\n0,a,130\n20,a,420\n0,b,20\n", "load.csv").value());
-  workers.options.control.spill = true;
-  const Outcome helped = workers.run();
-  std::erase_if(workers.scene.cluster.devices, schedule::is_cpu);
-  for (schedule::Device& device : workers.scene.cluster.devices) device.key.device = 0;
-  const Outcome alone = workers.run();
+  nodes.options.control.spill = true;
+  const Outcome helped = nodes.run();
+  std::erase_if(nodes.input.cluster.devices, schedule::is_cpu);
+  for (schedule::Device& device : nodes.input.cluster.devices) device.key.device = 0;
+  const Outcome alone = nodes.run();
   ASSERT_TRUE(helped.models[0].control.has_value());
   EXPECT_GT(helped.models[0].control->on_cpu, 100U);
   EXPECT_LT(helped.violation, alone.violation);
 }
 
-TEST(SpillOverTest, IsOffUnlessAskedFor) {
-  Workers workers("elastic");
-  workers.demand(40, 20);
-  workers.options.seconds = 10;
-  const Outcome outcome = workers.run();
+TEST(SpillOverTest, IsOffByDefault) {
+  TwoNodes nodes("elastic");
+  nodes.demand(40, 20);
+  nodes.options.seconds = 10;
+  const Outcome outcome = nodes.run();
   EXPECT_FALSE(outcome.models[0].control.has_value());
 }
 

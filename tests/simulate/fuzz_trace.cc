@@ -1,10 +1,10 @@
-// Any bytes, read as the trace of a simulated load: a value or a Status with a message.
+// Parses any bytes as a trace: the result is a value, or an error that names the file.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
-#include "gpulet/simulate/trace.h"
+#include "gpulet/simulate/simulation.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto trace = gpulet::simulate::parse_trace(

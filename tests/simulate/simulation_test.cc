@@ -13,26 +13,28 @@
 namespace gpulet::simulate {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 struct Case {
   std::unique_ptr<schedule::Policy> policy = schedule::make_policy("elastic").value();
   Knowledge knowledge;
-  Scene scene;
+  SimulationInput input;
   SimulationOptions options;
 
-  [[nodiscard]] Result<Outcome> run() const { return simulate(knowledge, scene, options); }
+  [[nodiscard]] Result<Outcome> run() const { return simulate(knowledge, input, options); }
 };
 
-// Models m0, m1, ... of 3, 4, ... ms on devices of one type. `slowdown`: of everything beside
-// anything, as measured.
+// Models m0, m1, ... with 3, 4, ... ms on devices of one type. `slowdown`: the measured slowdown of
+// every pair.
 Case made_case(std::uint32_t devices, const std::vector<double>& rates, double slowdown = 1) {
   Case made;
   std::map<std::string, double> base_ms;
   for (std::size_t i = 0; i < rates.size(); ++i) {
     const std::string name = "m" + std::to_string(i);
     base_ms[name] = 3 + static_cast<double>(i % 10);
-    made.scene.demands.push_back({name, rates[i], 100 + 10 * static_cast<double>(i % 10), 16});
+    made.input.demands.push_back({name, rates[i], 100 + 10 * static_cast<double>(i % 10), 16});
   }
   profile::Profile card = serve::testing::card_profile(base_ms);
   for (const auto& [model, own_ms] : base_ms) {
@@ -48,7 +50,7 @@ Case made_case(std::uint32_t devices, const std::vector<double>& rates, double s
   made.knowledge.measured = measured_pairs(*made.knowledge.profiles);
   made.knowledge.policy = made.policy.get();
   for (std::uint32_t i = 0; i < devices; ++i) {
-    schedule::Device& device = made.scene.cluster.devices.emplace_back();
+    schedule::Device& device = made.input.cluster.devices.emplace_back();
     device.key = {"n" + std::to_string(10000 + i / 8), i % 8};
     device.type = "card";
     device.partitioning = "mps";
@@ -78,7 +80,7 @@ TEST(Simulation, ServesAScheduledLoadWithinItsObjectives) {
   EXPECT_GE(outcome.devices_used, 1U);
 }
 
-TEST(Simulation, ASeedGivesTheSameRunAlwaysAndAnotherSeedAnotherOne) {
+TEST(Simulation, EqualSeedsGiveEqualRuns) {
   Case made = made_case(2, {80, 50, 20}, 1.4);
   made.options.series_step = std::chrono::seconds(5);
   const Outcome first = made.run().value();
@@ -87,21 +89,21 @@ TEST(Simulation, ASeedGivesTheSameRunAlwaysAndAnotherSeedAnotherOne) {
   EXPECT_NE(first.models, made.run().value().models);
 }
 
-TEST(Simulation, TraceArrivalsAreOfferedAsTheyAreWritten) {
+TEST(Simulation, OffersTheArrivalsOfATrace) {
   Case made = made_case(1, {20, 0});
   made.options.trace = std::make_shared<const Trace>(
       parse_trace("time_s,model,count\n0,m0,3\n1,m1,2\n1,m0,1\n30,m0,7\n", "f").value());
   const Outcome outcome = made.run().value();
-  EXPECT_EQ(outcome.models[0].offered, 4U) << "what lies beyond the end does not arrive";
+  EXPECT_EQ(outcome.models[0].offered, 4U) << "arrivals after the end are not offered";
   EXPECT_EQ(outcome.models[1].offered, 2U);
 }
 
-TEST(Simulation, SlowdownsAreThoseMeasuredNotThoseThePlanBelieves) {
+TEST(Simulation, SlowdownsAreMeasuredOnesNotThoseThatThePlanAssumes) {
   Case alone = made_case(1, {220, 150}, 1);
   Case beside = made_case(1, {220, 150}, 1.8);
-  for (Case* made : {&alone, &beside}) made->scene.cluster.devices[0].sizes = {{50}};
+  for (Case* made : {&alone, &beside}) made->input.cluster.devices[0].sizes = {{50}};
   alone.options.keep_plan = beside.options.keep_plan = true;
-  alone.scene.options.headroom = beside.scene.options.headroom = schedule::Headroom::none;
+  alone.input.options.headroom = beside.input.options.headroom = schedule::Headroom::none;
   const Outcome undisturbed = alone.run().value();
   const Outcome disturbed = beside.run().value();
   ASSERT_TRUE(undisturbed.schedulable);
@@ -111,7 +113,7 @@ TEST(Simulation, SlowdownsAreThoseMeasuredNotThoseThePlanBelieves) {
   EXPECT_GT(disturbed.violation, undisturbed.violation);
 }
 
-TEST(Simulation, KeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
+TEST(Simulation, AKeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
   Case made = made_case(4, {40});
   made.options.keep_plan = true;
   made.options.trace =
@@ -123,12 +125,12 @@ TEST(Simulation, KeptPlanIsForTheDemandAndStaysUnderAnyLoad) {
   EXPECT_GT(outcome.violation, 0.1);
 }
 
-TEST(Simulation, TwoWavesAreFollowedWithDevicesUpAndDown) {
+TEST(Simulation, PlansFollowTwoWavesOfLoad) {
   Case made = made_case(8, {100, 100, 50});
   made.options.seconds = 400;
   made.options.series_step = std::chrono::seconds(20);
   auto trace = std::make_shared<Trace>();
-  for (const schedule::ModelDemand& demand : made.scene.demands) {
+  for (const schedule::ModelDemand& demand : made.input.demands) {
     for (int at_s = 0; at_s < 400; at_s += 10) {
       const double wave = 1 - 0.7 * std::cos(2 * 2 * 3.14159265 * at_s / 400);
       trace->rates[demand.name].push_back({static_cast<double>(at_s), demand.rate * wave});
@@ -140,9 +142,9 @@ TEST(Simulation, TwoWavesAreFollowedWithDevicesUpAndDown) {
   EXPECT_LT(outcome.violation, 0.02);
   ASSERT_EQ(outcome.series.size(), 20U);
   const auto share = [&](std::size_t row) { return outcome.series[row].share_percent; };
-  EXPECT_GT(share(5), share(1)) << "up with the first wave";
-  EXPECT_LT(share(11), share(6)) << "down after it";
-  EXPECT_GT(share(15), share(11)) << "up with the second";
+  EXPECT_GT(share(5), share(1)) << "the first wave";
+  EXPECT_LT(share(11), share(6)) << "after the first wave";
+  EXPECT_GT(share(15), share(11)) << "the second wave";
   std::uint64_t offered = 0;
   for (const SeriesRow& row : outcome.series) offered += row.offered[0];
   EXPECT_EQ(offered, outcome.models[0].offered);
@@ -153,15 +155,15 @@ TEST(Simulation, TwoWavesAreFollowedWithDevicesUpAndDown) {
   }
 }
 
-TEST(Simulation, SlowerProcessesDelayTheFirstPlanAndNothingElse) {
+TEST(Simulation, SlowerProcessesDelayOnlyTheFirstPlan) {
   Case made = made_case(1, {50});
   made.options.keep_plan = true;
   const Outcome quick = made.run().value();
-  made.options.world.model_load = std::chrono::seconds(20);
+  made.options.timings.model_load = std::chrono::seconds(20);
   EXPECT_EQ(made.run().value().models, quick.models);
 }
 
-TEST(Simulation, UnschedulableDemandIsSaidAndRunsOnlyIfAskedFor) {
+TEST(Simulation, AnUnschedulableDemandRunsUnlessOnlySchedulable) {
   Case made = made_case(1, {5000});
   made.options.seconds = 2;
   const Outcome run = made.run().value();
@@ -173,23 +175,27 @@ TEST(Simulation, UnschedulableDemandIsSaidAndRunsOnlyIfAskedFor) {
   EXPECT_EQ(made.run().value().requests, 0U);
 }
 
-TEST(Simulation, BadInputIsRefusedWithWhatIsWrong) {
-  const auto complaint = [](const Case& made) { return made.run().status().message(); };
+TEST(Simulation, RefusesInvalidInput) {
+  const auto error = [](const Case& made) {
+    const Status status = made.run().status();
+    EXPECT_EQ(status.code(), StatusCode::invalid);
+    return status.message();
+  };
   Case made = made_case(1, {10});
   made.options.seconds = 0;
-  EXPECT_THAT(complaint(made), HasSubstr("seconds"));
+  EXPECT_THAT(error(made), HasSubstr("seconds"));
   made = made_case(1, {-1});
-  EXPECT_THAT(complaint(made), HasSubstr("m0"));
+  EXPECT_THAT(error(made), HasSubstr("m0"));
   made = made_case(1, {10});
   made.options.trace =
       std::make_shared<const Trace>(parse_trace("time_s,model\n0,other\n", "f").value());
-  EXPECT_THAT(complaint(made), HasSubstr("other"));
+  EXPECT_THAT(error(made), HasSubstr("other"));
   made = made_case(2, {10});
-  made.scene.cluster.devices.erase(made.scene.cluster.devices.begin());
-  EXPECT_THAT(complaint(made), HasSubstr("numbered from 0"));
+  made.input.cluster.devices.erase(made.input.cluster.devices.begin());
+  EXPECT_THAT(error(made), HasSubstr("n10000"));
 }
 
-TEST(Simulation, ThousandModelsOnTenThousandDevicesRun) {
+TEST(Simulation, RunsAThousandModelsOnTenThousandDevices) {
   std::vector<double> rates;
   for (int i = 0; i < 1000; ++i) rates.push_back(100 + i);
   Case made = made_case(10000, rates);
@@ -202,8 +208,7 @@ TEST(Simulation, ThousandModelsOnTenThousandDevicesRun) {
   EXPECT_LT(outcome.violation, 0.05);
 }
 
-// Whatever the demand: every request is answered once, and the counts add up.
-RC_GTEST_PROP(SimulationProperty, EveryRequestIsAnsweredExactlyOnce, ()) {
+RC_GTEST_PROP(SimulationProperty, EveryRequestGetsOneResponse, ()) {
   std::vector<double> rates;
   for (int i = *rc::gen::inRange(1, 4); i > 0; --i) rates.push_back(*rc::gen::inRange(0, 400));
   Case made = made_case(static_cast<std::uint32_t>(*rc::gen::inRange(1, 4)), rates,
@@ -211,7 +216,7 @@ RC_GTEST_PROP(SimulationProperty, EveryRequestIsAnsweredExactlyOnce, ()) {
   made.options.seconds = 5;
   made.options.seed = *rc::gen::arbitrary<std::uint64_t>();
   made.options.keep_plan = *rc::gen::arbitrary<bool>();
-  const Result<Outcome> outcome = made.run();  // fails where a request has no answer
+  const Result<Outcome> outcome = made.run();  // fails if a request gets no response
   RC_ASSERT(outcome.ok());
   std::uint64_t offered = 0;
   for (const ModelOutcome& model : outcome.value().models) {
@@ -220,6 +225,37 @@ RC_GTEST_PROP(SimulationProperty, EveryRequestIsAnsweredExactlyOnce, ()) {
     offered += model.offered;
   }
   RC_ASSERT(offered == outcome.value().requests);
+}
+
+// ---- traces
+
+TEST(TraceTest, TheHeaderSelectsArrivalsOrRates) {
+  const Trace arrivals = parse_trace("time_s,model,count\n0,a,2\n0.5,b,1\n1,a,3\n", "f").value();
+  EXPECT_THAT(arrivals.arrivals.at("a"), ElementsAre(Arrival{0, 2}, Arrival{1, 3}));
+  EXPECT_THAT(arrivals.arrivals.at("b"), ElementsAre(Arrival{0.5, 1}));
+  EXPECT_THAT(arrivals.rates, IsEmpty());
+
+  const Trace singles = parse_trace("model,time_s\na,0.25\n", "f").value();
+  EXPECT_THAT(singles.arrivals.at("a"), ElementsAre(Arrival{0.25, 1}));
+
+  const Trace rates = parse_trace("time_s,model,rate\n0,a,10\n20,a,0\n", "f").value();
+  EXPECT_THAT(rates.rates.at("a"), ElementsAre(RateStep{0, 10}, RateStep{20, 0}));
+  EXPECT_THAT(rates.arrivals, IsEmpty());
+}
+
+TEST(TraceTest, RefusesInvalidRows) {
+  const auto error = [](const char* text) {
+    const Status status = parse_trace(text, "load.csv").status();
+    EXPECT_EQ(status.code(), StatusCode::invalid) << text;
+    return status.message();
+  };
+  EXPECT_THAT(error("time_s,model\n2,a\n1,a\n"), HasSubstr("load.csv: line 3"));
+  EXPECT_THAT(error("time_s,model,rate\n0,a,-1\n"), HasSubstr("load.csv: line 2"));
+  EXPECT_THAT(error("time_s,model,rate\n0,a,nan\n"), HasSubstr("load.csv: line 2"));
+  EXPECT_THAT(error("time_s,model,rate,count\n"), HasSubstr("load.csv"));
+  EXPECT_THAT(error("time,model\n"), HasSubstr("time_s"));
+  EXPECT_THAT(error("time_s,model\n"), HasSubstr("load.csv"));
+  EXPECT_EQ(read_trace("/nowhere/load.csv").status().code(), StatusCode::not_found);
 }
 
 }  // namespace

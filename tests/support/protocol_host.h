@@ -23,9 +23,9 @@ class FakeHost final : public net::kserve::ProtocolHost {
   explicit FakeHost(net::asio::io_context& io) : io_(io) {
     const TensorSpec in{"x", DataType::fp32, {2}};
     const TensorSpec out{"y", DataType::fp32, {2}};
-    for (const auto& [name, state] : {std::pair("echo", serve::ModelState::ready),
-                                      std::pair("gone", serve::ModelState::unavailable),
-                                      std::pair("idle", serve::ModelState::idle)}) {
+    for (const auto& [name, state] :
+         {std::pair("echo", ModelState::ready), std::pair("gone", ModelState::unavailable),
+          std::pair("idle", ModelState::idle)}) {
       net::kserve::Model model;
       model.name = name;
       model.version = "3";
@@ -35,14 +35,14 @@ class FakeHost final : public net::kserve::ProtocolHost {
       model.state = state;
       model.description = std::make_shared<const serve::ModelDescription>(
           serve::ModelDescription{std::string(name) + ".pt", {{"pair.txt", {"left", "right"}}}});
-      if (state == serve::ModelState::unavailable) model.reason = "its file cannot be loaded";
+      if (state == ModelState::unavailable) model.reason = "its file cannot be loaded";
       models_.push_back(std::move(model));
     }
     std::vector<net::kserve::Model> all = models_;
     net::kserve::Model& unloaded = all.emplace_back();
     unloaded.name = "unloaded";
     unloaded.version.clear();
-    unloaded.state = serve::ModelState::unavailable;
+    unloaded.state = ModelState::unavailable;
     unloaded.reason = "unloaded";
     list_ = std::make_shared<const std::vector<net::kserve::Model>>(std::move(all));
   }
@@ -50,7 +50,7 @@ class FakeHost final : public net::kserve::ProtocolHost {
   bool is_ready = true;
   bool holding = false;            // calls wait for release()
   std::optional<Status> refuse{};  // every call gets this
-  std::vector<serve::ModelsChange> changes{};
+  std::vector<ModelsChange> changes{};
   std::size_t cancelled = 0;
   std::vector<Duration> timeouts{};  // of the calls
   net::kserve::LogLevel level = net::kserve::LogLevel::info;
@@ -123,7 +123,7 @@ class FakeHost final : public net::kserve::ProtocolHost {
   }
   bool ready() const override { return is_ready; }
 
-  ClientId infer(std::vector<serve::InferRequest> rows, OnReplies done) override {
+  ClientId infer(std::vector<InferRequest> rows, OnReplies done) override {
     const ClientId id{++last_};
     timeouts.push_back(rows.front().timeout);
     Call call{std::move(rows), std::move(done)};
@@ -137,8 +137,8 @@ class FakeHost final : public net::kserve::ProtocolHost {
   void cancel(ClientId call) override {
     if (held_.erase(call) > 0) ++cancelled;
   }
-  void change_models(serve::ModelsChange change, OnChanged done) override {
-    serve::ModelsChanged changed;
+  void change_models(ModelsChange change, OnChanged done) override {
+    ModelsChanged changed;
     if (change.name == "broken") changed.status = {StatusCode::invalid, "its file is broken"};
     changes.push_back(std::move(change));
     net::asio::post(io_, [done = std::move(done), changed] { done(changed); });
@@ -146,14 +146,14 @@ class FakeHost final : public net::kserve::ProtocolHost {
 
  private:
   struct Call {
-    std::vector<serve::InferRequest> rows;
+    std::vector<InferRequest> rows;
     OnReplies done;
   };
 
   void answer(ClientId /*id*/, Call call) {
-    std::vector<serve::InferReply> replies;
-    for (const serve::InferRequest& row : call.rows) {
-      serve::InferReply reply;
+    std::vector<InferReply> replies;
+    for (const InferRequest& row : call.rows) {
+      InferReply reply;
       reply.tag = row.tag;
       if (refuse) {
         reply.status = *refuse;

@@ -1,5 +1,5 @@
-// A backend's devices against the machine that it is to run on.
-#include "tools/config_check.h"
+// Checks of a backend's devices against its machine.
+#include "tools/cli/config_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 namespace gpulet::tools {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 config::DeviceConfig cpu(std::vector<std::uint32_t> cores, double memory_mb = 0) {
   config::DeviceConfig device;
@@ -57,7 +57,7 @@ std::vector<std::string> errors_of(std::vector<config::DeviceConfig> devices,
   return report.errors;
 }
 
-TEST(CheckDevices, CoresMustBeThere) {
+TEST(CheckDevices, FindsMissingCores) {
   EXPECT_THAT(errors_of({cpu({0, 3})}, machine_of(0)), IsEmpty());
   EXPECT_THAT(errors_of({cpu({0, 4, 9}), cpu({7})}, machine_of(0)),
               ElementsAre(HasSubstr("/devices/0/cores: this machine has no core 4, 9"),
@@ -69,7 +69,7 @@ TEST(CheckDevices, CoresMustBeThere) {
   EXPECT_THAT(errors_of({all}, machine_of(0)), ElementsAre(HasSubstr("/devices/0/count")));
 }
 
-TEST(CheckDevices, MemoryMustBeThereForAllTogether) {
+TEST(CheckDevices, ComparesTheTotalMemory) {
   EXPECT_THAT(errors_of({cpu({0}, 4000), cpu({1}, 4000)}, machine_of(0)), IsEmpty());
   EXPECT_THAT(errors_of({cpu({0}, 4000), cpu({1}, 4001)}, machine_of(0)),
               ElementsAre(HasSubstr("8001 MB")));
@@ -78,7 +78,7 @@ TEST(CheckDevices, MemoryMustBeThereForAllTogether) {
   EXPECT_THAT(errors_of({cpu({0}, 1e9)}, unknown), IsEmpty());
 }
 
-TEST(CheckDevices, GpusMustBeThere) {
+TEST(CheckDevices, FindsMissingGpus) {
   EXPECT_THAT(errors_of({gpu("0", 1000), gpu("GPU-1")}, machine_of(2)), IsEmpty());
   EXPECT_THAT(errors_of({gpu("")}, machine_of(0)), ElementsAre(HasSubstr("no driver")));
   EXPECT_THAT(errors_of({gpu("5"), gpu("1", 1001)}, machine_of(2)),

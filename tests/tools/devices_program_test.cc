@@ -36,18 +36,17 @@ class Devices : public ::testing::Test {
   const Variable libraries_{"LD_LIBRARY_PATH", FakeGpus::libraries().string()};
 };
 
-TEST_F(Devices, ListsGpusWithWhatTheyCanBeDividedInto) {
+TEST_F(Devices, ListsGpusAndTheirDivision) {
   const FakeGpus machine(kTwo);
   const ProgramResult result = run_gpulet({"devices"});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output,
               AllOf(HasSubstr("CPU: "), HasSubstr("driver 580.95.05, CUDA 13.0"),
                     HasSubstr("NVIDIA H200  GPU-00112233"), HasSubstr("143771      9.0  132  off"),
-                    HasSubstr("up to 128 SMs in steps of 8"),
-                    HasSubstr("\nGPU 1 does not answer (GPU is lost")));
+                    HasSubstr("up to 128 SMs in steps of 8"), HasSubstr("GPU 1 (GPU is lost")));
 }
 
-TEST_F(Devices, TellsTheSameAsADocument) {
+TEST_F(Devices, PrintsADocument) {
   const support::TemporaryFolder programs;
   const auto control = programs.write("nvidia-cuda-mps-control", "#!/bin/sh\n");
   std::filesystem::permissions(control, std::filesystem::perms::owner_all);
@@ -67,7 +66,7 @@ TEST_F(Devices, TellsTheSameAsADocument) {
   EXPECT_THAT(document["gpus"][1]["fault"].get<std::string>(), HasSubstr("GPU is lost"));
 }
 
-TEST_F(Devices, WithoutADriverSaysWhyInOneLine) {
+TEST_F(Devices, GivesTheReasonWithoutADriver) {
   const FakeGpus machine("nvml_init 9\n");
   const ProgramResult result = run_gpulet({"devices"});
   EXPECT_EQ(result.exit_code, 0);
@@ -78,7 +77,7 @@ TEST_F(Devices, WithoutADriverSaysWhyInOneLine) {
               AllOf(HasSubstr("modprobe nvidia"), Not(HasSubstr("\n"))));
 }
 
-TEST_F(Devices, AGpuThatCudaDoesNotShowIsListedWithoutItsSms) {
+TEST_F(Devices, ListsAGpuThatCudaHides) {
   const FakeGpus machine("cuda_init 100\ngpu\nuuid GPU-aa\nmig 1\ngpu\nuuid GPU-bb\n");
   const nlohmann::json gpus = devices_as_json()["gpus"];
   EXPECT_EQ(gpus[0]["mig"], true);
@@ -87,7 +86,7 @@ TEST_F(Devices, AGpuThatCudaDoesNotShowIsListedWithoutItsSms) {
   EXPECT_THAT(gpus[1]["green"]["reason"].get<std::string>(), HasSubstr("no CUDA-capable device"));
 }
 
-TEST_F(Devices, TellsTheInstancesOfAGpuInMigMode) {
+TEST_F(Devices, ListsMigInstances) {
   const FakeGpus machine("gpu\nuuid GPU-aa\nmig 1\n");
   support::FakeMig there;
   there.add(0, 2, 4).whole = true;

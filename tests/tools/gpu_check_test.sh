@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/gpu-check as its user runs it: where there is no GPU, and in its shortest form on one that is not there
-# (tests/support/gpu: the figures mean nothing, a batch takes 4 ms whatever the share is).
+# scripts/gpu-check as its user runs it: without a GPU, and in its shortest form on a fake GPU (tests/support/gpu: a batch
+# takes 4 ms on any share, so the figures have no meaning).
 #
 #   gpu_check_test.sh none|fake BUILD [BUNDLE]     the script of an unpacked bundle, in place of the source's
 set -euo pipefail
@@ -45,7 +45,7 @@ for part in "small, green, 100 %" "through the whole path" "of shares, green|dec
   grep -qE "$part" "$table" || fail "the table lacks '$part'"
 done
 if grep -q 'failed:' "$table"; then fail "a part failed"; fi
-# What it started is gone: they have this test's folder among their arguments.
+# All processes that it started are gone: they would have this test's folder among their arguments.
 for process in /proc/[0-9]*; do
   words=$( (tr '\0' '\n' <"$process/cmdline") 2>/dev/null) || continue
   if [[ $process != /proc/$$ ]] && grep -q "^$work/out" <<<"$words"; then fail "left behind: $words"; fi

@@ -1,4 +1,4 @@
-#include "tools/infer_input.h"
+#include "tools/cli/infer_input.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/support/temporary_folder.h"
-#include "tools/image.h"
-#include "tools/tensor_values.h"
+#include "tools/cli/image.h"
 
 namespace gpulet::tools {
 namespace {
@@ -37,7 +36,7 @@ std::vector<double> parsed(const std::string& json, const std::vector<TensorSpec
   return bytes.ok() ? numbers(DataType::fp32, bytes.value().view()) : std::vector<double>{};
 }
 
-TEST(InferInput, TakesEveryForm) {
+TEST(InferInput, AcceptsEveryForm) {
   for (const char* const json :
        {R"([1, 2.5, -3, 4])", R"([[1, 2.5], [-3, 4]])", R"({"x": [[1, 2.5], [-3, 4]]})",
         R"({"inputs": [{"data": [1, 2.5, -3, 4]}]})",
@@ -47,14 +46,14 @@ TEST(InferInput, TakesEveryForm) {
   }
 }
 
-TEST(InferInput, PutsInputsIntoTheModelsOrder) {
+TEST(InferInput, SortsInputsIntoTheModelsOrder) {
   const Result<Bytes> bytes = parse_infer_input(R"({"n": [-7], "x": [1, 2]})", kTwo);
   ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
   EXPECT_THAT(numbers(DataType::fp32, bytes.value().slice(0, 8).view()), ElementsAre(1, 2));
   EXPECT_THAT(numbers(DataType::int64, bytes.value().slice(8, 8).view()), ElementsAre(-7));
 }
 
-TEST(InferInput, NamesThePlaceOfWhatIsWrong) {
+TEST(InferInput, ErrorsNameThePlace) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"([1, 2, 3])", "takes 4 values; holds 3"},
       {R"([1, 2, 3, 4, 5])", "more values"},
@@ -67,14 +66,14 @@ TEST(InferInput, NamesThePlaceOfWhatIsWrong) {
       {R"({"inputs": [{"name": "x", "datatype": "FP64", "data": [1, 2, 3, 4]}]})",
        "/inputs/0/datatype"},
       {R"({"inputs": [3]})", "/inputs/0: must be an object"}};
-  for (const auto& [json, told] : cases) {
+  for (const auto& [json, expected] : cases) {
     const Result<Bytes> bytes = parse_infer_input(json, kOne);
     ASSERT_FALSE(bytes.ok()) << json;
-    EXPECT_THAT(bytes.status().message(), HasSubstr(told)) << json;
+    EXPECT_THAT(bytes.status().message(), HasSubstr(expected)) << json;
   }
 }
 
-TEST(InferInput, TakesOtherFilesAsRawTensors) {
+TEST(InferInput, ReadsOtherFilesAsRawTensors) {
   const support::TemporaryFolder folder;
   const auto file = folder.write("raw.f32", std::string(16, '\0'));
   const Result<Bytes> bytes = read_infer_input(file, kOne);
@@ -86,7 +85,7 @@ TEST(InferInput, TakesOtherFilesAsRawTensors) {
             StatusCode::not_found);
 }
 
-TEST(TensorValues, WholeTypesHoldTheirRangeAndNoMore) {
+TEST(TensorValues, IntegersHoldTheirRangeOnly) {
   const auto fits = [](DataType type, const char* value) {
     std::vector<std::byte> bytes;
     return append_value(type, nlohmann::json::parse(value), bytes).ok();
@@ -111,7 +110,7 @@ TEST(TensorValues, PrintTheFewestDigits) {
   EXPECT_EQ(values_json(DataType::fp32, bytes).dump(), "[0.1,1e+30,null]");
 }
 
-RC_GTEST_PROP(TensorValues, EveryHalfComesBack, ()) {
+RC_GTEST_PROP(TensorValues, RoundTripsEveryHalf, ()) {
   for (const DataType type : {DataType::fp16, DataType::bf16}) {
     const auto bits = *rc::gen::arbitrary<std::uint16_t>();
     std::vector<std::byte> bytes(2);
@@ -140,14 +139,14 @@ TEST(Images, ReadsPlainAndRawAnymaps) {
   }
 }
 
-TEST(Images, RefusesWhatIsCutShortOrNoImage) {
+TEST(Images, RejectsTruncatedAndOtherFiles) {
   for (const char* const text :
        {"P5\n2 2 255\nabc", "P2\n2 1 255\n7", "P5\n0 1 255\n", "P5\n1 1 0\n",
         "P5\n99999 99999 255\n", "P2 1 1 255 256", "P4\n1 1\n", "GIF89a", ""})
     EXPECT_EQ(decoded(text).status().code(), StatusCode::invalid) << text;
 }
 
-TEST(Images, BecomeTheModelsTensor) {
+TEST(Images, ConvertToTheModelsTensor) {
   const Image image{2, 1, 3, {1, 0, 0, 0, 0.2F, 1}};
   const auto tensor = [&image](const TensorSpec& spec,
                                const std::optional<Normalisation>& normalisation) {
@@ -168,9 +167,8 @@ TEST(Images, BecomeTheModelsTensor) {
   EXPECT_FALSE(to_tensor(image, first, Normalisation{{0.5, 0.5}, {1}}).ok());
 }
 
-// Whatever the sizes, an even picture stays even and nothing gets brighter than its brightest
-// pixel.
-RC_GTEST_PROP(Images, StretchingKeepsTheBrightness, ()) {
+// For any sizes, a uniform image stays uniform, and nothing gets brighter than the brightest pixel.
+RC_GTEST_PROP(Images, ResizingKeepsTheBrightness, ()) {
   const auto side = [] { return *rc::gen::inRange<std::uint32_t>(1, 20); };
   Image image{side(), side(), 1};
   image.values.assign(std::size_t{image.width} * image.height, 0.25F);

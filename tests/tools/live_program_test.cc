@@ -1,5 +1,4 @@
-// `gpulet infer` and `gpulet top` at a frontend with simulated devices.
-#include <fcntl.h>
+// The commands that connect to a frontend, with simulated devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,10 +9,8 @@
 
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -63,19 +60,19 @@ TEST_F(LiveProgram, InferPrintsTheOutputs) {
   EXPECT_THAT(top.output, HasSubstr("    3  4.0000  bee\n    2  3.0000  owl\n"));
 }
 
-TEST_F(LiveProgram, InferSaysWhatIsWrong) {
+TEST_F(LiveProgram, InferNamesErrors) {
   const std::string good = folder_.write("in.json", R"({"x": [1, 2, 3, 4]})");
   const std::string bad = folder_.write("bad.json", R"({"x": [1, 2, 3, 400]})");
   const std::string image = folder_.write("image.pgm", "P2 1 1 255 7");
-  for (const auto& [arguments, told] :
+  for (const auto& [arguments, expected] :
        std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{"--model", "other", "--input", good}, "has no model other; it has echo"},
            {{"--model", "echo", "--input", bad}, bad + ": /x/3"},
            {{"--model", "echo"}, "--input or --image"},
            {{"--model", "echo", "--image", image}, "[C,H,W]"}}) {
     const ProgramResult result = infer(arguments);
-    EXPECT_EQ(result.exit_code, 2) << told;
-    EXPECT_THAT(result.errors, HasSubstr(told));
+    EXPECT_EQ(result.exit_code, 2) << expected;
+    EXPECT_THAT(result.errors, HasSubstr(expected));
     EXPECT_EQ(result.output, "");
   }
   const ProgramResult late = infer({"--model", "echo", "--input", good, "--timeout-ms", "0.001"});
@@ -83,7 +80,7 @@ TEST_F(LiveProgram, InferSaysWhatIsWrong) {
   EXPECT_THAT(late.errors, HasSubstr("too_late"));
 }
 
-TEST_F(LiveProgram, ModelsListTellsWhatIsWrongWithTheModelsFile) {
+TEST_F(LiveProgram, ModelsListShowsErrorsOfTheModelsFile) {
   const auto list = [this](std::vector<std::string> more) {
     more.insert(more.begin(), {"models", "list", "--target", target_});
     return run_gpulet(more);
@@ -101,15 +98,15 @@ TEST_F(LiveProgram, ModelsListTellsWhatIsWrongWithTheModelsFile) {
     }
     return problems();
   };
-  const auto told = await(1);
-  ASSERT_EQ(told.size(), 1U);
-  EXPECT_THAT(told[0].get<std::string>(), HasSubstr(file.string() + ": line 2"));
+  const auto listed = await(1);
+  ASSERT_EQ(listed.size(), 1U);
+  EXPECT_THAT(listed[0].get<std::string>(), HasSubstr(file.string() + ": line 2"));
   EXPECT_THAT(list({}).output, HasSubstr("not in force: " + file.string() + ": line 2"));
   std::filesystem::rename(good, file);
   EXPECT_TRUE(await(0).empty());
 }
 
-TEST_F(LiveProgram, ModelsLoadFailsWhereTheModelCannotMeetItsObjective) {
+TEST_F(LiveProgram, ModelsLoadFailsIfTheModelCannotMeetItsObjective) {
   const std::filesystem::path file = cluster_.setup().config.models;
   std::ifstream stream(file);
   auto models = nlohmann::json::parse(stream);
@@ -122,7 +119,7 @@ TEST_F(LiveProgram, ModelsLoadFailsWhereTheModelCannotMeetItsObjective) {
   EXPECT_THAT(result.errors, HasSubstr("out of reach"));
 }
 
-TEST_F(LiveProgram, TraceWritesWhatItIsAskedFor) {
+TEST_F(LiveProgram, TraceWritesTheRequestedFormat) {
   const std::string http = "127.0.0.1:" + std::to_string(cluster_.http_port());
   const auto trace = [&http](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"trace", "--target", http, "--seconds", "0.2"});
@@ -146,7 +143,7 @@ TEST_F(LiveProgram, TraceWritesWhatItIsAskedFor) {
   EXPECT_THAT(nobody.errors, HasSubstr("127.0.0.1:1"));
 }
 
-TEST_F(LiveProgram, WaitEndsOnceItIsReady) {
+TEST_F(LiveProgram, WaitEndsOnceReady) {
   for (const std::vector<std::string>& wanted :
        std::vector<std::vector<std::string>>{{}, {"echo"}, {"--all"}}) {
     std::vector<std::string> arguments = {"wait", "--target", target_, "--timeout", "60"};
@@ -166,7 +163,7 @@ TEST_F(LiveProgram, WaitNamesTheRightPortAtOnce) {
   EXPECT_THAT(result.errors, HasSubstr(std::to_string(cluster_.client_port())));
 }
 
-TEST_F(LiveProgram, LogsPrintTheEventsWithClockTimes) {
+TEST_F(LiveProgram, LogsPrintEventsWithTheTime) {
   const ProgramResult result = run_gpulet({"logs", "--target", target_});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output,
@@ -177,7 +174,7 @@ TEST_F(LiveProgram, LogsPrintTheEventsWithClockTimes) {
   EXPECT_NE(first["text"], "");
 }
 
-TEST_F(LiveProgram, TopPrintsDocumentsOneALine) {
+TEST_F(LiveProgram, TopPrintsOneDocumentPerLine) {
   const ProgramResult result =
       run_gpulet({"top", "--target", target_, "--json", "--count", "2", "--interval", "0.1"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
@@ -188,7 +185,7 @@ TEST_F(LiveProgram, TopPrintsDocumentsOneALine) {
   EXPECT_EQ(documents, 2);
 }
 
-TEST_F(LiveProgram, StatusShowsWhenThingsHappened) {
+TEST_F(LiveProgram, StatusShowsTheTimeOfEvents) {
   const ProgramResult result = run_gpulet({"status", "--target", target_});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output, ::testing::ContainsRegex("\n +[0-9]{2}:[0-9]{2}:[0-9]{2}  "));
@@ -200,36 +197,28 @@ TEST_F(LiveProgram, CompletionAsksTheFrontendForItsModels) {
   EXPECT_EQ(models.output, "echo\n");
   const std::string script =
       folder_.write("completion.bash", run_gpulet({"completion", "bash"}).output);
-  // Bash ends words at colons.
+  // Bash splits words at colons.
   const std::string port = std::to_string(cluster_.client_port());
   const std::string target = "--target 127.0.0.1 : " + port;
   for (const std::string& words :
        {"gpulet infer " + target + " --model ec", "gpulet wait " + target + " e",
         "gpulet models unload " + target + " e"}) {
-    const std::string command = "gpulet() { " + std::string(GPULET_PROGRAM) + " \"$@\"; }; . " +
-                                script + "; COMP_WORDS=(" + words +
-                                "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _gpulet; "
-                                "echo \"${COMPREPLY[*]}\"";
-    const std::unique_ptr<FILE, int (*)(FILE*)> shell(
-        popen(("bash -c '" + command + "'").c_str(), "r"), pclose);
-    std::array<char, 256> line{};
-    ASSERT_NE(fgets(line.data(), line.size(), shell.get()), nullptr);
-    EXPECT_EQ(std::string(line.data()), "echo\n") << words;
+    EXPECT_EQ(bash_completions(script, words), "echo\n") << words;
   }
 }
 
-TEST_F(LiveProgram, TopPrintsOnceWhereThereIsNoTerminal) {
+TEST_F(LiveProgram, TopPrintsOnceWithoutATerminal) {
   const ProgramResult result = run_gpulet({"top", "--target", target_});
   EXPECT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output, HasSubstr("frontend serving"));
   EXPECT_THAT(result.output, Not(HasSubstr("\033[")));
 }
 
-// A program on a terminal of its own.
+// Runs the program on a terminal of its own.
 class OnTerminal {
  public:
   explicit OnTerminal(const std::vector<std::string>& arguments) {
-    // Made before: this process has threads, and a child of one may not do much.
+    // Built before the fork, because a child of a process with threads may not allocate.
     std::vector<char*> argv = {const_cast<char*>(GPULET_PROGRAM)};
     for (const std::string& argument : arguments)
       argv.push_back(const_cast<char*>(argument.c_str()));
@@ -251,7 +240,7 @@ class OnTerminal {
   OnTerminal(const OnTerminal&) = delete;
   OnTerminal& operator=(const OnTerminal&) = delete;
 
-  // Reads until that often that text was shown since the last call; false after ten seconds.
+  // Reads until the text was shown that many times since the last call. False after ten seconds.
   bool shows(const std::string& text, int times = 1) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     std::size_t at = 0;
@@ -280,7 +269,7 @@ class OnTerminal {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
 
-  // Whether the terminal is as a shell wants it: lines, echoed, and Ctrl-Z.
+  // Whether the terminal has a shell's settings: lines, echo and Ctrl-Z.
   [[nodiscard]] bool restored() const {
     termios now{};
     return tcgetattr(terminal_, &now) == 0 && (now.c_lflag & ICANON) != 0 &&
@@ -306,21 +295,21 @@ TEST_F(LiveProgram, TopRefreshesUntilQAndRestoresTheTerminal) {
   }
 }
 
-TEST_F(LiveProgram, TopTellsWhenNobodyAnswersAnyMore) {
+TEST_F(LiveProgram, TopReportsThatTheFrontendIsGone) {
   OnTerminal top({"top", "--target", target_, "--interval", "0.1"});
   EXPECT_TRUE(top.shows("frontend serving"));
   cluster_.stop_frontend();
-  EXPECT_TRUE(top.shows("no answer: what follows is from before"));
+  EXPECT_TRUE(top.shows("no response: showing the latest status"));
   EXPECT_TRUE(top.shows("frontend serving"));
   top.type("q");
   EXPECT_EQ(top.end(), 0);
 }
 
-TEST_F(LiveProgram, LoadThatIsInterruptedStillPrintsItsTable) {
+TEST_F(LiveProgram, InterruptedLoadPrintsItsReport) {
   const std::string workload =
       folder_.write("workload.json", R"({"models":[{"name":"echo","rate":20,"slo_ms":5000}]})");
   OnTerminal load({"load", "--target", target_, "--workload", workload, "--seconds", "60"});
-  EXPECT_TRUE(load.shows("under way"));
+  EXPECT_TRUE(load.shows("in flight"));
   load.type("\003");
   EXPECT_TRUE(load.shows("violation of all together"));
   EXPECT_EQ(load.end(), 0);

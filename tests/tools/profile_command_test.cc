@@ -1,5 +1,5 @@
-// `gpulet profile import|run|check` as a user runs it. The measured device answers at once
-// (gpulet-proxy-simulated): what is tested is the way of a measurement, not its numbers.
+// `gpulet profile` as a user runs it. The simulated proxy responds at once, so the tests check the
+// steps of a measurement, not its numbers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -19,7 +19,7 @@
 namespace gpulet::tools {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 class ProfileCommand : public testing::Test {
  protected:
@@ -66,7 +66,7 @@ class ProfileCommand : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(ProfileCommand, RunMeasuresEveryCellThatTheModelsAllow) {
+TEST_F(ProfileCommand, RunMeasuresEveryCell) {
   const ProgramResult result = measure({"--sizes", "50,100", "--batches", "1,2,4,8"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const auto document = nlohmann::json::parse(result.output);
@@ -88,7 +88,7 @@ TEST_F(ProfileCommand, RunMeasuresEveryCellThatTheModelsAllow) {
   }
 }
 
-TEST_F(ProfileCommand, RunAddsToTheProfileThatIsThere) {
+TEST_F(ProfileCommand, RunAddsToTheExistingProfile) {
   ASSERT_EQ(measure({"--sizes", "100", "--batches", "1", "--only", "a"}).exit_code, 0);
   ASSERT_EQ(measure({"--sizes", "50,100", "--batches", "1,2", "--only", "b"}).exit_code, 0);
   ASSERT_EQ(measure({"--sizes", "50", "--batches", "1", "--only", "b", "--keep"}).exit_code, 0);
@@ -101,7 +101,7 @@ TEST_F(ProfileCommand, RunAddsToTheProfileThatIsThere) {
   EXPECT_EQ(profile.value().find("b")->latency.largest_batch(Share{100}), 1U);
 }
 
-TEST_F(ProfileCommand, RunStartsOverWhereItIsToldToAndKeepsABackup) {
+TEST_F(ProfileCommand, ReplaceStartsOverAndKeepsABackup) {
   ASSERT_EQ(measure({"--sizes", "100", "--batches", "1"}).exit_code, 0);
   const ProgramResult result =
       measure({"--sizes", "100", "--batches", "1", "--only", "b", "--replace"});
@@ -115,7 +115,7 @@ TEST_F(ProfileCommand, RunStartsOverWhereItIsToldToAndKeepsABackup) {
   EXPECT_EQ(measure({"--replace", "--keep"}).exit_code, 2);
 }
 
-TEST_F(ProfileCommand, RunRefusesToAddToAProfileThatCannotBeRead) {
+TEST_F(ProfileCommand, RunFailsOnAnUnreadableProfile) {
   std::filesystem::create_directories(at("profiles/cpu-core"));
   write("profiles/cpu-core/profile.json", "{");
   const ProgramResult result = measure({"--sizes", "100", "--batches", "1"});
@@ -124,7 +124,7 @@ TEST_F(ProfileCommand, RunRefusesToAddToAProfileThatCannotBeRead) {
   EXPECT_EQ(measure({"--sizes", "100", "--batches", "1", "--replace"}).exit_code, 0);
 }
 
-TEST_F(ProfileCommand, RunMarksCellsThatWereMeasuredWhileOthersUsedTheCore) {
+TEST_F(ProfileCommand, RunMarksCellsMeasuredWhileOthersUsedTheCore) {
   const support::BusyChild busy;
   cpu_set_t core;
   CPU_ZERO(&core);
@@ -146,7 +146,7 @@ TEST_F(ProfileCommand, RunMarksCellsThatWereMeasuredWhileOthersUsedTheCore) {
               HasSubstr("1 at 100 % (busy)"));
 }
 
-TEST_F(ProfileCommand, RunNamesWhatIsWrongWithItsArguments) {
+TEST_F(ProfileCommand, RunNamesWrongArguments) {
   const auto refused = [this](const std::vector<std::string>& more) {
     const ProgramResult result = measure(more);
     EXPECT_EQ(result.exit_code, 2) << result.errors;
@@ -166,23 +166,23 @@ TEST_F(ProfileCommand, RunNamesWhatIsWrongWithItsArguments) {
   }
 }
 
-TEST_F(ProfileCommand, ControllersAreForModelsWithLatenciesOnACpu) {
+TEST_F(ProfileCommand, ControllersNeedLatenciesOnACpu) {
   const auto refused = [this](const std::vector<std::string>& more) {
     const ProgramResult result = measure(more);
     EXPECT_EQ(result.exit_code, 2) << result.errors;
     return result.errors;
   };
-  EXPECT_THAT(refused({"--controller"}), HasSubstr("measure one first"));
+  EXPECT_THAT(refused({"--controller"}), HasSubstr("measure it first"));
   ASSERT_EQ(measure({"--sizes", "100", "--batches", "1", "--only", "a"}).exit_code, 0);
   EXPECT_THAT(refused({"--controller"}), HasSubstr("has no latencies of b; measure it first"));
   const ProgramResult gpu =
       run_gpulet({"profile", "run", "--controller", "--device", "cuda:0", "--models",
                   at("models.json"), "--out", at("profiles"), "--proxy", GPULET_SIMULATED_PROXY});
   EXPECT_EQ(gpu.exit_code, 2);
-  EXPECT_THAT(gpu.errors, HasSubstr("not GPUs"));
+  EXPECT_THAT(gpu.errors, HasSubstr("--controller"));
 }
 
-TEST_F(ProfileCommand, RunFailsWhereTheProxyDoes) {
+TEST_F(ProfileCommand, RunFailsIfTheProxyDoes) {
   const ProgramResult result =
       run_gpulet({"profile", "run", "--device", "cpu:0", "--models", at("models.json"), "--out",
                   at("profiles"), "--proxy", "/bin/false"});
@@ -205,14 +205,12 @@ TEST_F(ProfileCommand, ImportWritesAProfileThatReadsBack) {
   EXPECT_EQ(profile.value().find("resnet50")->latency.latency_ms(4, Share{20}), 12.5);
 }
 
-TEST_F(ProfileCommand, ImportNamesFileLineAndMend) {
+TEST_F(ProfileCommand, ImportNamesFileAndLine) {
   write("l.csv", "model,batch,partition,latency_ms\nresnet50,4,20,fast\n");
   const ProgramResult result = run_gpulet(
       {"profile", "import", "--name", "v100", "--latency", at("l.csv"), "--out", at("profiles")});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_EQ(result.errors,
-            "gpulet: " + at("l.csv") +
-                ": line 2: latency_ms is \"fast\"; write a number above 0, or take the line out\n");
+  EXPECT_THAT(result.errors, HasSubstr(at("l.csv") + ": line 2"));
 }
 
 TEST_F(ProfileCommand, InterferenceMeasuresPairsAndKeepsTheirFit) {
@@ -285,7 +283,7 @@ class ProfileCheck : public ProfileCommand {
   }
 };
 
-TEST_F(ProfileCheck, TellsEachModelsErrorsOnHeldOutPairs) {
+TEST_F(ProfileCheck, ReportsErrorsOnHeldOutPairs) {
   ASSERT_EQ(import_pairs({}).exit_code, 0);
   const ProgramResult result =
       run_gpulet({"profile", "check", "--profiles", at("profiles"), "--json", "--seed", "3"});
@@ -317,7 +315,7 @@ TEST_F(ProfileCheck, TellsEachModelsErrorsOnHeldOutPairs) {
   }
 }
 
-TEST_F(ProfileCheck, ImportKeepsTheFitAndSaysHowGoodItIs) {
+TEST_F(ProfileCheck, ImportKeepsTheFitAndPrintsItsErrors) {
   const ProgramResult result = import_pairs({"--seed", "9", "--train-fraction", "0.5"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   EXPECT_THAT(result.output, HasSubstr("interference: error at p90 of held-out pairs none "));
@@ -329,7 +327,7 @@ TEST_F(ProfileCheck, ImportKeepsTheFitAndSaysHowGoodItIs) {
   EXPECT_TRUE(profile.value().interference->learned.has_value());
 }
 
-TEST_F(ProfileCheck, NamesWhatIsWrong) {
+TEST_F(ProfileCheck, NamesErrors) {
   const auto refused = [this](const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"profile", "check", "--profiles", at("profiles")};
     arguments.insert(arguments.end(), more.begin(), more.end());

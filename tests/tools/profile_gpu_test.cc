@@ -1,12 +1,10 @@
-// `gpulet profile` on a GPU that is not there: NVIDIA's libraries and MPS's program are fakes, and
-// a batch takes 4 ms whatever the share is (tests/support/gpu).
+// `gpulet profile` on a fake GPU: NVIDIA's libraries and the program of MPS are fakes, and a batch
+// takes 4 ms on any share (tests/support/gpu).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,7 +22,7 @@ using support::FakeGpus;
 using support::FakeMps;
 using support::TemporaryFolder;
 using support::Variable;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr const char* kMachine =
     "gpu\nuuid GPU-aaaa0000-0000-0000-0000-000000000000\nname NVIDIA A30\n"
@@ -41,15 +39,15 @@ class ProfileOnGpu : public testing::Test {
                       "outputs":[{"name":"o","type":"FP32","shape":[10]}]}]})");
   }
 
-  // As a program of PATH.
+  // Installs a program in PATH.
   void install(const std::string& name, const std::filesystem::path& program) const {
     const auto place = folder_.path() / "bin" / name;
     std::filesystem::create_directories(place.parent_path());
     std::filesystem::copy_file(program, place, std::filesystem::copy_options::overwrite_existing);
     std::filesystem::permissions(place, std::filesystem::perms::owner_all);
   }
-  void install_ncu(const std::string& says) const {
-    install("ncu", folder_.write("ncu", "#!/bin/sh\ncat <<'END'\n" + says + "\nEND\n"));
+  void install_ncu(const std::string& output) const {
+    install("ncu", folder_.write("ncu", "#!/bin/sh\ncat <<'END'\n" + output + "\nEND\n"));
   }
   [[nodiscard]] ProgramResult measure(const std::vector<std::string>& more,
                                       const std::string& device = "cuda:1") const {
@@ -95,7 +93,7 @@ class ProfileOnGpu : public testing::Test {
   const FakeMps mps_;
 };
 
-TEST_F(ProfileOnGpu, EachSizeIsAClientOfADaemonOfItsOwnWhichEndsAfterwards) {
+TEST_F(ProfileOnGpu, SizesAreClientsOfADaemonThatEndsAfterwards) {
   const ProgramResult result = measure({"--no-counters"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const auto profile = written();
@@ -107,32 +105,32 @@ TEST_F(ProfileOnGpu, EachSizeIsAClientOfADaemonOfItsOwnWhichEndsAfterwards) {
   EXPECT_TRUE(model->utilization.empty());
 
   const auto& provenance = profile.value().provenance;
-  const auto told = [&provenance](const std::string& key) {
+  const auto fact = [&provenance](const std::string& key) {
     const auto found = provenance.find(key);
     return found == provenance.end() ? std::string("nothing") : found->second;
   };
-  EXPECT_EQ(told("machine"), "NVIDIA H200");
-  EXPECT_EQ(told("device"), "GPU-bbbb0000-0000-0000-0000-000000000000");
-  EXPECT_EQ(told("driver"), "580.95.05");
-  EXPECT_EQ(told("cuda"), "13.0");
-  EXPECT_EQ(told("partitioning"), "mps");
-  EXPECT_EQ(told("sm_clock_mhz"), "1755");
-  EXPECT_EQ(told("sms_by_size"), "25 %: 33, 100 %: 132");
-  EXPECT_THAT(told("date"), HasSubstr("T"));
+  EXPECT_EQ(fact("machine"), "NVIDIA H200");
+  EXPECT_EQ(fact("device"), "GPU-bbbb0000-0000-0000-0000-000000000000");
+  EXPECT_EQ(fact("driver"), "580.95.05");
+  EXPECT_EQ(fact("cuda"), "13.0");
+  EXPECT_EQ(fact("partitioning"), "mps");
+  EXPECT_EQ(fact("sm_clock_mhz"), "1755");
+  EXPECT_EQ(fact("sms_by_size"), "25 %: 33, 100 %: 132");
+  EXPECT_THAT(fact("date"), HasSubstr("T"));
 
-  EXPECT_TRUE(mps_.was_asked("quit"));
+  EXPECT_TRUE(mps_.received("quit"));
   EXPECT_THAT(mps_.recorded("environment"), HasSubstr("GPU-bbbb0000"));
   EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
 }
 
-TEST_F(ProfileOnGpu, GreenSizesAreLanesOfOneProcess) {
+TEST_F(ProfileOnGpu, GreenSizesShareOneProcess) {
   const ProgramResult result = measure({"--no-counters", "--partitioning", "green"});
   ASSERT_EQ(result.exit_code, 0) << result.errors;
   const auto profile = written();
   ASSERT_TRUE(profile.ok()) << profile.status().to_string();
   EXPECT_EQ(profile.value().find("a")->latency.samples().size(), 4U);
   EXPECT_EQ(profile.value().provenance.find("partitioning")->second, "green");
-  EXPECT_FALSE(mps_.was_asked("quit"));
+  EXPECT_FALSE(mps_.received("quit"));
   EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
 }
 
@@ -146,7 +144,7 @@ TEST_F(ProfileOnGpu, InterferenceRunsTwoClientsSideBySide) {
   EXPECT_THAT(left_over(), testing::ElementsAre(".keep"));
 }
 
-TEST_F(ProfileOnGpu, WritesWhatNcuCounted) {
+TEST_F(ProfileOnGpu, WritesCountersOfNcu) {
   install_ncu(
       R"("ID","Kernel Name","gpu__time_duration.sum","lts__t_sectors.avg.pct_of_peak_sustained_elapsed","dram__throughput.avg.pct_of_peak_sustained_elapsed")"
       "\n\"\",\"\",\"ns\",\"%\",\"%\"\n\"0\",\"k\",\"100\",\"20\",\"30\"");
@@ -160,7 +158,7 @@ TEST_F(ProfileOnGpu, WritesWhatNcuCounted) {
   EXPECT_TRUE(profile.value().provenance.contains("counters"));
 }
 
-TEST_F(ProfileOnGpu, DoesWithoutCountersThatItMayNotRead) {
+TEST_F(ProfileOnGpu, WorksWithoutPermissionForCounters) {
   install_ncu("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission");
   const ProgramResult result = measure({"--sizes", "100"});
   EXPECT_EQ(result.exit_code, 0);
@@ -168,7 +166,7 @@ TEST_F(ProfileOnGpu, DoesWithoutCountersThatItMayNotRead) {
   EXPECT_TRUE(written().value().find("a")->utilization.empty());
 }
 
-TEST_F(ProfileOnGpu, FailsInOneLineWhereThereIsNoSuchGpuOrNoMps) {
+TEST_F(ProfileOnGpu, FailsWithoutTheGpuOrMps) {
   EXPECT_THAT(measure({}, "cuda:GPU-cccc").errors, HasSubstr("GPU-cccc"));
   std::filesystem::remove(at("bin/nvidia-cuda-mps-control"));
   const ProgramResult result = measure({});
@@ -177,8 +175,8 @@ TEST_F(ProfileOnGpu, FailsInOneLineWhereThereIsNoSuchGpuOrNoMps) {
   EXPECT_FALSE(std::filesystem::exists(at("profiles")));
 }
 
-TEST_F(ProfileOnGpu, AProxyThatMpsDoesNotHoldIsNotMeasured) {
-  mps_.tell("outside");
+TEST_F(ProfileOnGpu, RejectsAProxyOutsideMps) {
+  mps_.set("outside");
   const ProgramResult result = measure({"--no-counters"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_FALSE(std::filesystem::exists(at("profiles")));

@@ -5,9 +5,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <stdexcept>
 
 extern char** environ;
@@ -54,6 +57,17 @@ ProgramResult run_gpulet(const std::vector<std::string>& arguments) {
   result.output = take_file(prefix + ".out");
   result.errors = take_file(prefix + ".err");
   return result;
+}
+
+std::string bash_completions(const std::string& script, const std::string& words) {
+  const std::string command =
+      "gpulet() { " GPULET_PROGRAM " \"$@\"; }; . " + script + "; COMP_WORDS=(" + words +
+      "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _gpulet; echo \"${COMPREPLY[*]}\"";
+  const std::unique_ptr<FILE, int (*)(FILE*)> shell(
+      popen(("bash -c '" + command + "'").c_str(), "r"), pclose);
+  std::array<char, 4096> line{};
+  if (!shell || fgets(line.data(), line.size(), shell.get()) == nullptr) return "";
+  return std::string(line.data());
 }
 
 }  // namespace gpulet::tools

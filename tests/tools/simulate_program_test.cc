@@ -62,7 +62,7 @@ class SimulateProgram : public ::testing::Test {
   std::string demand_;
 };
 
-TEST_F(SimulateProgram, PrintsTheContractsDocumentTheSameEveryTime) {
+TEST_F(SimulateProgram, PrintsTheSameDocumentEveryTime) {
   const ProgramResult first = simulate({"--seconds", "10", "--seed", "7", "--json"});
   ASSERT_EQ(first.exit_code, 0) << first.errors;
   EXPECT_EQ(simulate({"--seconds", "10", "--seed", "7", "--json"}).output, first.output);
@@ -97,7 +97,7 @@ TEST_F(SimulateProgram, FollowsATraceAndWritesASeries) {
                                      "response_ms\n0,"));
 }
 
-TEST_F(SimulateProgram, RunsEverySchedulableScenarioAlikeOnAnyNumberOfThreads) {
+TEST_F(SimulateProgram, ScenariosDoNotDependOnTheNumberOfThreads) {
   const std::string rows = write("rows.csv", "a,b\n100,0\n0,50\n100000,0\n50,50\n");
   const ProgramResult one =
       simulate({"--seconds", "5", "--scenarios", rows, "--jobs", "1", "--json"});
@@ -115,7 +115,7 @@ TEST_F(SimulateProgram, RunsEverySchedulableScenarioAlikeOnAnyNumberOfThreads) {
   EXPECT_LT(document["rows"][3]["worst"], 0.01);
 }
 
-TEST_F(SimulateProgram, BadInputEndsWithTwoAndSaysWhatToMend) {
+TEST_F(SimulateProgram, WrongInputExitsWithTwoAndIsNamed) {
   const std::string rows = write("rows.csv", "a\n1\n");
   const std::string unknown = write("unknown.csv", "time_s,model\n0,c\n");
   const std::string back = write("back.csv", "time_s,model\n1,a\n0,a\n");

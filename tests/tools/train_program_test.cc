@@ -67,13 +67,13 @@ class TrainProgram : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-TEST_F(TrainProgram, WritesAPolicyACurveAndACheckpointToGoOnFrom) {
+TEST_F(TrainProgram, WritesAPolicyACurveAndACheckpointToResume) {
   const ProgramResult whole = train({"--episodes", "4", "--out", file("whole.policy"), "--json"});
   ASSERT_EQ(whole.exit_code, 0) << whole.errors;
-  const auto told = nlohmann::json::parse(whole.output);
-  EXPECT_EQ(told["episodes"], 4);
-  EXPECT_EQ(told["interrupted"], false);
-  EXPECT_EQ(told["policy"], file("whole.policy"));
+  const auto document = nlohmann::json::parse(whole.output);
+  EXPECT_EQ(document["episodes"], 4);
+  EXPECT_EQ(document["interrupted"], false);
+  EXPECT_EQ(document["policy"], file("whole.policy"));
   EXPECT_THAT(content("whole.svg"), StartsWith("<svg "));
   EXPECT_THAT(content("whole.csv"), HasSubstr("\n4,3,"));
 
@@ -86,7 +86,7 @@ TEST_F(TrainProgram, WritesAPolicyACurveAndACheckpointToGoOnFrom) {
   EXPECT_EQ(content("half.policy"), content("whole.policy"));
 }
 
-TEST_F(TrainProgram, SaysWhatIsWrongWithItsInput) {
+TEST_F(TrainProgram, NamesWrongInput) {
   ASSERT_EQ(train({"--episodes", "1", "--out", file("one.policy")}).exit_code, 0);
   const ProgramResult other_seed =
       train({"--seed", "2", "--out", file("two.policy"), "--resume", file("one.checkpoint")});
@@ -99,7 +99,7 @@ TEST_F(TrainProgram, SaysWhatIsWrongWithItsInput) {
 
   const ProgramResult no_program = train({"--program", file("gpulet-train")});
   EXPECT_EQ(no_program.exit_code, 1);
-  EXPECT_THAT(no_program.errors, HasSubstr("there is no program " + file("gpulet-train")));
+  EXPECT_THAT(no_program.errors, HasSubstr(file("gpulet-train")));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ Learner made(const learn::ChoiceRules& rules, const LearnerOptions& options) {
   return Learner::create(3, rules, options, 1).value();
 }
 
-// Steps at random, all of one reward.
+// Random steps with equal rewards.
 void remember_some(Learner& learner, Random& random, double reward) {
   while (!learner.can_update()) {
     const auto& state = kStates.at(random.below(3));
@@ -45,7 +45,7 @@ TEST(Learner, NamesTheOptionThatIsOutOfRange) {
   EXPECT_THAT(message(options), testing::StartsWith("hidden: "));
 }
 
-TEST(Learner, BeginsAllButUndecidedAndKeepsToTheRules) {
+TEST(Learner, StartsNearlyUniformAndKeepsTheRules) {
   const TwoDifferent rules;
   Learner learner = made(rules, small_options());
   Random random(1);
@@ -63,9 +63,9 @@ TEST(Learner, BeginsAllButUndecidedAndKeepsToTheRules) {
   }
 }
 
-// Where all actions are worth the same, the entropy alone is followed: it stays that of the even
-// choice, log 3 + log 2, and the temperature goes down towards the lower one that is asked for.
-TEST(Learner, WithoutAReasonToChooseStaysUndecided) {
+// With equal rewards only the entropy matters: it stays at the uniform choice's, log 3 + log 2, and
+// the temperature falls towards the lower target.
+TEST(Learner, StaysUniformWithEqualRewards) {
   const TwoDifferent rules;
   Learner learner = made(rules, small_options());
   Random random(1);
@@ -76,11 +76,11 @@ TEST(Learner, WithoutAReasonToChooseStaysUndecided) {
   EXPECT_NEAR(last.entropy, std::log(6), 0.02);
   EXPECT_NEAR(last.target_entropy, 0.05 * std::log(6), 1e-5);
   EXPECT_EQ(first.temperature, 1);
-  // Adam goes its rate a step where the slope is steady.
+  // With a constant gradient, Adam moves by its learning rate per step.
   EXPECT_NEAR(last.temperature, std::exp(-200 * small_options().learning_rate), 0.05);
 }
 
-TEST(Learner, TheTemperatureRisesWhereThePolicyIsTooDecided) {
+TEST(Learner, RaisesTheTemperatureBelowTheTargetEntropy) {
   const TwoDifferent rules;
   LearnerOptions options = small_options();
   options.entropy_fraction = 1;
@@ -107,7 +107,7 @@ TEST(Learner, ThePapersTargetIsBelowEveryEntropy) {
   EXPECT_NEAR(learner.update(random).target_entropy, -std::log(1 + 6), 1e-5);
 }
 
-TEST(Learner, TheFirstPolicyIsOfTheSizesAsked) {
+TEST(Learner, FirstPolicyHasTheRequestedSizes) {
   const TwoDifferent rules;
   const auto policy = made(rules, small_options()).policy().value();
   ASSERT_EQ(policy.layers().size(), 3);
@@ -116,8 +116,7 @@ TEST(Learner, TheFirstPolicyIsOfTheSizesAsked) {
   EXPECT_EQ(policy.outputs(), 6);
 }
 
-// What LibTorch computes and what is computed without it.
-TEST(Learner, ThePolicyAsOthersEvaluateItDrawsTheSame) {
+TEST(Learner, PolicyNetworkSamplesTheSameActions) {
   const TwoDifferent rules;
   Learner learner = made(rules, small_options());
   Random random(1);
@@ -136,7 +135,7 @@ TEST(Learner, ThePolicyAsOthersEvaluateItDrawsTheSame) {
   }
 }
 
-TEST(Learner, RefusesAStateOfOtherSizes) {
+TEST(Learner, RejectsAStateOfOtherSizes) {
   const TwoDifferent rules;
   Learner learner = made(rules, small_options());
   LearnerOptions wider = small_options();
@@ -149,7 +148,7 @@ TEST(Learner, RefusesAStateOfOtherSizes) {
   EXPECT_EQ(learner.state(), before);
 }
 
-TEST(Replay, ForgetsTheOldest) {
+TEST(Replay, ReplacesTheOldestStep) {
   Replay replay({.capacity = 2, .observation = 1, .heads = 1, .possibilities = 1});
   for (const float step : {1.0F, 2.0F, 3.0F}) replay.add({&step, 1}, {{0}, {1}}, step, {&step, 1});
   EXPECT_EQ(replay.size(), 2);

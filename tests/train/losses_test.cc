@@ -1,5 +1,5 @@
-// Gradients as LibTorch derives them against differences of the losses themselves, in double
-// precision on networks of a few neurons.
+// Compares LibTorch's gradients with finite differences of the losses, in double precision on
+// networks of a few neurons.
 #include "train/losses.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "train/perceptron.h"
 
 namespace gpulet::train {
@@ -66,7 +66,7 @@ void expect_gradients_fit(const std::vector<at::Tensor>& leaves,
       largest = std::max(largest, std::abs(expected));
     }
   }
-  EXPECT_GT(largest, 1e-3);  // differences of nothing would show nothing
+  EXPECT_GT(largest, 1e-3);  // zero gradients would prove nothing
 }
 
 TEST(Losses, GradientOfACritic) {
@@ -92,12 +92,12 @@ TEST(Losses, GradientOfTheTemperature) {
   });
 }
 
-TEST(Losses, WhatIsRuledOutHasNoPart) {
+TEST(Losses, RuledOutPossibilitiesHaveNoEffect) {
   const Fixture fixture;
   const MaskedPolicy policy = masked_policy(fixture.outputs(), fixture.mask);
   EXPECT_EQ(policy.probabilities[1][0][0].item<double>(), 0);
   EXPECT_EQ(policy.probabilities[1][0][2].item<double>(), 1);
-  // Row 1: its first head has one possibility left, so its entropy is the other head's.
+  // Row 1: the first head has one possibility left, so the entropy is the other head's.
   const at::Tensor other = policy.probabilities[1][1];
   EXPECT_NEAR(entropy(policy)[1].item<double>(), -(other * other.log()).sum().item<double>(),
               1e-12);
@@ -107,10 +107,10 @@ TEST(Losses, WhatIsRuledOutHasNoPart) {
             soft_value(policy, fixture.values, 0.3)[1].item<double>());
 }
 
-TEST(Losses, TheCriticThatExpectsLessIsBelievedAsAWhole) {
+TEST(Losses, SelectsTheLowerCriticPerRow) {
   Fixture fixture;
   const MaskedPolicy policy = masked_policy(fixture.outputs(), fixture.mask);
-  // Worth less in every row but the last, where one head's gain is more than the other's loss.
+  // Lower in every row but the last, where one head's gain exceeds the other's loss.
   at::Tensor other = fixture.values - 1;
   other[kRows - 1][0] += 3;
   const at::Tensor cautious = cautious_values(policy, fixture.values, other);

@@ -1,10 +1,9 @@
-// A problem whose best policy is known. There are three states that follow each other by chance,
-// and two choices of three, the second of which must differ from the first. At state s
-//   s, then s + 1 (mod 3)      earns 1: the best, at every state
-//   s + 1, then s              earns nothing
-//   whatever else              costs 2
-// so that neither choice is good without the other, and what may be chosen second depends on the
-// first. Episodes of 20 steps.
+// A problem with a known best policy: three states in random order, and two choices of three, where
+// the second must differ from the first. In state s
+//   s, then s + 1 (mod 3)      earns 1 (the best)
+//   s + 1, then s              earns 0
+//   any other                  costs 2
+// so neither choice is good without the other. Episodes have 20 steps.
 #pragma once
 
 #include <array>
@@ -12,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "gpulet/core/random.h"
-#include "gpulet/train/environment.h"
+#include "gpulet/base/random.h"
 #include "gpulet/train/learner.h"
+#include "gpulet/train/training.h"
 
 namespace gpulet::train {
 
@@ -70,7 +69,7 @@ class SmallProblem final : public Environment {
   int steps_ = 0;
 };
 
-// Networks and rates with which it is learned in seconds.
+// Options that learn it in seconds.
 inline LearnerOptions small_options() {
   LearnerOptions options;
   options.hidden = {32, 32};

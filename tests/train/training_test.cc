@@ -1,3 +1,4 @@
+
 #include "gpulet/train/training.h"
 
 #include <gmock/gmock.h>
@@ -7,16 +8,14 @@
 #include <filesystem>
 #include <string>
 
-#include "gpulet/learn/files.h"
-#include "gpulet/train/curve.h"
-#include "gpulet/train/run.h"
+#include "gpulet/learn/learned_policy.h"
 #include "tests/train/small_problem.h"
 
 namespace gpulet::train {
 namespace {
 
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TrainingOptions options_of(std::uint64_t seed) {
   return {.seed = seed, .learner = small_options(), .trained_for = "the small problem"};
@@ -40,7 +39,7 @@ TEST(Training, SolvesTheSmallProblem) {
   }
 }
 
-TEST(Training, TheSameSeedIsTheSamePolicy) {
+TEST(Training, GivesTheSamePolicyForTheSameSeed) {
   SmallProblem first_problem, second_problem;
   Training first = Training::create(first_problem, options_of(7)).value();
   Training second = Training::create(second_problem, options_of(7)).value();
@@ -53,7 +52,7 @@ TEST(Training, TheSameSeedIsTheSamePolicy) {
   EXPECT_NE(first.policy().value(), other.policy().value());
 }
 
-TEST(Training, AnotherThreadChangesNothing) {
+TEST(Training, DoesNotDependOnTheNumberOfThreads) {
   SmallProblem problem;
   TrainingOptions options = options_of(7);
   Training alone = Training::create(problem, options).value();
@@ -64,7 +63,7 @@ TEST(Training, AnotherThreadChangesNothing) {
   EXPECT_EQ(helped.checkpoint(), alone.checkpoint());
 }
 
-TEST(Training, AStopLosesNothing) {
+TEST(Training, ResumesWithTheSameResult) {
   SmallProblem problem;
   Training whole = Training::create(problem, options_of(7)).value();
   run(whole, 12);
@@ -82,7 +81,7 @@ TEST(Training, AStopLosesNothing) {
   EXPECT_EQ(after.curve(), whole.curve());
 }
 
-TEST(Training, ComesToTheBestPolicyThatPlayed) {
+TEST(Training, ReturnsTheBestEvaluatedPolicy) {
   TrainingOptions options = options_of(7);
   options.play_every = 5;
   SmallProblem problem;
@@ -109,33 +108,31 @@ TEST(Training, ComesToTheBestPolicyThatPlayed) {
   EXPECT_EQ(resumed.checkpoint(), training.checkpoint());
 }
 
-TEST(Training, ResumesOnlyWhatIsItsOwn) {
+TEST(Training, ResumesOnlyWithTheSameOptionsAndAnIntactCheckpoint) {
   SmallProblem problem;
   Training training = Training::create(problem, options_of(1)).value();
   run(training, 1);
   const std::string checkpoint = training.checkpoint();
-  const auto message = [&](const TrainingOptions& options, const std::string& bytes) {
-    const auto resumed = Training::resume(problem, options, bytes);
-    return resumed.ok() ? std::string() : resumed.status().message();
+  const auto code = [&](const TrainingOptions& options, const std::string& bytes) {
+    return Training::resume(problem, options, bytes).status().code();
   };
-  EXPECT_EQ(message(options_of(1), checkpoint), "");
-  EXPECT_THAT(message(options_of(2), checkpoint), StartsWith("was made with seed 1, hidden 32 32"));
+  EXPECT_EQ(code(options_of(1), checkpoint), StatusCode::ok);
+  EXPECT_EQ(code(options_of(2), checkpoint), StatusCode::invalid);
   TrainingOptions other = options_of(1);
   other.trained_for = "another problem";
-  EXPECT_THAT(message(other, checkpoint),
-              HasSubstr("was made with the small problem; this is with another problem"));
+  EXPECT_EQ(code(other, checkpoint), StatusCode::invalid);
 
-  EXPECT_THAT(message(options_of(1), "{}"), StartsWith("is no checkpoint of gpulet train"));
+  EXPECT_EQ(code(options_of(1), "{}"), StatusCode::malformed);
   for (const std::size_t at : {std::size_t{40}, std::size_t{200}, checkpoint.size() - 1}) {
     std::string damaged = checkpoint;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
-    EXPECT_THAT(message(options_of(1), damaged), StartsWith("is damaged"));
+    EXPECT_EQ(code(options_of(1), damaged), StatusCode::malformed);
   }
   for (const std::size_t length : {std::size_t{30}, checkpoint.size() / 2})
-    EXPECT_THAT(message(options_of(1), checkpoint.substr(0, length)), StartsWith("is damaged"));
+    EXPECT_EQ(code(options_of(1), checkpoint.substr(0, length)), StatusCode::malformed);
 }
 
-TEST(Run, EndsWhereItIsToldToAndGoesOnFromItsFile) {
+TEST(Run, StopsOnRequestAndContinuesFromItsCheckpoint) {
   const auto file = std::filesystem::temp_directory_path() /
                     ("gpulet-run-test-" + std::to_string(::getpid()) + ".checkpoint");
   SmallProblem problem;
@@ -161,7 +158,7 @@ TEST(Run, EndsWhereItIsToldToAndGoesOnFromItsFile) {
   EXPECT_EQ(learn::read_file("/nowhere/at/all").status().code(), StatusCode::not_found);
 }
 
-TEST(Training, TheCurveIsATableAndAPicture) {
+TEST(Training, DrawsTheCurveAsCsvAndSvg) {
   SmallProblem problem;
   Training training = Training::create(problem, options_of(1)).value();
   run(training, 2);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
 namespace gpulet::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/time.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet::bench {
 

@@ -15,7 +15,7 @@
 #include "bench/serve/support/traffic.h"
 #include "gpulet/config/cluster_config.h"
 #include "gpulet/config/daemon_config.h"
-#include "gpulet/load/target.h"
+#include "gpulet/load/call.h"
 #include "gpulet/profile/profile.h"
 #include "tests/support/certificates/certificates.h"
 

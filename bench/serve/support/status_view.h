@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
-#include "gpulet/load/target.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/load/call.h"
 
 namespace gpulet::bench {
 

@@ -9,10 +9,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "gpulet/core/random.h"
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/base/random.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/net/connector.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::bench {
 namespace {
@@ -68,7 +67,7 @@ class Link;
 class LinkOwner {
  public:
   virtual ~LinkOwner() = default;
-  virtual void on_answer(const serve::InferReply& reply) = 0;
+  virtual void on_answer(const InferReply& reply) = 0;
   virtual void on_lost(const std::unordered_set<std::uint64_t>& tags) = 0;
 };
 
@@ -87,7 +86,7 @@ class Link : public net::ConnectionHandler {
 
   [[nodiscard]] bool open() const { return connection_ != nullptr; }
 
-  void send(std::uint64_t tag, net::OutgoingFrame frame) {
+  void send(std::uint64_t tag, protocol::OutgoingFrame frame) {
     waiting_.insert(tag);
     connection_->send(std::move(frame));
   }
@@ -103,19 +102,19 @@ class Link : public net::ConnectionHandler {
         [](const Status& /*status*/, Duration /*pause*/) {});
   }
 
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> /*message*/) override {
     if (!buffer_ || buffer_.use_count() > 1) buffer_ = std::make_shared<std::vector<std::byte>>();
     buffer_->resize(std::max<std::size_t>(buffer_->size(), header.payload_bytes));
     return MutableBytes(buffer_, std::span(*buffer_).first(header.payload_bytes));
   }
 
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override {
-    const Result<serve::FrontendReply> reply =
-        net::decode_frontend_reply(header, message, payload.freeze());
+    const Result<FrontendReply> reply =
+        protocol::decode_frontend_reply(header, message, payload.freeze());
     if (!reply.ok()) return connection_->close(reply.status());
-    const auto* const infer = std::get_if<serve::InferReply>(&reply.value());
+    const auto* const infer = std::get_if<InferReply>(&reply.value());
     if (infer == nullptr) {
       return connection_->close(Status(StatusCode::malformed, "an answer of another kind"));
     }
@@ -185,7 +184,7 @@ class Traffic::Impl : public LinkOwner {
     return std::move(result_);
   }
 
-  void on_answer(const serve::InferReply& reply) override {
+  void on_answer(const InferReply& reply) override {
     if (reply.tag >= result_.requests.size()) {
       ++result_.answers_to_nothing;
       return;
@@ -273,12 +272,12 @@ class Traffic::Impl : public LinkOwner {
     sent.sent = elapsed();
     lags_.push_back(sent.sent - due);
     const Stream& of = streams_[stream];
-    serve::InferRequest request{.tag = tag,
-                                .model = of.model,
-                                .timeout = of.slo,
-                                .inputs = of.inputs,
-                                .payload = of.payload};
-    link->send(tag, net::encode(serve::ClientMessage(std::move(request))));
+    InferRequest request{.tag = tag,
+                         .model = of.model,
+                         .timeout = of.slo,
+                         .inputs = of.inputs,
+                         .payload = of.payload};
+    link->send(tag, protocol::encode(ClientMessage(std::move(request))));
   }
 
   Link* next_link() {

@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/tensor.h"
-#include "gpulet/core/time.h"
-#include "gpulet/load/target.h"
+#include "gpulet/load/call.h"
 
 namespace gpulet::bench {
 

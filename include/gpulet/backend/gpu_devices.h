@@ -1,67 +1,79 @@
-// GpuDevices: the drivers of the GPUs that a backend's file describes. Asks NVML, and CUDA in a
-// child of this process (gpu/ask_cuda.h), once, when the first is wanted. Blocking; one thread at a
-// time.
+// GpuDevices: makes the drivers of the GPUs in a backend's configuration. Queries NVML, and CUDA in
+// a child process (gpu/cuda_driver.h), once, when the first driver is made. Blocking; one thread at
+// a time.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "gpulet/backend/setup.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/config/cluster_config.h"
-#include "gpulet/core/status.h"
-#include "gpulet/gpu/ask_cuda.h"
+#include "gpulet/gpu/cuda_driver.h"
 #include "gpulet/gpu/nvml.h"
 #include "gpulet/partition/driver.h"
+#include "gpulet/partition/drivers/drivers.h"
 
 namespace gpulet::backend {
+
+// NVIDIA's libraries and daemons on this machine. Tests replace them.
+struct GpuEnvironment {
+  std::filesystem::path nvml = gpu::Nvml::kLibrary;
+  std::filesystem::path cuda = gpu::CudaDriver::kLibrary;
+  // Without a directory: in /run for root, else in XDG_RUNTIME_DIR or the temporary directory.
+  partition::MpsOptions mps{};
+  Duration poll_interval = std::chrono::seconds(5);  // of GpuMonitor
+};
 
 struct GpuDevice {
   std::string uuid;
   std::unique_ptr<partition::PartitionDriver> driver;
-  std::uint64_t memory_bytes = 0;  // that the file leaves to it, or that the GPU has
+  std::uint64_t memory_bytes = 0;  // from the configuration, else of the GPU
 };
 
 class GpuDevices {
  public:
-  explicit GpuDevices(GpuPlaces places) : places_(std::move(places)) {}
+  explicit GpuDevices(GpuEnvironment environment) : environment_(std::move(environment)) {}
 
-  // The device `number` of those that `described` stands for, divided by mps. Fails where NVML does
-  // not find that GPU, or MPS cannot be had on it: the message says what to do.
+  // Makes the driver of device `number` among those that `described` stands for, partitioned by
+  // MPS. Fails if NVML does not find that GPU or MPS is not available on it; the message says how
+  // to fix that.
   [[nodiscard]] Result<GpuDevice> make_mps(const config::DeviceConfig& described,
                                            std::uint32_t number);
-  // The same by green contexts. Fails also where the driver is too old for them, and with invalid
-  // where a size is less than the GPU can give.
+  // The same, partitioned by green contexts. Also fails if the driver is too old for them, and with
+  // invalid if a size is smaller than the GPU can give.
   [[nodiscard]] Result<GpuDevice> make_green(const config::DeviceConfig& described,
                                              std::uint32_t number);
-  // The same by MIG. Fails also where MIG is off, or its instances may not be changed; and with
-  // invalid where the GPU does not have those of the geometry.
+  // The same, partitioned by MIG. Also fails if MIG is off or its instances may not be changed, and
+  // with invalid if the GPU does not have the instances of the geometry.
   [[nodiscard]] Result<GpuDevice> make_mig(const config::DeviceConfig& described,
                                            std::uint32_t number);
 
  private:
   struct Machine {
     std::vector<gpu::GpuInfo> gpus;
-    std::vector<gpu::CudaAnswer> cuda;  // beside gpus
+    std::vector<gpu::CudaQueryResult> cuda;  // index-aligned with gpus
     std::string driver_version;
   };
   struct Found {
     gpu::GpuInfo gpu;
-    gpu::CudaAnswer cuda;
+    gpu::CudaQueryResult cuda;
     std::uint64_t memory_bytes = 0;  // as GpuDevice
   };
-  [[nodiscard]] static Result<Machine> look(const GpuPlaces& places);
-  // Where MPS's pipes and logs go: made when it is first wanted.
-  [[nodiscard]] Status find_mps_directory();
-  // The GPU that is meant, which nobody else has, and which can be divided at all.
+  [[nodiscard]] static Result<Machine> query(const GpuEnvironment& environment);
+  // Sets the directory of MPS's pipes and logs, and creates it if needed.
+  [[nodiscard]] Status ensure_mps_directory();
+  // The GPU of that device. Fails if another device has it or it cannot be divided.
   [[nodiscard]] Result<Found> find(const config::DeviceConfig& described, std::uint32_t number);
 
-  GpuPlaces places_;
+  GpuEnvironment environment_;
   std::optional<Result<Machine>> machine_;
-  std::set<std::string> taken_;  // by UUID
+  std::set<std::string> used_;  // UUIDs
 };
 
 }  // namespace gpulet::backend

@@ -1,37 +1,55 @@
-// ProxyProcess: the process of one gpulet, seen from its parent.
+// The processes that serve gpulets, seen from their parent. ProxyProcess serves one gpulet.
+// DeviceProcess serves all gpulets of a device whose shares change in place, each by a worker.
 //
-// The program is started as `PROGRAM --control-fd 3 --memory-fd 4 --files-fd 5` in a process group
-// of its own (a Ctrl-C at the terminal is for the parent to handle), with nothing else open but the
-// standard streams, as another user where the options name one, and without a way to more rights.
-// It may be started before its gpulet is known: load() tells it everything.
+// A process is started in a process group of its own (the parent handles a Ctrl-C at the terminal),
+// with no open descriptors except the standard streams and its channels, as another user if the
+// options name one, and without a way to gain privileges. The thread that starts a process must
+// outlive it: the process dies with that thread. Destroying the object kills the process and waits
+// for its end.
 //
-// As proxy.h says; destroying it kills the process and waits for its end. The parent's thread that
-// starts a proxy must outlive it: proxies die with that thread.
+// Single-strand types on the executor given.
 #pragma once
 
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "gpulet/backend/proxy.h"
-#include "gpulet/backend/proxy_confinement.h"
-#include "gpulet/backend/proxy_user.h"
+#include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"
 
 namespace gpulet::backend {
 
+// The user that a proxy runs as, if it is not the backend's: models are programs, and a backend
+// that is root should not run them as root.
+struct ProxyUser {
+  std::string name;
+  uid_t user = 0;
+  gid_t group = 0;
+  std::vector<gid_t> groups;  // supplementary: those that own the GPU device nodes
+};
+
+struct ProxyConfinement {
+  bool sandbox = true;                   // confine/confine.h
+  std::vector<std::string> variables{};  // environment variables to pass on beside the usual ones
+};
+
 struct ProxyOptions {
   std::filesystem::path program;
-  bool in_background = false;  // below this process's priority until it loads, where that can be
-  std::optional<ProxyUser> user{};                   // nothing: whom this process is
-  std::map<std::string, std::string> environment{};  // from its start, on top of every proxy's
+  bool in_background = false;       // at a low priority until it loads, if the system allows that
+  std::optional<ProxyUser> user{};  // empty: the user of this process
+  std::map<std::string, std::string> environment{};  // overrides; set from the start
   ProxyConfinement confinement{};
 };
 
+// Started as `PROGRAM --control-fd 3 --memory-fd 4 --files-fd 5`. The process may start before its
+// gpulet is known: load() tells it everything.
 class ProxyProcess final : public Proxy {
  public:
   // Fails with not_found (no such program) or unavailable (no memory, no process), naming what
@@ -40,18 +58,17 @@ class ProxyProcess final : public Proxy {
       const net::asio::any_io_executor& executor, const ProxyOptions& options,
       ProxyCallbacks callbacks);
 
-  // From now on these are called in place of those before, which hear of nothing any more.
-  // REQUIRES: not called within a callback.
-  void hand_over(ProxyCallbacks callbacks);
+  // Replaces the callbacks. REQUIRES: not called within a callback.
+  void set_callbacks(ProxyCallbacks callbacks);
 
   [[nodiscard]] pid_t pid() const override;
   [[nodiscard]] ProcessEnd process_end() const override;
-  [[nodiscard]] Status load(serve::LoadModels models, const SlotOptions& slots) override;
+  [[nodiscard]] Status load(LoadModels models, const SlotOptions& slots) override;
   [[nodiscard]] std::optional<MutableBytes> take_slot(std::size_t bytes) override;
   [[nodiscard]] bool holds(const Bytes& input) const override;
-  void run(serve::RunBatch batch, Bytes input) override;
+  void run(RunBatch batch, Bytes input) override;
   void stop(Duration deadline) override;
-  // By SIGKILL where nobody else does.
+  // By SIGKILL, unless ProxyCallbacks::end ends it.
   void kill(Status reason) override;
 
   ~ProxyProcess() override;
@@ -60,6 +77,47 @@ class ProxyProcess final : public Proxy {
   class Impl;
   explicit ProxyProcess(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;  // shared with operations in flight
+};
+
+// Started as `PROGRAM --lanes-fd 3`, without a gpulet. It keeps the models that its workers load,
+// for later workers.
+//
+// The end of a worker does not affect the process or other workers. A worker that does not end in
+// time can only be ended with the process, which is then killed. If the process reports a lost
+// device, the device is lost for all workers. When the process ends, each worker's on_exit reports
+// it. Workers and process may be destroyed in any order, also inside their callbacks.
+class DeviceProcess {
+ public:
+  // Called once, after the process has ended and before the on_exit of its workers. Not called once
+  // the DeviceProcess is destroyed.
+  using OnEnd = std::function<void(const Status& how)>;
+
+  // Fails as ProxyProcess::start.
+  [[nodiscard]] static Result<std::unique_ptr<DeviceProcess>> start(
+      const net::asio::any_io_executor& executor, const ProxyOptions& options, OnEnd on_end);
+
+  [[nodiscard]] pid_t pid() const;
+  // False once it has ended, is ending, or has lost its device.
+  [[nodiscard]] bool accepts_workers() const;
+
+  // Adds the worker of a gpulet, which serves after load(). Its share is kExpectedShareVariable of
+  // the environment in LoadModels; the other variables have an effect for the first worker only.
+  // Fails with unavailable.
+  [[nodiscard]] Result<std::unique_ptr<Proxy>> add_worker(ProxyCallbacks callbacks);
+
+  // Kills the process; `reason` is reported as the reason for its end.
+  void kill(Status reason);
+
+  ~DeviceProcess();
+  DeviceProcess(const DeviceProcess&) = delete;
+  DeviceProcess& operator=(const DeviceProcess&) = delete;
+
+ private:
+  class Impl;
+  class Worker;
+  class WorkerProxy;
+  explicit DeviceProcess(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  // shared with its workers
 };
 
 }  // namespace gpulet::backend

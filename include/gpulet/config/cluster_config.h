@@ -8,8 +8,7 @@
 // demand:  {"models":[{"name":"resnet50","rate":400.0,"slo_ms":26.7,"max_batch":32}]}
 // scenarios: a CSV whose header is model names and whose rows are rates.
 //
-// Structs of this room are plain; tools turn them into schedule's values (config stands above
-// schedule). Errors as in model_config.h. Blocking file I/O.
+// Errors as in model_config.h. Values; any thread. The load_* functions do blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +18,8 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/share.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/partition/mig_geometry.h"
 
 namespace gpulet::config {
@@ -29,22 +28,20 @@ struct DeviceConfig {
   std::string type;
   std::uint32_t count = 1;
   std::string partitioning;  // one of "mps", "mig", "green", "cpu_quota", "simulated"
-  // Ascending, unique, 1..100; default 20,40,50,60,80,100. Those of the geometry, where there is
-  // one.
+  // Ascending, unique, 1..100; default 20,40,50,60,80,100, or the sizes of the geometry.
   std::vector<Share> sizes;
-  std::uint32_t max_partitions =
-      2;                 // with a geometry: as many processes as its slices have room for
-  double memory_mb = 0;  // 0: not limited
-  std::vector<std::uint32_t>
-      cores;  // cpu_quota only: the cores of each device; `count` devices take them in equal runs
-  // simulated only: it is a CPU with so many cores, which executables whose cores are controlled
-  // share (docs/control.md). 0: it is none.
+  std::uint32_t max_partitions = 2;  // with a geometry: the processes that fit its slices
+  double memory_mb = 0;              // 0: not limited
+  // cpu_quota only: the cores, divided among the `count` devices in equal runs.
+  std::vector<std::uint32_t> cores;
+  // simulated only: a CPU with this many cores, shared by controlled model instances
+  // (docs/control.md). 0: not a CPU.
   double core_count = 0;
-  // mps, green and mig only: which GPU of its machine the one device is, by number or by UUID or
-  // the start of one ("0", "GPU-5c3d"). Empty: `count` devices take the machine's GPUs in order.
+  // mps, green and mig only: the GPU's number, UUID or the start of its UUID ("0", "GPU-5c3d").
+  // Empty: the `count` devices are the machine's GPUs in order.
   std::string gpu{};
-  // Of mig, where `type` is its name unless "geometry" says another; simulated may have one, too.
-  // "allow_3g_beside_4g":false is MigGeometry::without_3g_beside_4g.
+  // mig and simulated only. Named by the key "geometry", or for mig by `type`.
+  // "allow_3g_beside_4g":false gives MigGeometry::without_3g_beside_4g().
   std::optional<partition::MigGeometry> geometry{};
   std::uint32_t processes_per_instance = 1;  // with a geometry: 1..8
   friend bool operator==(const DeviceConfig&, const DeviceConfig&) = default;
@@ -66,15 +63,15 @@ struct DemandConfig {
 
 struct Scenarios {
   std::vector<std::string> models;
-  std::vector<std::vector<double>> rates;  // a row per scenario, beside `models`
+  std::vector<std::vector<double>> rates;  // one row per scenario, in the order of `models`
 };
 
 [[nodiscard]] Result<std::vector<NodeConfig>> load_cluster(const std::filesystem::path& file);
 [[nodiscard]] Result<std::vector<DemandConfig>> load_demand(const std::filesystem::path& file);
 [[nodiscard]] Result<Scenarios> load_scenarios(const std::filesystem::path& file);
 
-// The same from memory; `file` names the text in errors.
-// Where `errors` is given, it gets all errors, and what could be read comes back.
+// Parse text in memory. `file` names the text in errors. With `errors`, they store all errors there
+// and return what could be read.
 [[nodiscard]] Result<std::vector<NodeConfig>> parse_cluster(std::string_view text,
                                                             const std::filesystem::path& file,
                                                             std::vector<Status>* errors = nullptr);

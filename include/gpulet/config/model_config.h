@@ -1,65 +1,178 @@
-// models.json: the models that are served, and their objectives.
+// models.json: the models and applications to serve, their objectives, and the files that it names.
+// docs/guide.md and
+// docs/applications.md explain the keys.
 //
 // {"models":[{"name":"lenet","file":"../models/lenet.pt",
 //   "inputs":[{"name":"image","type":"FP32","shape":[1,28,28]}],
 //   "outputs":[{"name":"logits","type":"FP32","shape":[10]}],
-//   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200}]}
+//   "slo_ms":50,"rate":100,"max_batch":32,"memory_mb":200,"precision":"full",
+//   "memory_format":"contiguous","largest_error":0.02,"labels":{"logits":"labels.txt"},
+//   "queue":{"priority_levels":2,"default_priority_level":2,
+//     "default_policy":{"timeout_action":"reject","default_timeout_ms":20,
+//       "allow_timeout_override":true,"max_queue_size":100},
+//     "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}}],
+//  "applications":[{"name":"traffic",
+//    "inputs":[{"name":"image","type":"FP32","shape":[3,300,300]}],
+//    "nodes":[{"name":"detect","model":"ssd_mobilenet_v1","inputs":["request.image"]},
+//             {"name":"best","step":"select","count":2,"inputs":["detect.boxes","detect.scores"]},
+//             {"name":"cut","step":"crop","inputs":["request.image","best.rows[0]"]},
+//             {"name":"fit","step":"resize","height":224,"width":224,"inputs":["cut.image"]},
+//             {"name":"vehicle","model":"googlenet","inputs":["fit.image"]}],
+//    "outputs":[{"name":"vehicle","from":"vehicle.logits"}],
+//    "slo_ms":5000,"rate":0}]}
 //
-// `file` is relative to the JSON file. `rate` is what the first plan expects before anything was
-// seen (default 0). `memory_mb` is what it needs of its device, before what its profile says. A
-// model may compute otherwise than its file has it, where its device can:
-// `"precision":"half"` or `"bfloat16"` (default "full"), `"memory_format":"channels_last"` (default
-// "contiguous"); `"largest_error":0.02` (the default) is how far its outputs may then be from those
-// of the file, as a fraction of their largest magnitude. `"labels":{"logits":"labels.txt"}` names,
-// for an output, the file with the names of its classes (label_file.h).
-//
-// "queue":{"priority_levels":2,"default_priority_level":2,
-//   "default_policy":{"timeout_action":"reject","default_timeout_ms":20,
-//     "allow_timeout_override":true,"max_queue_size":100},
-//   "level_policies":{"1":{"timeout_action":"delay","default_timeout_ms":40}}}
-//
-// sets priority levels and queue policies (core/queue_rules.h). All members are optional, but with
-// `priority_levels` goes `default_priority_level`. Loading errors (Status invalid or
-// not_found) read "<file>: <json pointer>: <what is wrong>; <the mend>". Unknown keys are errors
-// that name the nearest known key. Plain values; loading is blocking file I/O.
+// Paths are relative to the JSON file. `priority_levels` requires `default_priority_level`. Loading
+// fails with invalid or not_found; the message reads "<file>: <json pointer>: <what is wrong>; <how
+// to fix it>". Unknown keys are errors that suggest the nearest known key. Values; any thread.
+// Functions that take only a path do blocking file I/O.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
-#include "gpulet/core/numerics.h"
+#include "gpulet/base/status.h"
 #include "gpulet/core/queue_rules.h"
-#include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::config {
 
-inline constexpr std::uint32_t kLargestBatch = 1024;  // that may be asked for
+inline constexpr std::uint32_t kLargestBatch = 1024;  // the largest max_batch
 
 struct ModelConfig {
   std::string name;                // [A-Za-z0-9._-]+, unique
   std::filesystem::path file;      // absolute once loaded
   std::vector<TensorSpec> inputs;  // at least one
   std::vector<TensorSpec> outputs;
-  double slo_ms = 0;             // > 0
-  double rate = 0;               // >= 0, requests per second
-  std::uint32_t max_batch = 32;  // 1..1024
-  std::optional<double> memory_mb;
-  Numerics numerics;                                      // largest_error: 0..1
+  double slo_ms = 0;                // > 0
+  double rate = 0;                  // >= 0, requests per second that the first plan expects
+  std::uint32_t max_batch = 32;     // 1..1024
+  std::optional<double> memory_mb;  // on the device; overrides the profile
+  Numerics numerics;                // largest_error: 0..1
   std::map<std::string, std::filesystem::path> labels{};  // by output; absolute once loaded
-  std::optional<QueueRules> queue{};                      // none: requests go by deadline alone
+  std::optional<QueueRules> queue{};                      // empty: requests are ordered by deadline
 
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
+// Applications are graphs of models and small built-in steps that answer one request as a whole
+// (gpulet, ATC 2022, figure 12). Each input of a node is an edge "<node>.<tensor>" or
+// "request.<input>"; "[i]" selects the i-th item along the first dimension. Nodes may be listed in
+// any order. Loading guarantees that every edge exists, the graph has no cycle, tensors fit along
+// the edges, and every node and every input of the request is used.
+
+// A dimension that is known only after the step ran, such as the height of a crop. A tensor with
+// such a dimension may enter steps that accept any size, but no model and no output.
+inline constexpr std::int64_t kAnyDimension = 0;
+
+// Selects the `count` rows of the first input (any type, [n,...]) with the highest scores in the
+// second (FP32 [n] or [n,classes]). A row's score is its highest over all classes, or over
+// `classes` where that is not empty. The best row comes first; among equal scores, the first row.
+// Outputs: rows [count,...], scores FP32[count], classes INT64[count].
+struct SelectStep {
+  std::uint32_t count = 1;
+  std::vector<std::uint32_t> classes;
+  friend bool operator==(const SelectStep&, const SelectStep&) = default;
+};
+// Crops an image [channels,height,width] of any type to a box FP32[4]: top, left, bottom, right as
+// fractions of the image, clipped to its borders. Keeps every pixel that the box touches, and at
+// least one. Output: image.
+struct CropStep {
+  friend bool operator==(const CropStep&, const CropStep&) = default;
+};
+// Resizes an image FP32[channels,any,any]: bilinear, with half-pixel centres, like
+// torch.nn.functional.interpolate(mode="bilinear", align_corners=False). Output: image.
+struct ResizeStep {
+  std::uint32_t height = 0;
+  std::uint32_t width = 0;
+  friend bool operator==(const ResizeStep&, const ResizeStep&) = default;
+};
+// The index of the largest value in each row. Inputs: FP32 [...,n], whose rows are along the last
+// dimension, concatenated. Among equal values, the first index. Output: index INT64[rows].
+struct ArgMaxStep {
+  friend bool operator==(const ArgMaxStep&, const ArgMaxStep&) = default;
+};
+using Step = std::variant<SelectStep, CropStep, ResizeStep, ArgMaxStep>;
+
+struct ModelCall {
+  std::string model;
+  friend bool operator==(const ModelCall&, const ModelCall&) = default;
+};
+
+struct TensorSource {
+  std::optional<std::size_t> node;    // index into the nodes; empty: the request
+  std::size_t tensor = 0;             // among the node's outputs or the request's inputs
+  std::optional<std::uint32_t> item;  // one item along the first dimension; empty: all
+  friend bool operator==(const TensorSource&, const TensorSource&) = default;
+};
+
+struct ApplicationNode {
+  std::string name;  // [A-Za-z0-9_-]+, unique in the application, not "request"
+  std::variant<ModelCall, Step> work;
+  std::vector<TensorSource> inputs;
+  std::vector<TensorSpec> outputs;
+  std::vector<std::string> input_names{};  // parallel to inputs for a model; empty for a step
+  friend bool operator==(const ApplicationNode&, const ApplicationNode&) = default;
+};
+
+struct ApplicationConfig {
+  std::string name;                    // unique among models and applications
+  std::vector<TensorSpec> inputs;      // of a request
+  std::vector<TensorSpec> outputs;     // of its response
+  std::vector<TensorSource> answered;  // the source of each output
+  double slo_ms = 0;                   // > 0, for the whole application
+  double rate = 0;                     // >= 0, requests per second that the first plan expects
+  std::vector<ApplicationNode> nodes;  // in topological order
+  friend bool operator==(const ApplicationConfig&, const ApplicationConfig&) = default;
+};
+
+// All of models.json.
+struct ServingConfig {
+  std::vector<ModelConfig> models;
+  std::vector<ApplicationConfig> applications;
+};
+
+[[nodiscard]] Result<ServingConfig> load_serving(const std::filesystem::path& file);
+// Parses text in memory. `file` names the text in errors and is the base of its relative paths.
+// With `errors`, stores all errors there and returns what could be read.
+[[nodiscard]] Result<ServingConfig> parse_serving(std::string_view text,
+                                                  const std::filesystem::path& file,
+                                                  std::vector<Status>* errors = nullptr);
+
+// The models alone.
 [[nodiscard]] Result<std::vector<ModelConfig>> load_models(const std::filesystem::path& file);
-// The same from memory; `file` names the text in errors and is what its paths are relative to.
 [[nodiscard]] Result<std::vector<ModelConfig>> parse_models(std::string_view text,
                                                             const std::filesystem::path& file);
+
+// One item of the tensor along its first dimension. REQUIRES: shape is not empty.
+[[nodiscard]] TensorSpec item_of(const TensorSpec& tensor);
+
+// The output of that name. REQUIRES: the model has it.
+[[nodiscard]] const TensorSpec& output_named(const ModelConfig& model, std::string_view name);
+
+// Label files name the classes of an output: line n, counted from 0, names its element n. Lines may
+// end in CRLF.
+inline constexpr std::size_t kMostLabelBytes = 1U << 20U;  // per file
+inline constexpr std::size_t kLongestLabel = 256;          // bytes
+
+// The labels of `output`. Fails with not_found where the file cannot be read or is not a regular
+// file. Fails with invalid where it is empty or too large, has more lines than the output has
+// elements, or has a line that is too long or contains control characters.
+[[nodiscard]] Result<std::vector<std::string>> load_labels(const std::filesystem::path& file,
+                                                           const TensorSpec& output);
+[[nodiscard]] Result<std::vector<std::string>> parse_labels(std::string_view text,
+                                                            const std::filesystem::path& file,
+                                                            const TensorSpec& output);
+
+// Checks that a file looks like a TorchScript archive: a zip archive with the members that
+// torch.jit.save writes. Does not read the members. Reads the ends of the file with pread. Fails
+// with invalid where it is something else and with unavailable where it cannot be read.
+[[nodiscard]] Status check_torchscript(int descriptor);
 
 }  // namespace gpulet::config

@@ -6,11 +6,11 @@
 //   {"name":"bert","slo_ms":400,"arrivals":"closed","concurrency":4}]}
 //
 // `arrivals`: "poisson" and "uniform" are open loops at `rate`; "closed" keeps `concurrency`
-// requests in flight. `input.file` holds raw requests one after another (little endian, the model's
-// inputs in order); `labels` is a text file with one integer per request, compared with the arg max
-// of the first output. Without `input`, seeded random tensors are sent. `rate` belongs to the open
-// loops, `concurrency` to the closed one. Errors as in model_config.h. Plain values; blocking file
-// I/O.
+// requests in flight. `rate` belongs to the open loops and `concurrency` to the closed one.
+// `input.file` contains raw requests (little endian, the model's inputs in order); `labels` is a
+// text file with one integer per request, compared with the arg max of the first output. Without
+// `input`, the tensors are random and seeded. Errors as in model_config.h. Values; any thread.
+// load_workload() does blocking file I/O.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::config {
 
@@ -36,13 +36,13 @@ struct WorkloadModel {
   double rate = 0;
   double slo_ms = 0;
   Arrivals arrivals = Arrivals::poisson;
-  std::uint32_t concurrency = 1;  // closed only
+  std::uint32_t concurrency = 1;  // closed loop only
   std::optional<WorkloadInput> input;
 };
 
 [[nodiscard]] Result<std::vector<WorkloadModel>> load_workload(const std::filesystem::path& file);
-// The same from memory; `file` names the text in errors and is what its paths are relative to.
-// Where `errors` is given, it gets all errors, and what could be read comes back.
+// Parses text in memory. `file` names the text in errors and is the base of its relative paths.
+// With `errors`, stores all errors there and returns what could be read.
 [[nodiscard]] Result<std::vector<WorkloadModel>> parse_workload(
     std::string_view text, const std::filesystem::path& file,
     std::vector<Status>* errors = nullptr);

@@ -1,55 +1,57 @@
-// Confinement of processes that run models: which rights they give up, for good, before they read
-// the first one. A model is a program; what it never needs is taken from it.
+// Sandbox of processes that run models. A model is a program, so the process permanently gives up
+// rights before it reads the first model:
 //
-//  - its own network namespace, where the system allows one: no interface, not even loopback;
-//  - a filter of system calls (libseccomp): no network sockets, no new programs or processes, no
-//    look into other processes, no signals to them, nothing that administers the machine;
-//  - where its device needs no socket, a second filter that allows none at all.
+//  - the network: it moves into an empty network namespace, without even loopback, where the system
+//  allows
+//    this;
+//  - system calls that models never need, by a libseccomp filter: network sockets, new programs and
+//    processes, access and signals to other processes, administration of the machine;
+//  - all sockets, by a second filter, where its device needs none.
 //
-// Parts that the system refuses are left out and told: a confinement is never a reason not to
-// serve. Calls that are refused fail with EPERM, or with ENOSYS where a library tries another one
-// then. Linux only.
+// Parts that the system refuses are skipped and reported, and the process serves without them.
+// Refused calls fail with EPERM, or with ENOSYS where libraries then use another call. Linux only.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::confine {
 
-// Environment of a proxy program: "off" leaves it as it is. Not set: on.
+// Environment variable of a proxy: "off" disables the sandbox. Not set: on.
 inline constexpr const char* kSandboxVariable = "GPULET_SANDBOX";
-// The network namespace of the process that starts it, as network_namespace() has it.
+// Environment variable of a proxy: network_namespace() of the process that starts it.
 inline constexpr const char* kNetworkVariable = "GPULET_SANDBOX_NETWORK";
 
-// What is in force, or why it is not.
+// The parts in force; a failed status says why a part is not.
 struct InForce {
-  Status network;       // no network is there
-  Status system_calls;  // the filter is there
+  Status network;       // without network
+  Status system_calls;  // filtered
 };
 
-// "system calls are filtered; no own network namespace: ...", for a log.
+// A description for a log.
 [[nodiscard]] std::string describe(const InForce& in_force);
 
-// What this process's network is called: "net:[4026531840]". Empty where that cannot be read.
+// The name of this process's network namespace: "net:[4026531840]". Empty where it is not readable.
 [[nodiscard]] std::string network_namespace();
 
-// Leaves the network for an empty one, unless the process is elsewhere than `outside` already.
-// REQUIRES: the process has one thread where it is not root.
+// Moves the process into an empty network namespace, unless it is in another one than `outside`
+// already. REQUIRES: a process that is not root has a single thread.
 [[nodiscard]] Status leave_network(std::string_view outside);
 
-// No process of the same user may attach to this one or read its memory, and it leaves no core.
+// Prevents other processes of the same user from attaching and reading memory, and disables core
+// dumps.
 void close_to_others();
 
-// The filter, for all threads that are there and will be. It cannot be taken back.
+// Installs the filter for all present and future threads. It cannot be removed.
 [[nodiscard]] Status filter_system_calls();
 
-// In addition: no sockets but those that are open.
+// Also refuses all socket calls; open sockets stay usable.
 [[nodiscard]] Status filter_sockets();
 
-// What a child of this process could have. Forks: to be called before there are other threads.
+// The parts that a child process could put in force. Forks: call it before other threads exist.
 [[nodiscard]] InForce try_in_child();
 
 }  // namespace gpulet::confine

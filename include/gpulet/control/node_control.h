@@ -1,6 +1,6 @@
-// NodeControl: the controllers of all CPU executables of one node and their supervisor, as one
-// value that is asked once a period. Holds all the rules that there are for cores (CoreRule). Pure:
-// the time comes in; one thread at a time.
+// NodeControl: divides the CPU cores of one node among its instances of models, once a control
+// period. Implements all rules of CoreRule. Source: ROMA, sections 3 to 5. Pure: time is an
+// argument; one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -8,52 +8,92 @@
 #include <optional>
 #include <vector>
 
+#include "gpulet/base/time.h"
 #include "gpulet/control/options.h"
-#include "gpulet/control/pi_controller.h"
+#include "gpulet/control/plant.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/time.h"
 
 namespace gpulet::control {
 
-struct Executable {
+struct CoreBounds {
+  double least = 0.1;
+  double most = 1;
+};
+
+// The cores that one instance requests: a PI controller in velocity form,
+// u(t) = u'(t-1) + K (e(t) - a e(t-1)), where u' is the granted number of cores. So bounds and
+// contention cause no integrator windup. Source: ROMA, section 4.
+class PiController {
+ public:
+  // REQUIRES: 0 < least <= most.
+  PiController(PiGains gains, CoreBounds bounds, double cores);
+
+  // Call it once a period. `error_s`: response time minus set point. Returns the requested cores,
+  // within the bounds.
+  [[nodiscard]] double request(double error_s);
+  // Reports the cores that were granted, which may differ from the request.
+  void set_granted(double cores) { cores_ = cores; }
+
+  [[nodiscard]] double cores() const { return cores_; }
+
+ private:
+  [[nodiscard]] double gain_cores_per_s() const;
+
+  PiGains gains_;
+  CoreBounds bounds_;
+  double cores_;
+  double last_error_s_ = 0;
+};
+
+struct Granted {
+  std::vector<double> cores;  // indexed like the requests
+  double contention = 0;  // eta: available / requested; above 1 without contention; 0: no request
+};
+
+// Divides the available cores (ROMA, algorithm 2). `requested`: cores, each above 0. `available`:
+// the node's cores without those reserved for GPUs, above 0. `surplus`: gamma, 0..1.
+[[nodiscard]] Granted grant(const std::vector<double>& requested, double available, double surplus);
+
+// A model's process on CPU cores (ROMA: executable).
+struct Instance {
   GpuletId id;
-  // Of its model on this type of device, for choose_gains(). Empty, or none can be chosen for it:
-  // plant_of_queue().
+  // The plant of its model on this type of device, for choose_gains(). Without it, or without gains
+  // for it: plant_of_queue().
   std::optional<Plant> plant;
 };
 
-// What was seen of an executable's model in the period that is over.
+// The measurements of an instance's model in the last period.
 struct Reading {
-  double response_s = 0;   // 0: nothing waited and nothing was answered
+  double response_s = 0;   // 0: no request was queued or completed
   double objective_s = 0;  // the SLA; above 0
-  // It takes requests. One that does not (its process is being restarted) asks for nothing and is
-  // given nothing, keeps its state, and goes on from there once it is back.
+  // Accepts requests. An instance that does not, for example during a restart, requests and gets no
+  // cores, and keeps its state until it is back.
   bool alive = true;
 };
 
 struct Cores {
-  double asked = 0;
-  double given = 0;
+  double requested = 0;
+  double granted = 0;
 
   friend bool operator==(const Cores&, const Cores&) = default;
 };
 
 class NodeControl {
  public:
-  // `cores`: the node's, all that its CPU device has; above 0.
+  // `cores`: all cores of the node's CPU device; above 0.
   NodeControl(const Options& options, double cores);
 
-  // Who is controlled from now on; whoever was before keeps its state. New ones begin with equal
-  // parts of what is available, or of one core where the rule is the least. With what the others
-  // have that may be more than there is, until the next step.
-  void control(const std::vector<Executable>& executables);
+  // Sets the controlled instances; known ones keep their state. New ones begin with an equal part
+  // of the available cores, or of one core under CoreRule::least. Until the next step the sum may
+  // exceed the available cores.
+  void control(const std::vector<Instance>& instances);
 
-  // Once a period (Options::period), for every executable that is controlled; one without a reading
-  // counts as not alive. Everyone asks for Options::least_cores at least; where all together ask
-  // for more than there is, they are given less than that too. REQUIRES: time does not go back.
+  // Call it once a period (Options::period) with the readings of all instances; an instance without
+  // a reading is not alive. Each instance requests at least Options::least_cores, but may be
+  // granted less under contention. REQUIRES: time does not go back.
   void step(const std::map<GpuletId, Reading>& readings, Time now);
 
-  // By the last step, or as they began.
+  // The result of the last step, or the initial cores.
   [[nodiscard]] const std::map<GpuletId, Cores>& cores() const { return cores_; }
   [[nodiscard]] double node_cores() const { return node_cores_; }
   [[nodiscard]] double contention() const { return contention_; }  // Granted::contention
@@ -61,17 +101,19 @@ class NodeControl {
  private:
   struct Controlled {
     PiController controller;
-    // Since CoreRule::steps looked: the periods in which there was a response time, and their sum.
+    // For CoreRule::steps, since its last decision: the sum of the response times, and the number
+    // of periods that had one.
     double response_s = 0;
     unsigned responses = 0;
   };
 
-  [[nodiscard]] double available() const;  // for all executables
+  [[nodiscard]] double available() const;
   [[nodiscard]] CoreBounds bounds() const;
-  [[nodiscard]] double equal_part(std::size_t executables) const;
-  [[nodiscard]] double ask(Controlled& executable, const Reading& reading, bool steps_due) const;
-  [[nodiscard]] double ask_in_steps(Controlled& executable, const Reading& reading, bool due) const;
-  [[nodiscard]] static double step_of(Controlled& executable, double objective_s);
+  [[nodiscard]] double equal_part(std::size_t instances) const;
+  [[nodiscard]] double request(Controlled& instance, const Reading& reading, bool steps_due) const;
+  [[nodiscard]] double request_in_steps(Controlled& instance, const Reading& reading,
+                                        bool due) const;
+  [[nodiscard]] static double step_of(Controlled& instance, double objective_s);
   [[nodiscard]] bool steps_due(Time now);
 
   Options options_;
@@ -79,7 +121,7 @@ class NodeControl {
   double contention_ = 0;
   std::map<GpuletId, Controlled> controlled_;
   std::map<GpuletId, Cores> cores_;
-  std::optional<Time> steps_at_;  // when CoreRule::steps looks next
+  std::optional<Time> steps_at_;  // next decision of CoreRule::steps
 };
 
 }  // namespace gpulet::control

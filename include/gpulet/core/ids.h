@@ -1,4 +1,4 @@
-// Ids that cannot be mistaken for one another. Values; any thread.
+// Typed ids, and the share of a device. Values; any thread.
 #pragma once
 
 #include <compare>
@@ -7,7 +7,6 @@
 #include <string>
 
 namespace gpulet {
-
 template <typename Tag>
 struct Id {
   std::uint64_t value = 0;
@@ -15,20 +14,31 @@ struct Id {
   friend constexpr auto operator<=>(const Id&, const Id&) = default;
 };
 
-using RequestId = Id<struct RequestTag>;  // given by the frontend at admission
-using BatchId = Id<struct BatchTag>;      // given by the frontend when a batch is formed
-using GpuletId =
-    Id<struct GpuletTag>;  // given by the frontend, unique over its lifetime and its restarts
-using BackendId = Id<struct BackendTag>;  // one connection of one backend daemon
-using ClientId = Id<struct ClientTag>;    // one connection of one client; 0: the engine itself
-using Epoch = Id<struct EpochTag>;        // one plan in force
+using RequestId = Id<struct RequestTag>;  // assigned by the frontend at admission
+using BatchId = Id<struct BatchTag>;      // assigned by the frontend when it forms a batch
+using GpuletId = Id<struct GpuletTag>;    // assigned by the frontend; unique across its restarts
+using BackendId = Id<struct BackendTag>;  // one connection of a backend
+using ClientId = Id<struct ClientTag>;    // one connection of a client; 0: the engine itself
+using Epoch = Id<struct EpochTag>;        // the number of a plan in force
 
-inline constexpr ClientId kEngine{0};  // asks for the applications
+inline constexpr ClientId kEngine{0};  // the client of an application's model calls
 
-// As messages call it.
+// The name in log and error messages: "gpulet 7".
 [[nodiscard]] inline std::string name_of(GpuletId gpulet) {
   return "gpulet " + std::to_string(gpulet.value);
 }
+
+// A share of one device's compute.
+struct Share {
+  int percent = 0;  // 1..100 for the size of a gpulet; 0: none
+
+  [[nodiscard]] constexpr double fraction() const { return percent / 100.0; }
+  [[nodiscard]] constexpr bool valid() const { return percent >= 1 && percent <= 100; }
+
+  friend constexpr auto operator<=>(const Share&, const Share&) = default;
+};
+
+inline constexpr Share kWholeDevice{100};
 
 }  // namespace gpulet
 

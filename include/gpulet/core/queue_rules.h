@@ -1,25 +1,25 @@
-// How requests of a model wait: their priority levels, and the queue policy of each level. The
-// semantics are those of Triton's schedule policy extension. Values; any thread.
+// The queue of a model: priority levels and the queue policy of each level, with the semantics of
+// Triton's schedule policy extension. Values; any thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 
-#include "gpulet/core/time.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet {
 
-// What becomes of a request that has waited longer than its queue timeout.
+// What happens to a request whose queue timeout expires.
 enum class TimeoutAction : std::uint8_t {
-  reject,  // it is answered too_late
-  delay,   // it waits on, behind all requests of the same and of higher levels that are in time
+  reject,  // it fails with too_late
+  delay,   // it moves behind all requests of its level and higher levels that are in time
 };
 
 struct QueuePolicy {
   TimeoutAction timeout_action = TimeoutAction::reject;
-  Duration default_timeout{};           // queue timeout, from arrival; zero: none
-  bool allow_timeout_override = false;  // a request may ask for a shorter one
-  std::uint32_t max_queue_size = 0;     // requests of the level that wait; 0: no bound of its own
+  Duration default_timeout{};           // counted from arrival; zero: none
+  bool allow_timeout_override = false;  // a request may set a shorter one
+  std::uint32_t max_queue_size = 0;     // queued requests of the level; 0: no limit
 
   friend bool operator==(const QueuePolicy&, const QueuePolicy&) = default;
 };
@@ -27,14 +27,13 @@ struct QueuePolicy {
 inline constexpr std::uint32_t kMostPriorityLevels = 100;
 
 struct QueueRules {
-  std::uint32_t priority_levels = 0;  // 0: all requests are of one level; at most 100
-  // Of a request that names no level, or one beyond the last; 1 .. priority_levels, 0 without any.
+  std::uint32_t priority_levels = 0;  // 0: no levels; at most 100
+  // For requests without a valid level. 1 .. priority_levels; 0 without levels.
   std::uint32_t default_priority_level = 0;
   QueuePolicy default_policy;
-  std::map<std::uint32_t, QueuePolicy> level_policies;  // by level, where it is not the default
+  std::map<std::uint32_t, QueuePolicy> level_policies;  // by level; other levels have the default
 
-  // The level of a request with that priority (0: it names none): 1 is the highest; 0 where there
-  // are no levels.
+  // The level of a request with that priority (0: not set). 1 is the highest; 0 without levels.
   [[nodiscard]] std::uint32_t level_of(std::uint32_t priority) const {
     return priority == 0 || priority > priority_levels ? default_priority_level : priority;
   }

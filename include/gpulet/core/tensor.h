@@ -1,5 +1,5 @@
-// What a tensor looks like, without its bytes. Shapes are those of one request: the batch dimension
-// is added in front when a batch is formed. Values; any thread.
+// The type and shape of a tensor, and the numerics of a model. Shapes are for one request; a batch
+// adds its dimension in front. Values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet {
-
 enum class DataType : std::uint8_t {
   boolean = 1,
   uint8 = 2,
@@ -26,8 +25,7 @@ enum class DataType : std::uint8_t {
   fp64 = 10,
 };
 
-// The name as configuration and the Open Inference Protocol write it: "BOOL", "UINT8", "INT64",
-// "FP32", ...
+// The name in configuration files and the Open Inference Protocol: "BOOL", "UINT8", "FP32", ...
 [[nodiscard]] std::string_view to_string(DataType type);
 [[nodiscard]] std::optional<DataType> parse_data_type(std::string_view name);
 [[nodiscard]] std::size_t byte_size(DataType type);
@@ -35,19 +33,41 @@ enum class DataType : std::uint8_t {
 struct TensorSpec {
   std::string name;
   DataType type = DataType::fp32;
-  std::vector<std::int64_t> shape;  // of one request; every dimension at least 1
+  std::vector<std::int64_t> shape;  // for one request; every dimension is at least 1
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// Bytes of one request's tensor. Fails (invalid) on a dimension below 1 or a product that
-// overflows.
+// The bytes of one request's tensor, or of all tensors together. Fails with invalid on a dimension
+// below 1 or an overflow.
 [[nodiscard]] Result<std::size_t> byte_size(const TensorSpec& spec);
-
-// Bytes of all tensors together. Fails as above.
 [[nodiscard]] Result<std::size_t> byte_size(const std::vector<TensorSpec>& specs);
 
 // "FP32[3,224,224]"
 [[nodiscard]] std::string to_string(const TensorSpec& spec);
+
+// The floating-point format of a model's computation.
+enum class Precision : std::uint8_t {
+  full = 0,  // as in the file
+  half = 1,  // IEEE half; devices without such arithmetic (the CPU) keep full precision
+  bfloat16 = 2,
+};
+
+// The enumerator's name.
+[[nodiscard]] constexpr std::string_view to_string(Precision precision) {
+  if (precision == Precision::half) return "half";
+  return precision == Precision::bfloat16 ? "bfloat16" : "full";
+}
+
+struct Numerics {
+  Precision precision = Precision::full;
+  bool channels_last = false;  // memory layout of images
+  // Loading compares the outputs of a sample batch with those of the unchanged file. The model is
+  // refused where the largest difference in an output, as a fraction of its largest magnitude,
+  // exceeds this.
+  double largest_error = 0.02;
+
+  friend bool operator==(const Numerics&, const Numerics&) = default;
+};
 
 }  // namespace gpulet

@@ -1,8 +1,9 @@
-// Executor: runs batches of loaded models, one after another, for one gpulet.
+// Executor: runs the batches of one gpulet's models on its share of a device. SharedDevice: makes
+// one Executor for each gpulet that one process serves.
 //
-// Used by one thread, but for RunningBatch::finish and health. Errors are Status values; what a
-// library below throws ends inside the implementation. Layout of inputs and outputs:
-// core/request.h.
+// One thread uses an Executor, except for RunningBatch::finish and health. Errors are Status
+// values; exceptions of a library below end inside the implementation. Layout of inputs and
+// outputs: core/request.h.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,11 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/numerics.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/core/tensor.h"
-#include "gpulet/core/time.h"
-#include "gpulet/partition/found_device.h"
+#include "gpulet/partition/traits.h"
 
 namespace gpulet::executor {
 
@@ -27,26 +28,27 @@ struct ModelToLoad {
   std::filesystem::path file;
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  std::uint32_t max_batch = 1;  // warmed for batches up to this one
-  std::uint32_t form = 0;       // what an earlier load() of this file returned; 0: not known
+  std::uint32_t max_batch = 1;  // load() warms up batches up to this size
+  std::uint32_t variant = 0;    // the result of an earlier load() of this file; 0: not known
   Numerics numerics{};
 };
 
 struct BatchToRun {
   std::string_view model;
   std::uint32_t count = 0;
-  std::span<const std::byte> input;  // exactly count times the model's input bytes
-  std::span<std::byte> output;       // at least count times the model's output bytes
-  Duration simulated_latency{};      // what a simulated device takes for it; ignored by real ones
+  std::span<const std::byte> input;  // exactly `count` times the model's input bytes
+  std::span<std::byte> output;       // at least `count` times the model's output bytes
+  Duration simulated_latency{};      // latency on a simulated device; real devices ignore it
 };
 
-// A batch that was begun. Its areas, and nothing else of it, must outlive finish().
+// A batch in flight. The input and output memory must outlive finish(); the rest of the BatchToRun
+// need not.
 class RunningBatch {
  public:
   virtual ~RunningBatch() = default;
 
-  // Waits for its end; as Executor::run. Any thread, once, in the order in which batches were
-  // begun.
+  // Waits for the end of the batch. Returns as Executor::run. Any thread, once, in the order in
+  // which the batches were begun.
   [[nodiscard]] virtual Result<std::size_t> finish() = 0;
 };
 
@@ -54,51 +56,82 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // The memory that all areas of batches will lie in, which outlives this. Told once, before
-  // load(): a device may copy faster from memory that it knows. Best effort.
+  // Announces the memory that holds the input and output of every batch. Called once, before
+  // load(); the memory outlives the executor. A device may copy faster from registered memory. Best
+  // effort.
   virtual void use_memory(std::span<std::byte> /*memory*/) {}
 
-  // What this process was given of its device. Asked once, before anything is loaded; it may be the
-  // first use of the device. An executor whose device holds no shares by itself says so. Fails with
-  // unavailable where the device cannot be used; health() says whether it may be later.
+  // Returns the share of the device that this process was given. Called once, before load(); it may
+  // be the first use of the device. The default is for devices that do not enforce shares. Fails
+  // with unavailable if the device cannot be used; health() says whether it may be usable later.
   [[nodiscard]] virtual Result<partition::FoundShare> found_share() {
     return partition::FoundShare{};
   }
 
-  // How the device is, asked after a failure: of RunningBatch::finish, on the thread that called
-  // it.
+  // Returns the health of the device. Called after a failure; after a failed RunningBatch::finish,
+  // on the thread that called finish.
   [[nodiscard]] virtual partition::DeviceHealth health() const {
     return partition::DeviceHealth::works;
   }
 
-  // Loads and warms. Returns the form in which the model is kept, a number that means something to
-  // this executor only: it spares the next load of the same file on this kind of device finding
-  // out. Fails naming the file and what is wrong: invalid where the file itself is at fault, for
-  // example with outputs that differ from the declared ones; not_found where there is no such file;
-  // overloaded where this machine has not enough memory; unavailable where the device is at fault;
-  // internal where none of these is known. Nothing of the model stays loaded then.
+  // Loads and warms up a model. Returns the variant that it chose, a number that has a meaning for
+  // this executor only. ModelToLoad::variant passes it to the next load of the same file on this
+  // kind of device, which then skips the choice. Fails, naming the file and the problem, with
+  //   invalid      the file is at fault, for example its outputs differ from the declared ones
+  //   not_found    there is no such file
+  //   overloaded   this machine has too little memory
+  //   unavailable  the device is at fault
+  //   internal     any other failure
+  // and leaves nothing of the model loaded.
   [[nodiscard]] virtual Result<std::uint32_t> load(const ModelToLoad& model) = 0;
 
-  // How far a model that load() kept in that form is from the file, as Numerics::largest_error
-  // counts it; 0 for one that computes as its file has it.
-  [[nodiscard]] virtual double error_of(std::uint32_t /*form*/) const { return 0; }
+  // Returns how far the outputs of that variant were from the outputs of the file, in the units of
+  // Numerics::largest_error; 0 for a variant that computes as the file does.
+  [[nodiscard]] virtual double error_of(std::uint32_t /*variant*/) const { return 0; }
 
-  // Runs to the end and returns the bytes written to `output`. Fails with not_found (model not
-  // loaded), internal (sizes, or the library's own words), or with invalid where the model cannot
-  // compute what the input holds, and could compute another input: the message is for whoever sent
-  // it, without sizes and numbers of the model.
+  // Runs a batch to its end and returns the number of bytes written to `output`. Fails with
+  // not_found (the model is not loaded), internal (wrong sizes, or an error of the library) or
+  // invalid (the model cannot compute this input but can compute others). The message of invalid is
+  // for the client that sent the input; it contains no internal sizes of the model.
   [[nodiscard]] virtual Result<std::size_t> run(const BatchToRun& batch) = 0;
 
-  // How many batches it can have under way. Above 1, begin() overlaps the copies of one with the
-  // execution of another.
+  // Returns the maximum number of batches in flight. If it is above 1, begin() overlaps the copies
+  // of one batch with the computation of another.
   [[nodiscard]] virtual std::size_t depth() const { return 1; }
 
-  // Puts a batch on its way and returns; fails as run() where that can be seen at once. REQUIRES:
-  // depth() is above 1, and fewer batches than that are begun and not finished; no run() or load()
-  // meanwhile. `batch.model` need not outlive the call.
+  // Starts a batch and returns. Fails as run() if the failure is known at once. `batch.model` need
+  // not outlive the call. REQUIRES: depth() is above 1, fewer than depth() batches are in flight,
+  // and no run() or load() is in progress.
   [[nodiscard]] virtual Result<std::unique_ptr<RunningBatch>> begin(const BatchToRun& /*batch*/) {
     return Status(StatusCode::internal, "this executor runs one batch at a time");
   }
 };
+
+// A device whose gpulets are served by one process. Models that several gpulets load are in memory
+// once. Any thread; it must outlive its executors.
+class SharedDevice {
+ public:
+  virtual ~SharedDevice() = default;
+
+  // Makes an executor with that share of the device; found_share() returns what it was given. The
+  // share is released when the executor is destroyed. While a plan is replaced, the shares may add
+  // up to more than the device; then executors share SMs until others are destroyed. Each executor
+  // is used by a thread of its own. Fails with unavailable.
+  [[nodiscard]] virtual Result<std::unique_ptr<Executor>> add_executor(Share share) = 0;
+};
+
+// ---- for implementations; pure
+
+// Bytes of one request's part of each tensor. Fails with invalid, naming the tensor.
+[[nodiscard]] Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& specs);
+
+// Fails with internal unless the batch has at least one request, its input has exactly the bytes of
+// `count` requests and its output can hold theirs.
+[[nodiscard]] Status check_sizes(const BatchToRun& batch,
+                                 const std::vector<std::size_t>& input_sizes,
+                                 const std::vector<std::size_t>& output_sizes);
+
+// The failure of a batch of a model that is not loaded.
+[[nodiscard]] Status not_loaded(std::string_view model);
 
 }  // namespace gpulet::executor

@@ -1,9 +1,9 @@
-// SimulatedExecutor: stands in for a device that is not there. It computes nothing: a batch takes
-// the latency that came with it, and the answer tells whose question it was.
+// SimulatedExecutor: stands in for a device. It computes nothing: a batch takes the latency that
+// came with it, and each answer identifies its request.
 //
-// Output layout as for every executor. In each output, the part of request i is the request's own
-// input bytes (its inputs one after another), repeated or cut to the output's size. A latency of
-// zero answers at once. Used by one thread.
+// The output has the layout of every executor. In each output tensor, the part of request i holds
+// that request's input bytes (its inputs one after another), repeated or cut to the output's size.
+// A latency of zero answers at once. Used by one thread.
 #pragma once
 
 #include <chrono>
@@ -17,8 +17,8 @@
 
 namespace gpulet::executor {
 
-// Sleeps until then. Shrinks the calling thread's timer slack first: the usual 50 us would be a
-// systematic error of every simulated batch.
+// Sleeps until `end`. Sets the calling thread's timer slack to its minimum first: the default of
+// 50 us would be a systematic error of every simulated batch.
 void sleep_until_precisely(std::chrono::steady_clock::time_point end);
 
 class SimulatedExecutor final : public Executor {
@@ -27,16 +27,16 @@ class SimulatedExecutor final : public Executor {
 
   explicit SimulatedExecutor(WaitUntil wait_until = sleep_until_precisely);
 
-  // The file need not exist, and has no forms: 0. Fails with invalid where a declared shape has no
+  // The file need not exist. The variant is always 0. Fails with invalid if a declared shape has no
   // size.
   [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& model) override;
 
-  // Returns `simulated_latency` after it was called.
+  // Returns `simulated_latency` after the call.
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;
 
  private:
   struct Model {
-    std::vector<std::size_t> input_sizes;  // bytes of one request's part of each input
+    std::vector<std::size_t> input_sizes;  // bytes of one request's part of each tensor
     std::vector<std::size_t> output_sizes;
   };
 

@@ -1,14 +1,14 @@
-// CudaDriver: the part of CUDA's driver interface that divides a GPU, found at run time as Nvml is.
+// CudaDriver: the part of the CUDA driver API that divides a GPU, loaded at run time like Nvml.
 //
-// Green contexts (CUDA 12.4 and later): disjoint groups of a GPU's SMs within one process. Who runs
-// on streams of a group uses no other SM; memory, L2 and faults are shared by all groups. The
-// driver cuts a GPU into blocks of SMs (Hopper: 8), and a group is any number of blocks of one cut,
-// so what is asked for is rounded down to whole blocks, at least one.
+// Green contexts (CUDA 12.4 and later) are disjoint groups of a GPU's SMs within one process. Work
+// on the streams of a group uses no other SMs; all groups share memory, L2 cache and faults. The
+// driver partitions a GPU into blocks of SMs (Hopper: 8), and a group consists of blocks of one
+// partition, so sizes are rounded down to whole blocks, at least one.
 //
-// Handles are owned values: dropping one destroys what it names, and each keeps what it needs
-// alive. One thread at a time. Failures: unavailable (no library or driver, or one that is too old;
-// the message says which version it takes), not_found (no such GPU in this process), invalid (a
-// size that the GPU cannot give), overloaded (no SMs left), internal (the driver's own words).
+// Handles own what they name: destroying one destroys the object, and each keeps its dependencies
+// alive. One thread at a time. Failures: unavailable (no library or driver, or a driver that is too
+// old; the message names the required version), not_found (no such GPU in this process), invalid (a
+// size that the GPU cannot give), overloaded (no SMs left), internal (the driver's message).
 #pragma once
 
 #include <cstddef>
@@ -19,37 +19,38 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet::gpu {
 
-// As CUDA_MPS_PIPE_DIRECTORY it keeps a process out of any MPS daemon: there is none. Nobody makes
-// one there, because Debian keeps the path free.
+// As CUDA_MPS_PIPE_DIRECTORY it keeps a process out of any MPS daemon: the folder does not exist,
+// and Debian reserves the path.
 inline constexpr const char* kNoMpsDirectory = "/nonexistent/gpulet-without-mps";
 
-class CudaCalls;  // the library's functions
+class CudaCalls;
 class PrimaryContext;
 
-// What a GPU's SMs can be divided into.
+// The possible sizes of a GPU's SM groups.
 struct SmGroups {
-  std::uint32_t sms = 0;        // of the GPU, or of what MPS left to this process
-  std::uint32_t divisible = 0;  // of them, those that are in a block
-  std::uint32_t smallest = 0;   // of a group
+  std::uint32_t sms = 0;        // of the GPU, or of the MPS share of this process
+  std::uint32_t divisible = 0;  // SMs that are in a block
+  std::uint32_t smallest = 0;   // size of a group
   std::uint32_t step = 0;       // between sizes
 
   // The SMs of a share of 0 to 100 percent: rounded down to a step, at least the smallest group;
-  // all there are at 100 percent.
+  // all SMs at 100 percent.
   [[nodiscard]] std::uint32_t sms_of(double percent) const;
-  // What so many SMs really are, in percent.
+  // The share of that many SMs.
   [[nodiscard]] double percent_of(std::uint32_t granted) const { return 100.0 * granted / sms; }
 };
 
 // A context over a group of SMs, and a stream in it.
 class GreenStream {
  public:
-  // As the driver tells it of the context.
+  // As the driver reports for the context.
   [[nodiscard]] std::uint32_t sms() const;
-  // A CUstream, for libraries that take one from outside. Good as long as this.
+  // A CUstream for other libraries, valid as long as this object.
   [[nodiscard]] void* stream() const;
 
   GreenStream(GreenStream&&) noexcept;
@@ -63,16 +64,16 @@ class GreenStream {
   std::unique_ptr<Handles> handles_;
 };
 
-// One cut of a GPU's SMs. Groups that have no block in common have no SM in common; which block is
-// whose, the caller decides: a group can be made anew while the others go on.
+// A partition of a GPU's SMs into blocks. Groups without a common block have no common SM. The
+// caller assigns the blocks and can replace one group while the others run.
 class SmBlocks {
  public:
   [[nodiscard]] const SmGroups& sizes() const;
   [[nodiscard]] std::uint32_t count() const;
 
-  // Over the SMs of those blocks, by number, each once, in any order. Any thread.
+  // A stream over the SMs of those blocks; each block once, in any order. Any thread.
   [[nodiscard]] Result<GreenStream> stream_over(std::span<const std::uint32_t> blocks) const;
-  // Over all the SMs there are, those with them that are in no block. Any thread.
+  // A stream over all SMs, including those that are in no block. Any thread.
   [[nodiscard]] Result<GreenStream> stream_over_all() const;
 
   SmBlocks(SmBlocks&&) noexcept;
@@ -86,13 +87,12 @@ class SmBlocks {
   std::unique_ptr<Cut> cut_;
 };
 
-// Memory of this process that the GPUs copy from and to by themselves: its pages stay where they
-// are.
+// Memory of this process with pinned pages, which GPUs can access by DMA.
 class RegisteredMemory {
  public:
   RegisteredMemory(RegisteredMemory&&) noexcept;
   RegisteredMemory& operator=(RegisteredMemory&&) noexcept;
-  ~RegisteredMemory();  // nothing of the memory may be under way
+  ~RegisteredMemory();  // REQUIRES: no copy of the memory in flight
 
  private:
   friend class CudaDriver;
@@ -105,31 +105,29 @@ class CudaDriver {
  public:
   static constexpr const char* kLibrary = "libcuda.so.1";
 
-  // Loads and initialises it, which makes no context. What CUDA reads of the environment
-  // (CUDA_VISIBLE_DEVICES, CUDA_MPS_...) must be there before.
+  // Loads and initialises the library; creates no context. Set CUDA's environment variables
+  // (CUDA_VISIBLE_DEVICES, CUDA_MPS_...) before.
   [[nodiscard]] static Result<CudaDriver> load(const std::filesystem::path& library = kLibrary);
 
-  // Of the driver: 12040 is 12.4.
+  // The driver version: 12040 for 12.4.
   [[nodiscard]] Result<std::uint32_t> version() const;
-  // The number, in this process, of the GPU with that UUID. Fails with not_found where
+  // The number of the GPU with that UUID in this process. Fails with not_found where
   // CUDA_VISIBLE_DEVICES hides it.
   [[nodiscard]] Result<std::uint32_t> number_of(const std::string& uuid) const;
-  // SMs that this process may use of it: fewer than the GPU has under an MPS share.
+  // The SMs that this process may use; under MPS only those of its share.
   [[nodiscard]] Result<std::uint32_t> usable_sms(std::uint32_t gpu) const;
-  // Whether something outside this process holds it to a part of a GPU: an MPS daemon; or that GPU
-  // is the MIG instance that CUDA_VISIBLE_DEVICES names, with a daemon as well unless its
-  // CUDA_MPS_PIPE_DIRECTORY is kNoMpsDirectory.
+  // Whether the process is limited to its share from outside: by an MPS daemon, or because the GPU
+  // is the MIG instance in CUDA_VISIBLE_DEVICES. A process on an instance must also have a daemon,
+  // unless its CUDA_MPS_PIPE_DIRECTORY is kNoMpsDirectory.
   [[nodiscard]] Result<bool> is_held(std::uint32_t gpu) const;
-  // Registers that memory, which must outlive the result, and keeps the GPU's primary context up as
-  // long as that.
+  // Pins the memory, which must outlive the result. The result retains the GPU's primary context.
   [[nodiscard]] Result<RegisteredMemory> register_memory(std::uint32_t gpu,
                                                          std::span<std::byte> memory) const;
   [[nodiscard]] Result<SmGroups> sm_groups(std::uint32_t gpu) const;
 
-  // Cuts the GPU's SMs into the smallest blocks, and keeps its primary context up as long as that.
+  // Partitions the GPU's SMs into the smallest blocks. The result retains the primary context.
   [[nodiscard]] Result<SmBlocks> cut(std::uint32_t gpu) const;
-  // Divides the GPU into groups of these sizes at once, disjoint, in that order. What is not named
-  // stays unused.
+  // Creates disjoint groups of these sizes, in that order. The remaining SMs stay unused.
   [[nodiscard]] Result<std::vector<GreenStream>> divide(
       std::uint32_t gpu, const std::vector<std::uint32_t>& sms) const;
 
@@ -139,13 +137,53 @@ class CudaDriver {
 
  private:
   explicit CudaDriver(std::shared_ptr<const CudaCalls> calls);
-  // Whether this process's contexts on it are an MPS daemon's.
+  // Whether this process is a client of an MPS daemon on the GPU.
   [[nodiscard]] Result<bool> in_mps(std::uint32_t gpu) const;
 
   std::shared_ptr<const CudaCalls> calls_;
 };
 
-// "12.4" of 12040.
+// "12.4" for 12040.
 [[nodiscard]] std::string cuda_version_text(std::uint32_t version);
+
+// ---- Queries for a process that must not use CUDA itself.
+//
+// Initialising CUDA connects a process to the machine's MPS daemon where there is one, and keeps
+// the GPUs open until the process exits, even against their removal. A failing GPU breaks CUDA for
+// the rest of the process. So query_cuda() runs in a child process, which creates no context.
+
+struct CudaQueryResult {
+  Result<std::uint32_t> sms;  // of the whole GPU
+  Result<SmGroups> groups;    // fails as CudaDriver::sm_groups
+};
+
+struct CudaQuery {
+  std::vector<std::string> uuids;
+  std::filesystem::path library = CudaDriver::kLibrary;
+  Duration patience = std::chrono::seconds(30);  // waking a GPU takes seconds
+};
+
+// One result per UUID. Forks: call it while no other thread may hold a lock of the dynamic linker.
+// Blocks.
+[[nodiscard]] std::vector<CudaQueryResult> query_cuda(const CudaQuery& question);
+
+// ProfiledRange: the range for a profiler that starts in the off state (`ncu --profile-from-start
+// off`), for the lifetime of the object. Without a profiler it has no effect.
+class ProfiledRange {
+ public:
+  // Call it on a thread with a current context. Fails with unavailable (no driver) or internal (the
+  // driver's error code).
+  [[nodiscard]] static Result<ProfiledRange> begin(
+      const std::filesystem::path& library = CudaDriver::kLibrary);
+
+  ProfiledRange(ProfiledRange&&) noexcept;
+  ProfiledRange& operator=(ProfiledRange&&) = delete;
+  ~ProfiledRange();
+
+ private:
+  using Call = int (*)();
+  explicit ProfiledRange(Call stop) : stop_(stop) {}
+  Call stop_;  // null: moved from
+};
 
 }  // namespace gpulet::gpu

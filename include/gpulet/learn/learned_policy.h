@@ -1,7 +1,9 @@
-// A placement that was learned, as a value and as one file: what it was trained for, and the
-// network that decides. The file is a line that names the format, a line of JSON, and the weights
-// as 32-bit floats, least significant byte first, whose SHA-256 the JSON holds. Reading and writing
-// are blocking file I/O; the rest is pure; any thread.
+// The policy `inss` (InSS, section 5.5): a learned placement decides which model gets which share
+// of which device; the batch search (schedule/batch_search.h) decides the batches.
+//
+// A learned policy is one file: a line with the format, a line of JSON, and the weights as 32-bit
+// floats, least significant byte first. The JSON contains the SHA-256 of the weights.
+// Functions with a path do blocking file I/O; the rest is pure. Any thread.
 #pragma once
 
 #include <filesystem>
@@ -10,28 +12,47 @@
 #include <string>
 #include <string_view>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/learn/network.h"
-#include "gpulet/learn/placement_task.h"
+#include "gpulet/learn/placement.h"
 #include "gpulet/schedule/policy.h"
 
 namespace gpulet::learn {
 
+// Replaces the file atomically: writes FILE.new, then renames it. Fails (internal); the message
+// names the file.
+[[nodiscard]] Status write_file(const std::filesystem::path& file, std::string_view content);
+// Reads a whole file. Fails (not_found); the message names the file.
+[[nodiscard]] Result<std::string> read_file(const std::filesystem::path& file);
+
 struct LearnedPolicy {
   PlacementTask task;
-  Network network;  // from what observe() says to the logits of all heads
-  // How it came about, in words by key: "episodes", "seed", ...
+  Network network;  // from observe() to the logits of all heads
+  // Texts about the training, by key: "episodes", "seed", ...
   std::map<std::string, std::string> training;
 };
 
-// As the file's bytes.
+// The content of the policy's file.
 [[nodiscard]] std::string to_bytes(const LearnedPolicy& policy);
-// Fails (invalid) on anything that to_bytes() did not write; `file_name` names it in errors.
+// Fails (invalid) on bytes that to_bytes() did not write. Errors contain `file_name`.
 [[nodiscard]] Result<LearnedPolicy> parse_policy(std::string_view bytes,
                                                  const std::string& file_name);
 
-// Replaces the file as a whole or not at all.
+// Replaces the file atomically.
 [[nodiscard]] Status write_policy(const LearnedPolicy& policy, const std::filesystem::path& file);
 [[nodiscard]] Result<LearnedPolicy> read_policy(const std::filesystem::path& file);
+
+// Keeps the current placement if other batches can hold the rates (case 1); otherwise the network
+// places all models again (case 2). If the input does not fit the policy's task, or the plan breaks
+// a rule, `cover` makes the plan and a note gives the reason.
+[[nodiscard]] std::unique_ptr<schedule::Policy> make_inss_policy(LearnedPolicy learned);
+
+// Fails (invalid) if `policy` is a learned policy and the input does not fit its task.
+[[nodiscard]] Status fits(const schedule::Policy& policy, const schedule::PlanInput& input);
+
+// The policy of that name: "inss:FILE" reads the file, relative to `folder`; other names go to
+// schedule::make_policy(). Fails with not_found or invalid.
+[[nodiscard]] Result<std::unique_ptr<schedule::Policy>> make_policy(
+    std::string_view name, const std::filesystem::path& folder = {});
 
 }  // namespace gpulet::learn

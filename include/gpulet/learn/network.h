@@ -1,7 +1,13 @@
-// A fully connected network as a plan is made with it: numbers in, numbers out, without LibTorch.
+// A fully connected network without LibTorch, and the choice of an action from its outputs.
 //
-// Between layers every negative number becomes 0 (ReLU); what the last layer gives is given as it
-// is. It was trained elsewhere (train/learner.h). Values, immutable once built; any thread.
+// Network: ReLU between layers, none after the last. Trained elsewhere (train/learner.h);
+// immutable.
+//
+// An action is a sequence of choices, one per *head*. Earlier choices may rule out possibilities of
+// later heads. The network outputs one logit per possibility, head after head; masks have the same
+// layout. A choice's probability is the softmax over the allowed possibilities of its head; the
+// action's probability is the product: π(a | s) = Π_i π_i(a_i | s, a_1 .. a_i-1).
+// Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +15,51 @@
 #include <span>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/random.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::learn {
+
+class ChoiceRules {
+ public:
+  ChoiceRules() = default;
+  ChoiceRules(const ChoiceRules&) = default;
+  ChoiceRules& operator=(const ChoiceRules&) = default;
+  virtual ~ChoiceRules() = default;
+
+  // The number of possibilities of each head, in the order of choice. At least one head with at
+  // least one possibility each. Every call returns the same.
+  [[nodiscard]] virtual std::span<const std::uint32_t> head_sizes() const = 0;
+
+  // Writes 1 for each possibility of `head` that is allowed after the choices of the earlier heads,
+  // else 0. At least one is allowed. Depends on the arguments alone.
+  // REQUIRES: chosen_before.size() == head, allowed.size() == head_sizes()[head].
+  virtual void allow(std::span<const float> observation, std::size_t head,
+                     std::span<const std::uint32_t> chosen_before,
+                     std::span<std::uint8_t> allowed) const = 0;
+};
+
+// One action and the possibilities that were allowed when it was chosen.
+struct Choices {
+  std::vector<std::uint32_t> chosen;  // by head
+  std::vector<std::uint8_t> allowed;  // parallel to the logits: 1 if allowed
+
+  friend bool operator==(const Choices&, const Choices&) = default;
+};
+
+// The number of possibilities of all heads: the number of logits.
+[[nodiscard]] std::size_t count_possibilities(const ChoiceRules& rules);
+
+// Chooses the largest allowed logit of each head; the first of equals.
+// REQUIRES: logits.size() == count_possibilities(rules). Throws std::logic_error if the rules allow
+// nothing at a head.
+[[nodiscard]] Choices choose_best(std::span<const float> observation, std::span<const float> logits,
+                                  const ChoiceRules& rules);
+
+// Samples each head's choice by its probability. Same requirements.
+[[nodiscard]] Choices choose_at_random(std::span<const float> observation,
+                                       std::span<const float> logits, const ChoiceRules& rules,
+                                       Random& random);
 
 struct Layer {
   std::size_t inputs = 0, outputs = 0;
@@ -26,21 +74,20 @@ class Network {
   static constexpr std::size_t kMostLayers = 16;
   static constexpr std::size_t kMostWidth = 65'536;
 
-  // What a forward pass writes on its way: kept by the caller so that the next one allocates
-  // nothing. For one thread at a time; fits every network.
+  // Buffers of a forward pass. Reuse them to avoid allocations. One thread at a time; any network.
   struct Scratch {
     std::vector<float> from, to;
   };
 
-  // Fails (invalid) where there is no layer or one of no or too much width, weights and biases do
-  // not fit a layer's sizes, a layer does not take what the one before gives, or a number is not
-  // finite.
+  // Fails (invalid) if there is no layer, a width is 0 or above kMostWidth, the number of weights
+  // or biases is wrong, the sizes of adjacent layers differ, or a number is not finite.
   [[nodiscard]] static Result<Network> create(std::vector<Layer> layers);
-  // From its widths() and parameters(). Fails (invalid) also where these are more or fewer.
+  // From widths() and parameters() of a network. Also fails (invalid) on a wrong number of
+  // parameters.
   [[nodiscard]] static Result<Network> create(std::span<const std::uint32_t> widths,
                                               std::span<const float> parameters);
 
-  // The same numbers for the same input on every run of one build.
+  // Deterministic for one build.
   // REQUIRES: in.size() == inputs(), out.size() == outputs().
   void forward(std::span<const float> in, std::span<float> out, Scratch& scratch) const;
 
@@ -49,7 +96,7 @@ class Network {
   [[nodiscard]] const std::vector<Layer>& layers() const { return layers_; }
   // From the input to the output of the last layer.
   [[nodiscard]] std::vector<std::uint32_t> widths() const;
-  // Of each layer the weights, then the biases.
+  // Layer by layer: weights, then biases.
   [[nodiscard]] std::vector<float> parameters() const;
 
   friend bool operator==(const Network& a, const Network& b) { return a.layers_ == b.layers_; }
@@ -58,7 +105,7 @@ class Network {
   explicit Network(std::vector<Layer> layers);
 
   std::vector<Layer> layers_;
-  // [inputs][outputs] of each layer: what one input adds to all outputs lies together.
+  // Weights as [inputs][outputs] per layer: contiguous per input.
   std::vector<std::vector<float>> columns_;
 };
 

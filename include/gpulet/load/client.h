@@ -1,23 +1,46 @@
-// The load generator over real connections to a frontend.
+// The load generator over connections to a frontend.
 //
-// run_load drives a Generator by the machine's steady clock in the calling thread until every
-// request has its fate: it opens the connections, sends what is due on them in turn, and after the
-// last request waits for the answers that are still out, at most the largest SLO and
-// kLastAnswerGrace longer. A connection that is lost costs its requests an error each and is opened
-// again every kReconnectPause; what is due while none is open is an error too.
+// run_load drives a Generator by the steady clock in the calling thread and spreads the requests
+// over the connections. After the last request it waits for replies for at most the largest SLO
+// plus last_answer_grace. Requests on a lost connection, or due while none is open, are errors; a
+// lost connection is opened again every kReconnectPause.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/config/workload_config.h"
+#include "gpulet/core/tensor.h"
+#include "gpulet/load/call.h"
 #include "gpulet/load/generator.h"
-#include "gpulet/load/target.h"
-#include "gpulet/load/workload.h"
+#include "gpulet/load/inputs.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::load {
+
+struct PreparedModel {
+  ModelLoad load;
+  Duration timeout{};              // sent with each request; zero: the server's SLO
+  std::vector<TensorSpec> inputs;  // of one request
+  InputPool pool;
+};
+
+// Factors that adapt a workload to another machine.
+struct Scale {
+  double rate = 1;  // of open loops
+  double slo = 1;   // of the workload's objectives
+};
+
+// Joins the workload with the server's models. A model without slo_ms takes the server's. Reads the
+// input files (blocking). Fails with invalid or not_found; the message has the model's JSON pointer
+// or the input file.
+[[nodiscard]] Result<std::vector<PreparedModel>> prepare(
+    const std::vector<config::WorkloadModel>& workload, const std::vector<ModelInfo>& served,
+    const Scale& scale, std::uint64_t seed);
 
 inline constexpr Duration kReconnectPause = std::chrono::milliseconds(500);
 inline constexpr Duration kProgressPeriod = std::chrono::seconds(1);
@@ -29,22 +52,21 @@ struct LoadOptions {
   Duration connect_timeout = std::chrono::seconds(5);
   Duration last_answer_grace = std::chrono::seconds(5);
   Generator::OnSettled on_settled;  // may be empty; called in run_load's thread
-  // May be empty; every kProgressPeriod, with the time since the start. False ends the sending
-  // early.
+  // May be empty; called every kProgressPeriod. False stops sending.
   std::function<bool(const Progress&, Duration elapsed)> on_progress;
 };
 
 struct LoadReport {
   std::vector<ModelRow> models;  // in the workload's order
   SenderLag sender_lag;
-  Duration elapsed{};                  // until the last answer
-  bool outstanding_limit_hit = false;  // requests were not sent because too many waited for answers
+  Duration elapsed{};                  // until the last reply
+  bool outstanding_limit_hit = false;  // requests above max_outstanding were not sent
   std::uint64_t connections_lost = 0;
-  std::uint64_t unexpected_replies =
-      0;  // answers to nothing that was under way: a second answer, or a wrong tag
+  std::uint64_t unexpected_replies = 0;  // replies with a tag that is not in flight
 };
 
-// Fails with unavailable or timeout where the connections cannot be opened at the start.
+// Blocks until every request has an outcome. Fails with unavailable or timeout if the connections
+// cannot be opened at the start.
 [[nodiscard]] Result<LoadReport> run_load(const std::vector<PreparedModel>& models,
                                           const LoadOptions& options);
 

@@ -1,5 +1,5 @@
-// The inputs that a load generator sends to one model, read from a file or made up, and the
-// judgement of answers where the inputs have labels. Immutable once built; any thread.
+// Inputs that the load generator sends to one model, random or from a file, with optional labels.
+// Immutable once built; any thread.
 #pragma once
 
 #include <cstddef>
@@ -7,32 +7,31 @@
 #include <optional>
 #include <vector>
 
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
 #include "gpulet/config/workload_config.h"
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::load {
 
 struct InputPool {
-  std::vector<Bytes> requests;       // each the model's inputs one after another; at least one
-  std::vector<std::int64_t> labels;  // beside requests, or empty
+  std::vector<Bytes> requests;       // each: the model's inputs, concatenated; at least one
+  std::vector<std::int64_t> labels;  // parallel to requests, or empty
 };
 
-// Seeded random inputs; few enough to stay small, reused in turn. Floating point: [0, 1), half
-// precision: [0.5, 1). Integers: 0..999 (token ids that any vocabulary holds) or less where the
-// type holds less; BOOL: 0 or 1. Fails (invalid) on specs without a byte size.
+// Seeded random inputs, at most 8 MiB; the generator cycles through them. Floating point: [0, 1);
+// half precision: [0.5, 1). Integers: 0..999 (token ids of any vocabulary), or the type's positive
+// range if smaller. BOOL: 0 or 1. Fails (invalid) on specs without a byte size.
 [[nodiscard]] Result<InputPool> random_inputs(const std::vector<TensorSpec>& inputs,
                                               std::uint64_t seed);
 
-// Blocking file I/O. Fails with not_found or invalid: a file that is not a whole number of
-// requests, labels that are not one integer per request; the message names the file, the line where
-// there is one, and the mend.
+// Blocking file I/O. Fails with not_found, or with invalid if a file does not hold a whole number
+// of requests or one integer label per request. The message has the file, the line and a fix.
 [[nodiscard]] Result<InputPool> read_inputs(const config::WorkloadInput& input,
                                             const std::vector<TensorSpec>& inputs);
 
-// Index of the largest element; the first of equals. Empty where `tensor` holds no whole element or
-// has type BOOL.
+// Index of the largest element; the first of equals. Empty for type BOOL and for a tensor without a
+// whole element.
 [[nodiscard]] std::optional<std::int64_t> arg_max(DataType type, const Bytes& tensor);
 
 }  // namespace gpulet::load

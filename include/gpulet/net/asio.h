@@ -1,5 +1,5 @@
-// The one place that includes Asio, piece by piece: the whole <boost/asio.hpp> costs seconds per
-// translation unit.
+// The parts of Asio that gpulet uses. Include this instead of <boost/asio.hpp>, which costs seconds
+// per translation unit.
 #pragma once
 
 #include <boost/asio/basic_waitable_timer.hpp>

@@ -1,34 +1,34 @@
 // Connection: frames over one stream (TCP or Unix, plain or under TLS), in both directions.
+// Connector: makes TCP connections.
 //
-// Single-strand type: every call and every callback happens on the executor of the socket, which
-// must not run them concurrently. Reading goes through one buffer, so that many small frames cost
-// one system call; a large payload is received straight into the memory that the handler gives.
-// Writing gathers what is queued into one system call, once at the end of the turn in which it was
-// sent. A turn handles frames for a bounded time and a bounded number of them, then others get
-// theirs.
+// Both are single-strand types: all calls and callbacks happen on the executor of the socket, which
+// must not run them concurrently, and no callback is made from within a call.
 //
-// A connection lives by its shared_ptr: dropping the last one closes it at once and no callback
-// follows, so a handler that owns its connection may die at any time outside of a callback. No
-// callback is made from within a call. A peer that shuts down its sending side has left: it keeps
-// it open until it has its answers.
+// A connection reads through one buffer, so that one system call fetches many small frames; a large
+// payload is received straight into the handler's memory. Writes are gathered and made in one
+// system call at the end of the event loop turn. A turn handles a bounded number of frames for a
+// bounded time, so that other connections get their share. Destroying the Connection closes it
+// without a callback; a handler that owns its connection may therefore be destroyed at any time
+// outside a callback. A peer that shuts down its sending direction has disconnected: peers keep it
+// open until they have all replies.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
-#include "gpulet/net/codec/frame.h"
-#include "gpulet/net/pace.h"
 #include "gpulet/net/stream.h"
+#include "gpulet/protocol/frame.h"
 
 namespace gpulet::net {
 
@@ -36,67 +36,65 @@ class ConnectionHandler {
  public:
   virtual ~ConnectionHandler() = default;
 
-  // A frame's header and message are here, its payload (not empty) is to come: where shall it go?
-  // Memory of exactly header.payload_bytes; or empty memory: the payload is discarded as it comes,
-  // and on_frame gets none. An error is the peer's fault: the connection closes with it.
-  [[nodiscard]] virtual Result<MutableBytes> payload_memory(const FrameHeader& header,
+  // The header and message of a frame with a payload have arrived. Returns memory of exactly
+  // header.payload_bytes to receive it into, or empty memory to discard it; on_frame then gets no
+  // payload. A failure is the peer's fault and closes the connection.
+  [[nodiscard]] virtual Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                                             std::span<const std::byte> message) = 0;
-  // So many bytes of the payload are in that memory now. An error closes the connection, as above.
+  // The first `bytes` of the payload have arrived in that memory. A failure closes the connection.
   [[nodiscard]] virtual Status payload_received(std::size_t bytes);
-  // A whole frame is here. `message` is valid during the call only. The handler may send() and
-  // close() inside.
-  virtual void on_frame(const FrameHeader& header, std::span<const std::byte> message,
+  // A whole frame has arrived. `message` is valid during the call. May call send() and close().
+  virtual void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                         MutableBytes payload) = 0;
-  // The peer broke the protocol, or payload_memory failed: what to tell it before the connection
-  // closes. `spoken` is what the peer speaks: something else than frames where it has connected to
-  // the wrong port; it may be answered in that. Nothing by default.
-  [[nodiscard]] virtual std::optional<OutgoingFrame> goodbye(const Status& failure, Dialect spoken);
-  // Called once, as the last call: the peer closed (cancelled), broke the protocol (malformed,
-  // invalid), stopped reading (overloaded, timeout), fell silent (timeout), the network failed
-  // (unavailable), or what close() was given; cancelled after close_after_sending().
+  // The peer violated the protocol, or payload_memory failed. Returns a last message to send before
+  // the connection closes; none by default. `spoken` is the protocol of the peer, which may have
+  // connected to the wrong port: the message may be in that protocol.
+  [[nodiscard]] virtual std::optional<protocol::OutgoingFrame> goodbye(const Status& failure,
+                                                                       protocol::Dialect spoken);
+  // The connection is closed. Called once, as the last callback. The reason: the peer closed
+  // (cancelled), violated the protocol (malformed, invalid), does not read (overloaded, timeout) or
+  // send (timeout), the network failed (unavailable), or the argument of close(); cancelled after
+  // close_after_sending().
   virtual void on_closed(const Status& reason) = 0;
 };
 
 struct ConnectionOptions {
-  FrameLimits limits;
-  std::size_t max_queued_bytes =
-      64U << 20U;  // written but not yet taken by the peer; beyond it: closed
-  Duration write_timeout = std::chrono::seconds(10);  // without any progress of a write
-  // Without a byte received within this time the peer is gone. Zero: no limit (clients may idle).
+  protocol::FrameLimits limits;
+  // Bytes sent but not yet taken by the peer; beyond it the connection closes.
+  std::size_t max_queued_bytes = 64U << 20U;
+  Duration write_timeout = std::chrono::seconds(10);  // without progress of a write
+  // Without a received byte. Zero: no limit, clients may idle.
   Duration read_timeout{};
-  // The same, but only once a frame has begun, and for the TLS handshake as a whole. Zero: no
-  // limit.
+  // The same within a frame; also limits the TLS handshake. Zero: no limit.
   Duration frame_timeout = std::chrono::seconds(30);
-  // Within which a first byte must come, after the TLS handshake where there is one. Zero: no
-  // limit.
+  // For the first byte, after the TLS handshake. Zero: no limit.
   Duration first_timeout{};
-  // How fast a frame that has begun must come. Who is slower is told (timeout), then closed.
+  // For a frame that has begun. A slower peer gets a goodbye (timeout), then the connection closes.
   PaceLimits pace{};
 };
 
 class Connection {
  public:
-  // Takes the socket over and starts reading. The first callback comes after this returns.
+  // Takes over the stream and starts reading. Callbacks start after this returns.
   [[nodiscard]] static std::shared_ptr<Connection> start(Stream stream,
                                                          const ConnectionOptions& options,
                                                          ConnectionHandler& handler);
 
-  // Queues a frame. After closing it is dropped.
-  void send(OutgoingFrame frame);
-  // Sends what is queued, then closes: for goodbye errors. Bounded by the write timeout; the peer
-  // gets up to a second to read its last bytes and to close its side. Frames that still arrive are
-  // discarded.
+  // Queues a frame. Dropped once the connection is closing.
+  void send(protocol::OutgoingFrame frame);
+  // Sends the queued frames within the write timeout, then closes. The peer gets up to a second to
+  // read them and close its side. Arriving frames are discarded.
   void close_after_sending();
-  // Closes now; on_closed follows unless it was already called. REQUIRES: a failed status.
+  // Closes at once; on_closed follows unless it was called before. REQUIRES: a failed status.
   void close(const Status& reason);
 
-  // Of frames that were sent and not yet taken by the kernel, with what keeping them costs.
+  // The size of the frames not yet taken by the kernel, including the cost of storing them.
   [[nodiscard]] std::size_t queued_bytes() const;
-  // No whole frame has come so far.
+  // True until the first whole frame arrives.
   [[nodiscard]] bool silent() const;
-  // When the last whole frame came, or the connection began.
+  // When the last whole frame arrived, or the connection started.
   [[nodiscard]] std::chrono::steady_clock::time_point last_frame() const;
-  // As Stream's.
+  // As in Stream.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;
   [[nodiscard]] std::string peer_address() const;
@@ -109,6 +107,45 @@ class Connection {
   class Impl;
   explicit Connection(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;  // shared with the operations in flight
+};
+
+struct ConnectorOptions {
+  Duration timeout = std::chrono::seconds(5);  // for one attempt, including name resolution
+  Duration first_pause = std::chrono::milliseconds(100);  // backoff; doubles up to longest_pause
+  Duration longest_pause = std::chrono::seconds(5);
+  TlsContextPointer tls{};  // a client's; null: plain
+};
+
+// Makes a TCP connection, plain or under TLS, with or without retries. One attempt at a time.
+// Destroying or closing it ends the attempt without a callback; a callback may do so.
+class Connector {
+ public:
+  // Fails with timeout or unavailable (unknown host, refused, unreachable); names host and port.
+  using OnDone = std::function<void(Result<Stream>)>;
+  using OnConnected = std::function<void(Stream)>;
+  // An attempt failed; the next one follows after `pause`.
+  using OnAttemptFailed = std::function<void(const Status&, Duration pause)>;
+
+  // `host` is an address or a name.
+  Connector(const asio::any_io_executor& executor, std::string host, std::uint16_t port,
+            const ConnectorOptions& options);
+
+  // Makes one attempt. REQUIRES: no attempt is in progress.
+  void connect(OnDone on_done);
+  // Retries until an attempt succeeds. The first attempt starts after `at_least` or later: after
+  // short-lived connections it waits for the backoff, so that a peer that closes at once is not
+  // called in a tight loop.
+  void connect_with_retry(OnConnected on_connected, OnAttemptFailed on_failed,
+                          Duration at_least = {});
+  void close();
+
+  ~Connector();
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;  // shared with the operation in flight
 };
 
 }  // namespace gpulet::net

@@ -1,55 +1,165 @@
-// Gate: whether a call may be made, asked by the endpoints of all protocols: the right and the
-// model of its token, then the limits of that token and of the address that it comes from. Holds
-// the tokens that are in force; they may be replaced while calls are under way.
+// Gate: decides for all protocols whether a call is admitted: by the right and the models of its
+// token, then by the limits of the token and of the address. Holds the tokens in force, which can
+// be replaced at any time.
 //
-// tokens() may be called on any thread; everything else on the thread of the executor that the
-// endpoints share.
+// tokens() may be called on any thread; all else on the thread of the endpoints' executor.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
-#include "gpulet/net/audit.h"
-#include "gpulet/net/peer_identity.h"
-#include "gpulet/net/quota.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/config/daemon_config.h"
 #include "gpulet/net/tokens.h"
 
 namespace gpulet::net {
 
-// What a call needs, and what it is called where it is told of.
+// A call that needs a right, and its result, for the audit log. Value.
+struct AuditRecord {
+  PeerIdentity peer{};   // without a protocol: the daemon itself
+  std::string action{};  // "model_load", "trace", ...
+  std::string target{};  // the model or the region; empty: none
+  Status result{};
+};
+
+// ---- quotas
+//
+// Rates are token buckets that hold one second's worth, at least one request. A call larger than
+// the bucket is admitted when the bucket is full and leaves a debt. Within any t seconds at most (1
+// + t) times the rate passes, plus the excess of the largest call over the bucket. Pure: the time
+// is an argument and never decreases. One thread at a time.
+
+class TokenBucket {
+ public:
+  // Starts full. REQUIRES: rate and burst above 0.
+  TokenBucket(double rate_per_s, double burst, Time now);
+
+  // The time until `amount` passes; zero: now.
+  [[nodiscard]] Duration wait_for(double amount, Time now);
+  // Takes `amount`. The level may become negative.
+  void take(double amount, Time now);
+  [[nodiscard]] bool full(Time now);
+
+ private:
+  void fill(Time now);
+
+  double rate_per_s_;
+  double burst_;
+  double level_;
+  Time filled_;
+};
+
+enum class QuotaLimit : std::uint8_t { none, requests, device_time, in_flight };
+// The limit's key in the configuration: "requests_per_s", ...
+[[nodiscard]] std::string_view to_string(QuotaLimit limit);
+
+struct QuotaVerdict {
+  QuotaLimit reached = QuotaLimit::none;
+  Duration retry_after{};  // where a limit was reached
+
+  [[nodiscard]] bool admitted() const { return reached == QuotaLimit::none; }
+};
+
+// The cost of a call.
+struct QuotaUse {
+  std::uint32_t requests = 1;  // rows
+  Duration device_time{};      // of all rows
+};
+
+// One client's use of its limits (config::ClientLimits).
+class Quota {
+ public:
+  Quota(const config::ClientLimits& limits, Time now);
+
+  // Whether the rates admit the call now, and whether `requests` more may be in flight.
+  [[nodiscard]] QuotaVerdict check_rates(const QuotaUse& use, Time now);
+  [[nodiscard]] QuotaVerdict check_in_flight(std::uint32_t requests) const;
+  // Charges the call, checked or not.
+  void pay(const QuotaUse& use, Time now);
+  void enter(std::uint32_t requests) { in_flight_ += requests; }
+  // REQUIRES: the requests entered before.
+  void leave(std::uint32_t requests) { in_flight_ -= requests; }
+
+  [[nodiscard]] const config::ClientLimits& limits() const { return limits_; }
+  // Replaces the limits. Requests in flight stay counted.
+  void change(const config::ClientLimits& limits, Time now);
+  [[nodiscard]] std::uint64_t in_flight() const { return in_flight_; }
+  // True if nothing is in flight and a new Quota would not admit more than this one.
+  [[nodiscard]] bool idle(Time now);
+
+ private:
+  config::ClientLimits limits_;
+  TokenBucket requests_;
+  TokenBucket device_ms_;
+  std::atomic<std::uint64_t> in_flight_ = 0;  // a call may end on another thread
+};
+
+// The quotas of a bounded number of clients.
+class QuotaBook {
+ public:
+  // Beyond `most` clients, the least recently used one without requests in flight is forgotten.
+  explicit QuotaBook(std::size_t most = 16384) : most_(most) {}
+
+  // The client's quota, created where there is none.
+  [[nodiscard]] std::shared_ptr<Quota> of(std::string_view client,
+                                          const config::ClientLimits& limits, Time now);
+  [[nodiscard]] std::size_t size() const { return accounts_.size(); }
+
+ private:
+  struct Account {
+    std::shared_ptr<Quota> quota;
+    std::list<std::string>::iterator used;
+  };
+  void evict_one();
+
+  std::size_t most_;
+  std::unordered_map<std::string, Account> accounts_;
+  std::list<std::string> by_use_;  // most recently used first
+};
+
+// The key that address limits count by: the address; for IPv6 the /64 network, which one subscriber
+// owns.
+[[nodiscard]] std::string quota_key_of(const std::string& address);
+
+// ---- the gate
+
+// The requirements of a call, and its description for the audit log.
 struct CallNeeds {
   Right right = Right::nothing;
   std::string action{};  // "infer", "model_load", ...
-  std::string model{};   // that it is about; empty: no one model
-  std::string target{};  // of another kind, such as a region; empty: the model
+  std::string model{};   // the model concerned; empty: no single model
+  std::string target{};  // another target, such as a region; empty: the model
 };
 
-// The place of a call among what its client has under way; it ends with the last copy.
+// Counts a call as in flight until its last copy is destroyed.
 using Permit = std::shared_ptr<const void>;
 
 struct Admission {
   Status status;           // unauthenticated, forbidden or limited
-  Duration retry_after{};  // of what is limited: when asking again may help
-  Permit permit{};         // null where no limit counts it
+  Duration retry_after{};  // of a limited call
+  Permit permit{};         // null where no limit applies
 };
 
-// What became of the inferences of one token's name.
+// Inference counters of one token name.
 struct ClientCounters {
-  std::uint64_t requests = 0;  // rows that were let through
+  std::uint64_t requests = 0;  // admitted rows
   std::uint64_t denied = 0;    // calls without the right
   std::uint64_t limited_requests = 0;
   std::uint64_t limited_device_time = 0;
-  std::uint64_t limited_under_way = 0;
-  double device_s = 0;  // as planned, of the rows that were let through
+  std::uint64_t limited_in_flight = 0;
+  double device_s = 0;  // planned device time of the admitted rows
 };
-// By the token's name; empty: no known token.
+// By token name; empty: no known token.
 using CountersByClient = std::map<std::string, ClientCounters, std::less<>>;
 
 class Gate {
@@ -61,48 +171,47 @@ class Gate {
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // Of a whole device, for one request of the model, as planned; zero: not known.
+  // The planned time of one request on a whole device; zero: unknown.
   void set_device_time(DeviceTime device_time) { device_time_ = std::move(device_time); }
 
   // Never null.
   [[nodiscard]] std::shared_ptr<const Tokens> tokens() const;
 
-  // Whether anything at all is asked of inferences; where not, the calls below are not needed.
+  // False if inferences need neither announce() nor enter().
   [[nodiscard]] bool guards_inference() const;
-  // Whether addresses of peers matter to it.
+  // True if decisions depend on peer addresses.
   [[nodiscard]] bool limits_addresses() const { return per_address_.any(); }
 
-  // Others from now on. Identities of peers that were made with those before stay usable.
+  // Replaces the tokens. Identities made with the previous ones stay valid.
   void replace(std::shared_ptr<const Tokens> tokens);
-  // Whether the token that the peer showed was known once and is not any more.
+  // True if the peer's token was known once and has been removed.
   [[nodiscard]] bool revoked(const PeerIdentity& peer) const;
 
-  // As Tokens::check, with the tokens that are in force now: the peer's may have been read before.
-  // What is refused is told of, as by refuse().
+  // As Tokens::check with the tokens in force, which may be newer than the peer's. Reports a
+  // refusal as refuse() does.
   [[nodiscard]] Status check(const CallNeeds& needs, PeerIdentity& peer);
 
-  // ---- what is told of: to whom it may concern, set before the first call
   using OnAudit = std::function<void(const AuditRecord&)>;
+  // Set before the first call.
   void set_audit(OnAudit called, OnAudit refused);
-  // A call was refused for its token.
+  // Reports a call that was refused for its token.
   void refuse(const CallNeeds& needs, const PeerIdentity& peer, const Status& why);
-  // A call that needed the right to administer was made.
+  // Reports the result of an admin call.
   void called(const CallNeeds& needs, const PeerIdentity& peer, const Status& result) const;
 
-  // Before the payload of an inference is taken in: checks the right, and pays for one request.
+  // Before the payload of an inference is received: checks the right and charges one request.
   [[nodiscard]] Admission announce(PeerIdentity& peer, std::string_view model);
-  // Once it is known to have so many rows: pays for those that announce() has not paid for.
+  // Once the number of rows is known: charges the requests that announce() has not charged.
   [[nodiscard]] Admission enter(PeerIdentity& peer, std::string_view model, std::size_t rows);
 
   [[nodiscard]] const CountersByClient& counters() const { return counters_; }
 
  private:
-  // Up to two: the token's and the address's.
+  // Null where no limit applies.
   struct Quotas {
     std::shared_ptr<Quota> token;
     std::shared_ptr<Quota> address;
   };
-  // A limit applies to its token or its address.
   [[nodiscard]] bool limits(const PeerIdentity& peer) const;
   [[nodiscard]] Quotas quotas_of(const PeerIdentity& peer, Time now);
   [[nodiscard]] Admission admit(const PeerIdentity& peer, const Quotas& quotas,
@@ -119,13 +228,9 @@ class Gate {
   QuotaBook by_address_;
   CountersByClient counters_;
 
-  mutable std::mutex mutex_;  // of tokens_
+  mutable std::mutex mutex_;  // guards tokens_
   std::shared_ptr<const Tokens> tokens_;
   std::shared_ptr<const Tokens> current_;  // the same, for the executor's thread
 };
-
-// What the limits of addresses are counted by: the address, of IPv6 its /64 network, which one
-// subscriber has to itself.
-[[nodiscard]] std::string quota_key_of(const std::string& address);
 
 }  // namespace gpulet::net

@@ -1,15 +1,16 @@
-// Stream: the bytes of one stream socket, as they are or under TLS.
+// Stream: the bytes of one stream socket, plain or under TLS. Pace: the minimum rate at which a
+// peer must send.
 //
-// Plain it is the socket and costs a branch a call. Under TLS the handshake happens inside the
-// first reads and writes; shaking_hands() says whether it is still under way, and whoever owns the
-// stream bounds it in time. Single-strand type, as Connection. Not to be moved while an operation
-// is in flight; a handler keeps the stream alive and is never called from within a call.
+// A plain stream costs a branch per call. Under TLS the handshake happens inside the first reads
+// and writes; the owner limits its duration by polling handshaking(). Single-strand type, as
+// Connection. Must not be moved while an operation is in flight. Handlers keep the stream alive and
+// are never called from within a call.
 //
-// A peer that ends the connection without saying so under TLS has ended it all the same: what is
-// sent here carries its own length.
+// A peer may end a TLS connection without a close_notify: every message carries its own length.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -18,10 +19,48 @@
 #include <utility>
 #include <vector>
 
+#include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::net {
+
+// The least that a peer must send of a frame or body that it has begun, which holds memory and a
+// connection slot.
+struct PaceLimits {
+  std::size_t bytes_per_second = 0;            // averaged over a window; 0: no limit
+  Duration window = std::chrono::seconds(10);  // also the grace period at the start
+  Duration longest{};                          // from first to last byte; zero: no limit
+};
+
+// Pure: the time is an argument. One thread at a time.
+class Pace {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  explicit Pace(const PaceLimits& limits);
+
+  // The first byte arrived.
+  void begin(TimePoint now);
+  // The last byte arrived.
+  void end() { active_ = false; }
+  [[nodiscard]] bool active() const { return active_; }
+  void received(std::size_t bytes, TimePoint now);
+  // When the peer is too slow unless more bytes arrive before; max: never.
+  [[nodiscard]] TimePoint deadline() const { return active_ ? deadline_ : TimePoint::max(); }
+  // The required rate in words, for an error message.
+  [[nodiscard]] std::string demand() const;
+
+ private:
+  void begin_window(TimePoint now);
+
+  PaceLimits limits_;
+  std::size_t bytes_of_window_;
+  bool active_ = false;
+  std::size_t missing_ = 0;  // bytes still to come in this window
+  TimePoint end_;            // latest time of the last byte
+  TimePoint deadline_;
+};
 
 using StreamSocket = asio::generic::stream_protocol::socket;
 
@@ -32,15 +71,15 @@ class Stream {
   using Error = boost::system::error_code;
 
   Stream(StreamSocket socket);  // NOLINT(google-explicit-constructor): a plain socket is a stream
-  // Under TLS; without a context, plain. A client names the host that the peer's certificate must
-  // be for.
+  // Under TLS; plain without a context. A client passes the host that the peer's certificate must
+  // name.
   Stream(StreamSocket socket, const TlsContextPointer& tls, const std::string& host = {});
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
   ~Stream();
 
   [[nodiscard]] auto get_executor() { return socket_.get_executor(); }
-  // Once, before the first operation: reads and writes do not block, and small ones leave at once.
+  // Sets the socket to non-blocking and TCP_NODELAY. Called once, before the first operation.
   void prepare();
 
   // One buffer, or an array of two.
@@ -49,15 +88,15 @@ class Stream {
     if (tls_ == nullptr) return socket_.async_read_some(buffers, std::forward<Handler>(handler));
     read_securely(two(buffers), std::forward<Handler>(handler));
   }
-  // Until there may be something to read.
+  // Completes when there may be something to read.
   template <typename Handler>
   void async_wait_readable(Handler&& handler) {
     if (tls_ == nullptr)
       return socket_.async_wait(StreamSocket::wait_read, std::forward<Handler>(handler));
     wait_readable_securely(std::forward<Handler>(handler));
   }
-  // What can be written now: less than all of it, or would_block, means async_wait_writable() and
-  // the same bytes again.
+  // Writes what the socket takes now. After a partial write or would_block, call
+  // async_wait_writable(), then write the remaining bytes again.
   template <typename Pieces>
   std::size_t write_some(const Pieces& pieces, Error& error) {
     if (tls_ == nullptr) return socket_.write_some(pieces, error);
@@ -70,31 +109,30 @@ class Stream {
     wait_writable_securely(std::forward<Handler>(handler));
   }
 
-  // Cancels what is in flight.
+  // Cancels the operations in flight.
   void cancel();
-  // Nothing more will be written: the peer reads an end.
+  // Ends the sending direction: the peer reads an end of file.
   void shutdown_send();
   void close();
-  // The descriptor, which is the caller's from then on. REQUIRES: plain, no operation in flight.
+  // Transfers the descriptor to the caller. REQUIRES: plain, no operation in flight.
   [[nodiscard]] int release();
 
-  [[nodiscard]] bool shaking_hands() const;
-  // TLS itself failed: what is read from now on is of no use but for being thrown away, so that the
-  // peer gets to read why.
+  [[nodiscard]] bool handshaking() const;
+  // TLS failed. Further bytes are only read to be discarded, so that the peer receives the alert.
   [[nodiscard]] bool broken() const;
-  // TLS failed because what came from the peer is not TLS.
+  // TLS failed because the peer does not use TLS.
   [[nodiscard]] bool peer_is_plain() const;
-  // From here on plain, so that a peer that does not speak TLS can be told. REQUIRES: broken(), and
-  // no operation in flight.
-  void speak_plain();
-  // An error of this stream's in words.
+  // Drops TLS, so that a peer without TLS can be sent an error. REQUIRES: broken(), no operation in
+  // flight.
+  void drop_tls();
+  // Describes an error that this stream returned.
   [[nodiscard]] std::string describe(const Error& error) const;
 
-  // Whether the peer showed a certificate for `name`, and the names that it is for; none without
-  // TLS, or before the end of the handshake.
+  // Whether the peer's certificate is issued for `name`, and all its names. False and empty without
+  // TLS or before the end of the handshake.
   [[nodiscard]] bool peer_certifies(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> peer_names() const;
-  // The address of the peer, without its port; empty where it has none, or is gone.
+  // The peer's address without the port; empty where it has none or has disconnected.
   [[nodiscard]] std::string peer_address() const;
 
  private:
@@ -109,7 +147,7 @@ class Stream {
   void wait_and_read(const TwoBuffers& buffers, OnRead handler);
   void wait_readable_securely(OnReady handler);
   void wait_writable_securely(OnReady handler);
-  // Reads, and lets a write go on that waits for the end of the handshake.
+  // Reads, and wakes a write that waits for the end of the handshake.
   [[nodiscard]] std::size_t read_now(const TwoBuffers& buffers, Error& error);
   [[nodiscard]] std::size_t write_securely(std::span<const asio::const_buffer> pieces,
                                            Error& error);

@@ -1,17 +1,17 @@
-// TlsContext: one side's certificate, key and authority, read once and shared by its connections
-// (TLS 1.2 or later, OpenSSL).
+// TlsContext: the certificate, key and authority of one side, read once and shared by its
+// connections (TLS 1.2 or later, OpenSSL). Immutable; any thread.
 //
-// Reading fails with not_found (no such file, or not readable), invalid (not PEM, a key that is not
-// the certificate's, an expired certificate, a key that everybody may read), naming the file and
-// the mend. Immutable once made; any thread. Blocking file I/O.
+// Reading blocks on file I/O. It fails with not_found (missing or unreadable file) or invalid (not
+// PEM, a key of another certificate, an expired certificate, a key readable by others); the message
+// names the file and the fix.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "gpulet/config/security_config.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/config/daemon_config.h"
 
 namespace gpulet::net {
 
@@ -20,16 +20,15 @@ using TlsContextPointer = std::shared_ptr<const TlsContext>;
 
 class TlsContext {
  public:
-  // Accepts connections with `certificate` and `key`. With an `authority`, peers must show a
-  // certificate that it signed.
+  // For accepting connections. With an `authority`, peers must present a certificate signed by it.
   [[nodiscard]] static Result<TlsContextPointer> server(const config::TlsFiles& files);
-  // Connects: the peer must show a certificate that `authority` signed and that is for the host
-  // connected to. With a `certificate` and its `key`, shows that where asked.
+  // For connecting. The peer's certificate must be signed by `authority` and issued for the host
+  // connected to. `certificate` and `key`, where given, are presented on request.
   [[nodiscard]] static Result<TlsContextPointer> client(const config::TlsFiles& files);
 
-  // Whether this side's certificate is for `name` (a host, a node).
+  // True if this side's certificate is issued for `name` (a host or a node).
   [[nodiscard]] bool certifies(const std::string& name) const;
-  // The names that it is for.
+  // The names of this side's certificate.
   [[nodiscard]] std::vector<std::string> certified_names() const;
 
   ~TlsContext();
@@ -44,8 +43,8 @@ class TlsContext {
   std::unique_ptr<const Impl> impl_;
 };
 
-// The files' texts, after the same checks, for a library that has its own TLS. Empty files stay
-// empty texts.
+// The contents of the files, after the same checks, for a library with a TLS implementation of its
+// own (gRPC). A missing file name gives an empty text.
 struct TlsTexts {
   std::string certificate;
   std::string key;

@@ -1,17 +1,17 @@
-// Tokens: who may ask for what. A caller shows a token (a bearer token over HTTP and gRPC); what a
-// call needs is one of four rights.
+// Tokens: which caller may make which call. A caller presents a bearer token; every call needs one
+// of four rights. PeerIdentity: what is known about a caller.
 //
-// A file of tokens holds one a line; "#" begins a comment. Before the token may stand what is known
-// of it, each as KEY=VALUE, separated by blanks:
+// A token file holds one token per line; "#" starts a comment. KEY=VALUE attributes, separated by
+// blanks, may precede the token:
 //
 //   name=lab models=resnet*,bert requests_per_s=200 device_ms_per_s=500 max_requests=64 TOKEN
 //
-// `name` is what logs and metrics call it; tokens of one name share its limits, so that one can
-// replace another. `models`: it is good for these alone; * and ? match as in a shell. The limits
-// are those of config::ClientLimits. The right follows from the file.
+// `name` identifies the token in logs and metrics; tokens of the same name share their limits, so
+// that one can replace another. `models` restricts the token to matching models; * and ? match as
+// in a shell. The limits are those of config::ClientLimits. The right depends on the file.
 //
-// Only digests of the tokens are kept, and all of them are compared with what is shown, so that the
-// time it takes says nothing about them. Immutable once read; any thread.
+// Only digests of tokens are stored. A presented token is compared with all of them, so that the
+// duration reveals nothing. Tokens are immutable once read; any thread.
 #pragma once
 
 #include <array>
@@ -23,17 +23,16 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/config/security_config.h"
-#include "gpulet/core/status.h"
-#include "gpulet/net/peer_identity.h"
+#include "gpulet/base/status.h"
+#include "gpulet/config/daemon_config.h"
 
 namespace gpulet::net {
 
 enum class Right : std::uint8_t {
-  nothing,    // health, metadata, configuration, index: everybody
+  nothing,    // health, metadata, configuration, index: no token needed
   observe,    // status, statistics, metrics, the dashboard
-  inference,  // to ask models
-  admin,      // to change what is served, shared memory, traces; good for all else
+  inference,  // inference requests
+  admin,      // changes to what is served, shared memory, traces; includes all other rights
 };
 
 // "observe", "inference", ...
@@ -42,9 +41,9 @@ enum class Right : std::uint8_t {
 struct Token {
   using Digest = std::array<unsigned char, 32>;
 
-  std::string name;  // "inference:3" for one without a name on that line of its file
+  std::string name;  // "inference:3" for an unnamed token on line 3 of the inference file
   Right right = Right::nothing;
-  std::vector<std::string> models{};  // patterns; empty: all
+  std::vector<std::string> models{};  // patterns; empty: all models
   config::ClientLimits limits{};
   Digest digest{};
 
@@ -54,35 +53,50 @@ struct Token {
 };
 using TokenPointer = std::shared_ptr<const Token>;
 
+// The caller's address, token and certificate. One per connection for HTTP and the stream protocol,
+// one per call for gRPC. Value; one thread at a time.
+struct PeerIdentity {
+  std::string address;                      // numeric, without the port; empty: unknown
+  std::vector<std::string> certificates{};  // names of the peer's certificate; clients have none
+  TokenPointer token{};                     // null: none presented, or unknown
+  bool token_shown = false;
+  std::string_view protocol{};  // "http", "grpc", "own"; a literal
+  // Requests of the inference being received that Gate::announce() has already charged.
+  std::uint32_t paid_requests = 0;
+
+  // Empty without a known token.
+  [[nodiscard]] std::string_view token_name() const;
+};
+
 class Tokens {
  public:
   static constexpr std::size_t kShortestToken = 16;
 
-  // Without files everybody may everything. Without admin tokens, admin calls need what inference
-  // needs.
+  // Without token files every call is allowed. Without admin tokens, admin calls need the inference
+  // right.
   Tokens() = default;
-  // Fails with not_found or invalid (others may read the file, it holds no token, one that is too
-  // short, or a line that is not as above), naming file and line and how to correct it.
+  // Fails with not_found or invalid (a file readable by others, no token, a short token, a
+  // malformed line); names file, line and fix.
   [[nodiscard]] static Result<Tokens> read(const config::TokenFiles& files);
 
-  // Whether a call that needs `right` needs a token.
+  // True if a call that needs `right` needs a token.
   [[nodiscard]] bool guard(Right right) const;
   [[nodiscard]] bool guard_any() const;
-  // Some token has a limit.
+  // True if any token has a limit.
   [[nodiscard]] bool limit_any() const { return limit_any_; }
-  // Of the same tokens with the same rights and limits.
+  // Compares tokens, rights and limits.
   friend bool operator==(const Tokens& one, const Tokens& other);
 
-  // Null: not known.
+  // Null: unknown token.
   [[nodiscard]] TokenPointer find(std::string_view token) const;
-  // The entry for a token that another reading of the files knew; null: it is gone.
+  // The entry for a token of an earlier reading of the files; null: it was removed.
   [[nodiscard]] TokenPointer renewed(const TokenPointer& token) const;
-  // Takes what an Authorization header holds into the identity: "Bearer TOKEN", or "Basic ..."
-  // whose password is the token. Empty: none was sent.
+  // Stores the token of an Authorization header in the identity: "Bearer TOKEN", or "Basic ..."
+  // with the token as password. Empty: no header was sent.
   void identify(std::string_view authorization, PeerIdentity& peer) const;
 
-  // Whether the peer may make a call that needs `right` and is about `model` (empty: about no one
-  // model). Fails with unauthenticated, or with forbidden where the token is good for other models.
+  // Checks a call that needs `needed` and concerns `model` (empty: no single model). Fails with
+  // unauthenticated, or with forbidden for a token that is restricted to other models.
   [[nodiscard]] Status check(Right needed, const PeerIdentity& peer,
                              std::string_view model = {}) const;
   // The same for the value of an Authorization header.
@@ -93,20 +107,20 @@ class Tokens {
   [[nodiscard]] TokenPointer find(const Token::Digest& digest) const;
   [[nodiscard]] const Token* entry_for(const Token& shown, Right needed) const;
   [[nodiscard]] bool has(Right right) const;
-  [[nodiscard]] Status take(const std::filesystem::path& file, Right right);
+  [[nodiscard]] Status add_file(const std::filesystem::path& file, Right right);
 
   std::vector<TokenPointer> tokens_;
   bool limit_any_ = false;
 };
 
-// The lines of a file of tokens; `file` names it in errors. Fails (invalid) as Tokens::read.
+// Parses a token file; `file` names it in errors. Fails (invalid) as Tokens::read.
 [[nodiscard]] Result<std::vector<Token>> parse_tokens(std::string_view text,
                                                       const std::string& file, Right right);
 
-// The first token of a file, to show it. Fails as Tokens::read.
+// The first token of a file, for a client to present. Fails as Tokens::read.
 [[nodiscard]] Result<std::string> read_token(const std::filesystem::path& file);
 
-// The token of "Bearer TOKEN", or the password of "Basic ..."; empty where it is something else.
+// The token of "Bearer TOKEN", or the password of "Basic ..."; empty for any other value.
 [[nodiscard]] std::string token_of(std::string_view authorization);
 
 }  // namespace gpulet::net

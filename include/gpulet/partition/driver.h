@@ -1,12 +1,13 @@
-// PartitionDriver: how a share of one device is put in force for the process that serves a gpulet.
+// PartitionDriver: enforces a gpulet's share of one device on the process that serves it.
 //
-// Life of a grant: grant() before the process exists gives the environment it must start with;
-// attach() right after it was started, while it loads its models; activate() when it is ready to
-// serve, from then on the share holds; release() when the process has ended (or never started). The
-// backend's thread alone calls a driver; no call blocks for longer than a few file writes. A driver
-// that can gives a gpulet another amount of its device while it runs: adjust().
-// Failures: invalid (a share the device cannot give), unavailable (the mechanism refused; the
-// message says what to do).
+// Life of a grant: grant() before the process exists returns the environment that it must start
+// with; attach() follows right after the start, while the process loads its models; activate() when
+// it is ready to serve, from then on the share is in force; release() when the process has ended or
+// never started. adjust() changes the share of a running gpulet where the driver supports it. Only
+// the backend's thread calls a driver. No call blocks for longer than a few file writes.
+//
+// Failures: invalid (a share that the device cannot give), unavailable (the mechanism refused; the
+// message says what to do), internal (a violated contract).
 #pragma once
 
 #include <sys/types.h>
@@ -17,90 +18,90 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/share.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
 #include "gpulet/partition/mig_geometry.h"
 #include "gpulet/partition/traits.h"
 
 namespace gpulet::partition {
 
-// Variables by which a gpulet's process is told what it must find on its device before it may
-// serve: its share in percent, held by the device's own means; and how many SMs the whole device
-// has, where that is known. A process that cannot tell does not serve (proxy/share_check.h).
+// Environment variables that tell a gpulet's process which share it must find enforced on its
+// device, in percent, and how many SMs the whole device has, where that is known. A process that
+// cannot verify its share does not serve (proxy/share_check.h).
 inline constexpr const char* kExpectedShareVariable = "GPULET_EXPECTED_SHARE";
 inline constexpr const char* kDeviceSmsVariable = "GPULET_DEVICE_SMS";
-// Which device it computes on, as LibTorch writes it: "cuda:0". Not set: the CPU.
+// The device to compute on, in LibTorch's notation: "cuda:0". Not set: the CPU.
 inline constexpr const char* kDeviceVariable = "GPULET_DEVICE";
 
-// What a gpulet is to have of the device.
+// The part of the device that a gpulet asks for.
 struct Claim {
   GpuletId gpulet;
   Share share;
-  std::uint64_t memory_bytes = 0;  // what its models were found to need; 0: not known
-  // Set exactly where the device is divided by MIG: then the share is what the instance is called,
-  // and as many gpulets may claim one instance as the device has processes per instance.
+  std::uint64_t memory_bytes = 0;  // measured need of its models; 0: unknown
+  // Set exactly where MIG divides the device. The share is then the instance's nominal share, and
+  // several gpulets may claim one instance, up to the device's processes per instance.
   std::optional<MigInstance> instance{};
-  // Its cores will change while it runs (adjust). Its libraries choose their threads once, when the
-  // process starts: so they are told of as many as the whole device has cores, and that a thread
-  // which waits sleeps. Were they told of the share's, more cores would go unused; and with fewer
-  // cores than threads, those that spin would burn the time that the working ones need.
+  // Its cores will change while it runs (adjust). Libraries choose their number of threads once, at
+  // the start of the process. Such a process therefore gets as many threads as the whole device has
+  // cores, and waiting threads sleep. With threads for the initial share only, additional cores
+  // would stay unused; with spinning threads, a small share would be spent on waiting.
   bool adjustable = false;
 };
 
 struct Grant {
-  std::map<std::string, std::string>
-      environment;  // for the gpulet's process, on top of the backend's own
-  // It must be there when the program starts: one that was started ahead of its gpulet will not do.
+  std::map<std::string, std::string> environment;  // in addition to the backend's own
+  // The environment must be set at the start of the process, so a pre-started process cannot be
+  // used.
   bool read_at_start = false;
 };
 
-// Whether the kernel has ended a gpulet's process for want of memory.
+// Whether the kernel killed a gpulet's process for lack of memory.
 enum class OutOfMemory : std::uint8_t {
   no,
-  at_its_limit,   // it took more than it may
-  with_the_node,  // it was within its limit, and the node had no more
+  at_its_limit,   // the process exceeded its own limit
+  with_the_node,  // the process was within its limit, but the node ran out of memory
 };
 
 class PartitionDriver {
  public:
   virtual ~PartitionDriver() = default;
 
-  // What holds the shares, for the status: "cgroup v1", "cgroup v2", "pacing", "simulated", ...
+  // The mechanism for the status: "cgroup v1", "cgroup v2", "pacing", "simulated", ...
   [[nodiscard]] virtual std::string mechanism() const = 0;
   [[nodiscard]] virtual Traits traits() const { return {}; }
-  // What it counts against where grant, attach or activate fails.
+  // The cause to record for a failure of grant, attach or activate.
   [[nodiscard]] virtual FailureCause blame() const { return FailureCause::device; }
 
-  // Reserves what is claimed. A second grant for one id is a bug.
+  // Reserves the claim. A second grant for one id is a bug.
   [[nodiscard]] virtual Result<Grant> grant(const Claim& claim) = 0;
-  // Puts the process under the driver's hand, with a loose bound that lets it load without starving
-  // its neighbours.
+  // Takes control of the process, with a loose limit that lets it load without starving its
+  // neighbours.
   [[nodiscard]] virtual Status attach(GpuletId gpulet, pid_t process) = 0;
   // The share is in force when this returns.
   [[nodiscard]] virtual Status activate(GpuletId gpulet) = 0;
-  // From now on so many cores' worth of time instead of the share that was claimed: 0.1, 1.5, up to
-  // all that the device has. In force when this returns where the share is, else with activate();
-  // gone with release(). The process notices nothing else. Fails with invalid on other amounts and
-  // where the device cannot; then what was in force stays.
+  // Replaces the claimed share by an amount of cores: 0.1, 1.5, up to all cores of the device.
+  // Takes effect at once, or with activate() if that is still to come; release() ends it. The
+  // process is not interrupted. Fails with invalid for other amounts and for devices without
+  // support; the share in force then stays.
   [[nodiscard]] virtual Status adjust(GpuletId /*gpulet*/, double /*cores*/) {
     return {StatusCode::invalid,
-            "this device's shares are fixed while a gpulet runs; make one of another size instead"};
+            "this device cannot resize a running gpulet; create one of another size instead"};
   }
-  // Whether what holds the shares is at work now. While it is not, a grant fails with unavailable,
-  // and asking again later helps.
+  // Whether the mechanism works now. While it does not, grant() fails with unavailable and may
+  // succeed later.
   [[nodiscard]] virtual bool ready() const { return true; }
-  // The process does not end by itself, and must. True: the driver ends it, in a while, on a thread
-  // of its own, and nobody else may kill it before; called again for the same process, it says so
-  // again. False: it may be killed at once. REQUIRES: the process was not waited for yet.
+  // Ends a process that must be killed. True: the driver kills it later on a thread of its own, and
+  // the caller must not; repeated calls for the process return true as well. False: the caller may
+  // kill it at once. REQUIRES: the process was not reaped yet.
   [[nodiscard]] virtual bool end(GpuletId /*gpulet*/, pid_t /*process*/) { return false; }
-  // Asked when its process has ended, before release().
+  // Called after its process has ended, before release().
   [[nodiscard]] virtual OutOfMemory out_of_memory(GpuletId /*gpulet*/) const {
     return OutOfMemory::no;
   }
-  // Forgets the gpulet and removes everything made for it. Never fails; unknown ids are ignored.
+  // Forgets the gpulet and removes everything that was made for it. Never fails; ignores unknown
+  // ids.
   virtual void release(GpuletId gpulet) = 0;
 };
 

@@ -1,4 +1,5 @@
-// What a partitioning can do, for whoever plans with it or shows it. A plain value; any thread.
+// What a partitioning mechanism can do, and what a process finds out about its device. Plain
+// values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -6,20 +7,20 @@
 
 namespace gpulet::partition {
 
-// What it takes to give a gpulet another share.
+// How a gpulet gets another share.
 enum class ChangeOfSize : std::uint8_t {
-  new_process = 0,  // beside the old one until it has loaded
+  new_process = 0,  // starts beside the old process and replaces it once it has loaded
   in_place = 1,
 };
 
-// Whom a fatal fault in one gpulet's process takes along.
+// The scope of a fatal fault in one gpulet's process.
 enum class FaultReach : std::uint8_t {
   process = 0,
   device = 1,  // all gpulets of the device
 };
 
 struct Traits {
-  double step_percent = 1;  // between sizes that differ in what they give
+  double step_percent = 1;  // the smallest difference in share that has an effect
   ChangeOfSize change = ChangeOfSize::new_process;
   FaultReach fault = FaultReach::process;
   bool limits_memory = false;  // a gpulet cannot take its neighbours' memory
@@ -27,12 +28,27 @@ struct Traits {
   friend bool operator==(const Traits&, const Traits&) = default;
 };
 
-// As written above: "new_process", "in_place"; "process", "device".
+// The names above: "new_process", "in_place"; "process", "device".
 [[nodiscard]] constexpr std::string_view to_string(ChangeOfSize change) {
   return change == ChangeOfSize::in_place ? "in_place" : "new_process";
 }
 [[nodiscard]] constexpr std::string_view to_string(FaultReach reach) {
   return reach == FaultReach::device ? "device" : "process";
 }
+
+// The share that a process finds on its device, according to the device itself.
+struct FoundShare {
+  bool held = false;             // enforced from outside the process, which cannot exceed it
+  std::uint32_t sms = 0;         // that it may use; 0: the device does not report it
+  std::uint32_t device_sms = 0;  // of the whole device; 0: unknown
+
+  friend bool operator==(const FoundShare&, const FoundShare&) = default;
+};
+
+enum class DeviceHealth : std::uint8_t {
+  works = 0,
+  not_ready = 1,  // accepts no processes now, but may accept a new one later
+  lost = 2,       // a fatal fault: this process cannot use the device any more
+};
 
 }  // namespace gpulet::partition

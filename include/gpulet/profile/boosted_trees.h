@@ -1,8 +1,9 @@
-// Regression trees whose outputs add up, as gradient boosting makes them (fitting: boosting.h).
+// Gradient-boosted regression trees; the prediction is the sum of their outputs (fitting:
+// profile/fitting.h).
 //
-// Every tree asks the same question at all nodes of one level ("is feature f above t?"), so a tree
-// of depth d is d questions and 2^d leaves in one flat array: a prediction is some comparisons and
-// one look-up per tree, without a branch, and any table of the right sizes is a valid tree. Values;
+// All nodes of one level of a tree ask the same question ("is feature f above t?"), so a tree of
+// depth d is d questions and 2^d leaves in one flat array. A prediction is some comparisons and one
+// look-up per tree without branches, and any table of the right sizes is a valid tree. Values;
 // immutable once built; any thread.
 #pragma once
 
@@ -11,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::profile {
 
@@ -22,20 +23,19 @@ class BoostedTrees {
 
   struct Question {
     std::uint32_t feature = 0;
-    float threshold = 0;  // answered yes by what is above it
+    float threshold = 0;  // yes: the feature is above it
 
     friend bool operator==(const Question&, const Question&) = default;
   };
 
-  // `questions`: `depth` for each tree, one tree after the other. `leaves`: 2^depth for each tree;
-  // the answer to a tree's first question is the highest bit of the leaf's number. Fails (invalid)
-  // where the sizes do not fit each other or exceed the bounds above, a question asks for a feature
-  // that there is not, or a number is not finite.
+  // `questions` has `depth` entries per tree, `leaves` has 2^depth; the answer to a tree's first
+  // question is the highest bit of the leaf's index. Fails with invalid where the sizes are
+  // inconsistent or exceed the bounds above, a feature does not exist, or a number is not finite.
   [[nodiscard]] static Result<BoostedTrees> create(std::size_t features, std::size_t depth,
                                                    double base, std::vector<Question> questions,
                                                    std::vector<float> leaves);
 
-  // The base and one leaf of each tree, added up; finite wherever the features are numbers.
+  // The sum of the base and one leaf of each tree. Finite for features that are numbers.
   // REQUIRES: row.size() == features().
   [[nodiscard]] double predict(std::span<const float> row) const;
 

@@ -1,15 +1,15 @@
-// The analytical latency model of InSS (section 4.1): a second way to predict latencies beside the
-// measured tables, from few measurements. A batch takes
+// The analytical latency model of InSS (section 4.1), which predicts latencies from few
+// measurements instead of tables. The latency of a batch is the sum of
 //
 //   transfer    bytes of its requests / bandwidth of the bus
 //   scheduling  (o_sch + int) * kernels: int is 0 alone, alpha_s * n + beta_s among n models
 //   running     o_run(batch, share) * (1 + alpha_cache * sum of the neighbours' L2 utilisation)
 //
-// added up; o_run is a locally weighted regression, a model's L2 utilisation is linear in its
-// share. How it is fitted, what of it a profile identifies, and its errors: docs/interference.md.
+// o_run is a locally weighted regression; a model's L2 utilisation is linear in its share. Fitting,
+// identifiability and errors: docs/interference.md.
 //
-// Latencies in milliseconds, shares as fractions of the device. A value that owns what it needs and
-// does not refer to the profile; immutable once fitted; any thread.
+// Latencies are in milliseconds, shares are fractions of the device. The model owns its data and
+// does not refer to the profile. Immutable once fitted; any thread.
 #pragma once
 
 #include <cstddef>
@@ -21,35 +21,34 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/share.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {
-
-// A model's batches and sizes alone that are fitted: as many of either, spread evenly over the
-// logarithms of what was measured.
+// The numbers of batches and sizes of each model that are fitted alone, spread evenly over the
+// logarithms of the measured ones.
 inline constexpr std::size_t kInssBatches = 4;
 inline constexpr std::size_t kInssShares = 4;
-// And its measurements beside others.
+// The number of pairs of each model that are fitted.
 inline constexpr std::size_t kInssPairs = 5;
 
-// Running time over batch and share, from a handful of measured latencies: the device's work W is
-// locally linear in (batch, 1/share, batch/share), and what launches do not hide of it is the
-// running time: (S^4 + W^4)^(1/4) - S, close to max(0, W - S), for a scheduling time S.
+// Running time over batch and share, from a few measured latencies. The device's work W is locally
+// linear in (batch, 1/share, batch/share). The running time is the part of W that launches do not
+// hide: (S^4 + W^4)^(1/4) - S, close to max(0, W - S), for a scheduling time S.
 class RunningTime {
  public:
   struct Sample {
     double batch = 0;
     double share = 0;
-    double latency_ms = 0;  // of scheduling and running together
+    double latency_ms = 0;  // scheduling and running
   };
 
   RunningTime() = default;  // 0 everywhere
   // REQUIRES: samples of positive numbers, none below `scheduling_ms`.
   RunningTime(double scheduling_ms, std::span<const Sample> samples);
 
-  // Finite, at least 0. Beyond the samples it is extrapolated, but never below the least of them.
+  // Finite, at least 0. Extrapolated beyond the samples, but never below the smallest of them.
   [[nodiscard]] double at(double batch, double share) const;
 
  private:
@@ -63,67 +62,66 @@ class RunningTime {
   };
 
   double scheduling_ms_ = 0;
-  double least_work_ms_ = 0;
-  double batch_step_ = 1;  // distances between the samples, in logarithms
+  double min_work_ms_ = 0;
+  double batch_step_ = 1;  // logarithmic distance between samples
   double share_step_ = 1;
   std::vector<Point> points_;
 };
 
-// What was fitted for one served model.
+// The fitted coefficients of one model.
 struct InssCoefficients {
-  double scheduling_ms = 0;  // o_sch * kernels: what neither batch nor share changes
-  double transfer_ms = 0;    // of one request, there and back; 0 where it is not known
-  // Kernels of a batch. Where they were not counted for every model: scheduling_ms, as if each
-  // kernel took the same; alpha_s and beta_s are fractions of it then.
+  double scheduling_ms = 0;  // o_sch * kernels: independent of batch and share
+  double transfer_ms = 0;    // per request, both ways; 0: unknown
+  // Kernels per batch. Where some model's kernels were not counted: scheduling_ms, and alpha_s and
+  // beta_s are fractions of it.
   double launches = 0;
   double l2_slope = 0;  // L2 utilisation = l2_slope * share + l2_constant
   double l2_constant = 0;
   double alpha_cache = 0;  // at least 0
 
-  // At a share, a fraction 0..1.
+  // L2 utilisation at a share of 0..1.
   [[nodiscard]] double l2(double share) const;
 };
 
 class InssModel {
  public:
-  // A batch by numbers, for those who ask often.
+  // A batch by model index, which avoids look-ups by name.
   struct Side {
-    std::uint32_t model = 0;  // in the order of the profile's models
+    std::uint32_t model = 0;  // index in the profile's models
     double batch = 0;
     double share = 0;
   };
 
-  // L(batch, share) alone, and beside `others`; any batch from 1 and any share. Empty for a model
-  // that the profile does not have. Some hundred nanoseconds; allocates nothing.
+  // L(batch, share) alone or beside `others`, for any batch from 1 and any share. Empty for an
+  // unknown model. Takes hundreds of nanoseconds; allocates nothing.
   [[nodiscard]] std::optional<double> latency_ms(std::string_view model, std::uint32_t batch,
                                                  Share share) const;
   [[nodiscard]] std::optional<double> latency_ms(std::string_view model, std::uint32_t batch,
                                                  Share share,
                                                  std::span<const CoRunner> others) const;
 
-  // Latency beside `other` over that alone: at least 1 and finite. The excesses over 1 of several
-  // neighbours add up, exactly as this model's latency beside all of them.
-  // REQUIRES: numbers of models below models().
+  // Latency beside `other` over latency alone: finite, at least 1. The excesses over 1 of several
+  // neighbours add up. REQUIRES: model indices below models().
   [[nodiscard]] double slowdown(const Side& self, const Side& other) const;
 
   [[nodiscard]] std::size_t models() const { return served_.size(); }
   [[nodiscard]] const InssCoefficients* find(std::string_view model) const;
-  // By launch. Only pairs are measured, so what is known is int among two: alpha_s is that and
-  // beta_s = -alpha_s, by which int is 0 alone and every neighbour adds the same.
+  // Per launch. Only pairs are measured, so only int among two models is known: alpha_s is that,
+  // and beta_s = -alpha_s makes int 0 alone and the same for every neighbour.
   [[nodiscard]] double alpha_s() const { return alpha_s_; }
   [[nodiscard]] double beta_s() const { return -alpha_s_; }
-  // False where no batch was measured beside another: neighbours cost nothing then.
+  // False without measured pairs: neighbours then cost nothing.
   [[nodiscard]] bool knows_neighbours() const { return !pairs_.empty(); }
 
-  // What it was fitted to: everything else is held out.
+  // The fitted samples. All others are held out.
   [[nodiscard]] std::span<const LatencySample> fitted_alone(std::string_view model) const;
   [[nodiscard]] std::span<const PairSample> fitted_pairs() const { return pairs_; }
-  // What the profile does not identify, and what was done instead; empty: nothing.
+  // The coefficients that the profile does not identify, and what replaces them.
   [[nodiscard]] const std::string& note() const { return note_; }
 
  private:
   friend class InssFitting;
-  struct Served {
+  struct ServedModel {
     InssCoefficients coefficients;
     RunningTime running;
     std::vector<LatencySample> alone;
@@ -133,22 +131,42 @@ class InssModel {
     double running_ms = 0;
   };
 
-  [[nodiscard]] const Served* served(std::string_view model) const;
-  [[nodiscard]] static Parts parts(const Served& served, double batch, double share);
-  // What one neighbour adds to a batch.
-  [[nodiscard]] double added_ms(const Served& self, double running_ms, const Served& other,
-                                double other_share) const;
+  [[nodiscard]] const ServedModel* served(std::string_view model) const;
+  [[nodiscard]] static Parts parts(const ServedModel& served, double batch, double share);
+  // The time that one neighbour adds to a batch.
+  [[nodiscard]] double added_ms(const ServedModel& self, double running_ms,
+                                const ServedModel& other, double other_share) const;
 
   std::map<std::string, std::uint32_t, std::less<>> numbers_;
-  std::vector<Served> served_;
+  std::vector<ServedModel> served_;
   std::vector<PairSample> pairs_;
   double alpha_s_ = 0;
   std::string note_;
 };
 
-// Fitted to the profile's chosen cells, and to kInssPairs pairs of every model that has them, drawn
-// with `seed` among those whose batches were both measured alone too. The same for the same profile
-// and seed. Cannot fail: see note().
+// Fits the model to chosen cells of the profile, and to kInssPairs pairs of every model that has
+// them, drawn with `seed` among the pairs whose batches were also measured alone. Deterministic.
+// Cannot fail: see note().
 [[nodiscard]] InssModel fit_inss(const Profile& profile, std::uint64_t seed);
+
+// Relative errors |predicted - measured| / measured latency.
+struct ErrorSummary {
+  std::size_t count = 0;  // 0: nothing was held out; all values are 0
+  double p50 = 0;
+  double p90 = 0;
+  double worst = 0;
+};
+
+struct InssErrors {
+  ErrorSummary alone;    // all held-out cells; the next three are its parts
+  ErrorSummary batches;  // the batch was not fitted, the size was
+  ErrorSummary shares;   // the size was not fitted, the batch was
+  ErrorSummary both;     // neither was fitted
+  std::map<std::string, ErrorSummary, std::less<>> models;  // alone, by model
+  ErrorSummary beside;                                      // held-out pairs
+};
+
+// The errors on samples that were not fitted. REQUIRES: the model was fitted to this profile.
+[[nodiscard]] InssErrors held_out_errors(const InssModel& model, const Profile& profile);
 
 }  // namespace gpulet::profile

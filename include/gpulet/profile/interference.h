@@ -1,87 +1,83 @@
-// How much slower a batch gets by what runs beside it on the same device: the models of
-// interference that plans are made with, and the measured pairs themselves. docs/interference.md.
-// Pure; any thread.
+// Interference models: how much slower a batch runs while another gpulet of the same device is
+// busy. docs/interference.md. Pure; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "gpulet/core/share.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/profile/profile.h"
 
 namespace gpulet::profile {
-
-// One of two batches that run at the same time in two gpulets of one device.
+// One of two batches that run concurrently in two gpulets of one device.
 struct CoRunner {
   std::string_view model;
   std::uint32_t batch = 0;
   Share share;
 };
 
-// The factor by which L(b, p) of `self` grows while `other` runs: taken from the measured pair of
-// the same two models that is nearest in both batches and both sizes (in logarithms: twice the
-// batch is as far as twice the size), as its latency over L(b, p) of the same cell alone. At least
-// 1; exactly 1 where no such pair was measured. Ties go to the pair that comes first in the
-// profile. Looks at every pair of the profile.
+// The measured slowdown of `self` by `other`: the latency of the nearest measured pair of the same
+// two models over L(b, p) of its own cell alone. The distance is the sum of the differences of the
+// logarithms of both batches and both sizes; ties go to the pair that is first in the profile. At
+// least 1; exactly 1 without such a pair. Scans all pairs of the profile.
 [[nodiscard]] double measured_slowdown(const Profile& profile, const CoRunner& self,
                                        const CoRunner& other);
 
 // "none", "linear", "learned", "measured", "inss".
 [[nodiscard]] std::string_view to_string(InterferenceKind kind);
-// Fails (invalid) with the names there are.
+// Fails with invalid, naming the known kinds.
 [[nodiscard]] Result<InterferenceKind> parse_interference_kind(std::string_view text);
 
-// What a model of interference knows of one batch at one size while it runs alone.
+// The features of one batch at one size while it runs alone.
 struct SoloTraits {
   double log2_batch = 0;
   double share = 0;           // fraction of the device, 0..1
   double log_latency_ms = 0;  // natural logarithm of L(b, p)
-  double flatness = 0;     // L(b, largest measured size) over L(b, p): 1 where share gains nothing
-  double log_stretch = 0;  // logarithm of L(b, p) over the model's least measured latency
+  double flatness =
+      0;  // L(b, largest measured size) / L(b, p): 1 where a larger share gains nothing
+  double log_stretch = 0;  // logarithm of L(b, p) over the model's smallest measured latency
   double log_work = 0;     // logarithm of the device time per request in ms: L(b, p) * share / b
-  double l2 = 0;           // utilisation, fractions 0..1; interpolated like latency
+  double l2 = 0;           // utilisation 0..1, interpolated like latency
   double dram = 0;
 };
 
-// A batch as the models of interference see it; made once by InterferenceModel::traits, so that no
-// prediction looks anything up. Between two measured batches of the model a slowdown is linear, as
-// the latency is: hence both neighbours, and where the batch stands between them.
+// A batch with its features, made once by InterferenceModel::traits() so that predictions need no
+// look-up. Between two measured batches a slowdown is interpolated linearly, like the latency, from
+// the features of both.
 struct BatchTraits {
   static constexpr std::uint32_t kUnknown = 0xffffffff;
 
-  std::uint32_t model = kUnknown;       // number of the model within the profile
-  std::uint32_t cell_below = kUnknown;  // number of the measured batch and size; unknown where the
+  std::uint32_t model = kUnknown;       // index of the model in the profile
+  std::uint32_t cell_below = kUnknown;  // index of the measured cell; unknown where the
   std::uint32_t cell_above = kUnknown;  // size is not a measured one
   double log2_percent = 0;
-  double part = 0;  // of the way from `below` to `above`; 0 at a measured batch, always below 1
+  double part = 0;  // position from `below` to `above`: 0 at a measured batch, below 1
   SoloTraits below;
   SoloTraits above;
 };
 
-// One kind of model, ready to predict for one profile. Immutable to its users (it remembers what it
-// was asked, in atomics); any number of threads. Copies share all they hold. It refers to the
-// Profile, which must outlive it.
+// One kind of model, prepared for one profile, which must outlive it. Immutable except for a cache
+// of predictions in atomics; any number of threads. Copies share their state.
 class InterferenceModel {
  public:
-  // Fails (not_found), saying what to do, where the profile holds no fit of that kind (linear,
-  // learned), or no pairs (measured, inss). inss is fitted here, with the seed of the profile's
-  // fit.
+  // Fails with not_found where the profile has no fit of that kind (linear, learned) or no pairs
+  // (measured, inss). The inss model is fitted here, with the seed of the profile's fit.
   [[nodiscard]] static Result<InterferenceModel> create(const Profile& profile,
                                                         InterferenceKind kind);
 
-  // REQUIRES: the profile answers L(batch, share) of the model. (Where it does not, the traits are
-  // those of a stranger, whose slowdown is 1.)
+  // Where the profile has no L(batch, share) for the model, the traits are unknown and their
+  // slowdown is 1.
   [[nodiscard]] BatchTraits traits(std::string_view model, std::uint32_t batch, Share share) const;
 
-  // The predicted slowdown of `self` by one neighbour: at least 1 and finite. Between measured
-  // batches (those that the model's latency table names at any size) linear in the batch of either.
-  // A fraction of a microsecond for measured batches, up to four times that between them; some
-  // nanoseconds where both sizes are measured ones too and it was asked before. Allocates nothing.
-  // REQUIRES: traits made by this model.
+  // The predicted slowdown of `self` by one neighbour: finite, at least 1. Takes less than a
+  // microsecond for measured batches and up to four times that between them; some nanoseconds from
+  // the cache, which holds measured batches at measured sizes. Allocates nothing. REQUIRES: traits
+  // of this model.
   [[nodiscard]] double slowdown(const BatchTraits& self, const BatchTraits& other) const;
 
   [[nodiscard]] InterferenceKind kind() const;
@@ -92,18 +88,32 @@ class InterferenceModel {
   std::shared_ptr<const Predictor> predictor_;
 };
 
-// One model of interference for each device type; a type that is not in it: no interference is
-// reckoned with.
+// Interference models by device type. Types without a model have no interference.
 using InterferenceSet = std::map<std::string, InterferenceModel, std::less<>>;
 
-// Of every profile. Fails where a profile has no fit of that kind; `none` gives an empty set.
+// The models of all profiles. Fails where a profile has no fit of that kind. `none`: an empty set.
 [[nodiscard]] Result<InterferenceSet> interference_of(const ProfileSet& profiles,
                                                       InterferenceKind kind);
 
-// The slowdown by several neighbours: pairs are all that is ever measured, so their excesses over 1
-// add up. `so_far` starts at 1.
+// Combines the slowdowns by several neighbours. Only pairs are measured, so the excesses over 1 add
+// up. `so_far` starts at 1.
 [[nodiscard]] constexpr double add_neighbour(double so_far, double slowdown) {
   return so_far + (slowdown - 1);
 }
+
+// The fewest usable pairs to fit a model to.
+inline constexpr std::size_t kLeastPairs = 20;
+
+struct FitOptions {
+  std::uint64_t seed = 1;       // for the fitted pairs and the trees' rows
+  double train_fraction = 0.7;  // of the pairs; the others are held out; above 0, below 1
+};
+
+// Fits the interference models to the profile's pairs and determines their errors on held-out
+// pairs. Deterministic. Takes tenths of a second for thousands of pairs. Where a profile has too
+// few pairs or no utilisation, the note says which models are missing and why. Fails with invalid
+// on a train_fraction out of bounds.
+[[nodiscard]] Result<InterferenceFit> fit_interference(const Profile& profile,
+                                                       const FitOptions& options);
 
 }  // namespace gpulet::profile

@@ -1,81 +1,79 @@
-// The process of one gpulet: takes commands from its backend, runs batches in their order, answers
-// each. Or of several gpulets of one device, which share what is alike in them: each has its own
-// channel and memory (a lane), and all that is said below is true of each.
+// The process of one gpulet: reads commands from its backend, runs batches in their order and
+// answers each. Or the process of several gpulets of one device, which share loaded models: each
+// gpulet then has a worker, a thread with its own channel and memory, to which all of this applies.
 //
-// It starts without belonging to anybody, says ProxyIdle once all is done that needs no model, and
-// becomes a gpulet's by its first command: LoadModels brings the environment of the share, the size
+// The process starts before its gpulet is known. It sends ProxyIdle once it has done everything
+// that needs no model. LoadModels, its first command, brings the environment of the share, the size
 // of the shared memory and the models.
 //
-// The control channel is one end of a Unix stream socket pair and speaks frames (net/codec):
-// serve::ProxyCommand in, serve::ProxyMessage out, an answer for every command but StopProxy, in
-// the order of the commands. Tensors are in memory shared with the backend. Between RunBatch and
-// its BatchRan the batch's two areas belong to the proxy.
+// The control channel is one end of a Unix stream socket pair and carries frames (net/codec):
+// ProxyCommand in, ProxyMessage out. Every command except StopProxy is answered, in
+// the order of the commands. Tensors are in memory that is shared with the backend. Between
+// RunBatch and its BatchRan, the proxy owns the input and output of the batch.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/executor/executor.h"
-#include "gpulet/executor/shared_device.h"
 
 namespace gpulet::proxy {
 
 struct ProxyOptions {
   int control_fd = -1;
-  int memory_fd = -1;  // empty until LoadModels is sent, and of its final size then
-  // A Unix datagram socket over which the models' files come, opened, in the order of LoadModels;
-  // -1: they are found by their names.
+  int memory_fd = -1;  // empty until LoadModels is sent; has its final size then
+  // A Unix datagram socket that delivers the open model files in the order of LoadModels; -1: files
+  // are opened by name.
   int files_fd = -1;
-  // In place of all others: a Unix seqpacket socket over which the descriptors above come, once for
-  // each gpulet (src/proxy/lanes.h).
-  int lanes_fd = -1;
+  // In place of the others: a Unix seqpacket socket that delivers the descriptors above for each
+  // gpulet (src/proxy/workers.h).
+  int workers_fd = -1;
 };
 
-// What a proxy program is beside its channel.
+// What differs between proxy programs.
 struct Program {
-  // What the executor's library would do at its first use, as far as it depends neither on a share
-  // nor on a model. May be empty.
+  // Does what the executor's library would do at its first use, as far as it depends on no share
+  // and no model. May be empty.
   std::function<void()> prepare;
-  // Called once, under the environment of the share: only now may the library make its threads, or
-  // look for its device.
+  // Called once, when the environment of the share is set. The library may create threads and
+  // access its device only from then on.
   std::function<std::unique_ptr<executor::Executor>()> make_executor;
-  // The same for a process that serves several gpulets of one device (a green one): called under
-  // the environment of its first gpulet, until it has succeeded once. Empty: this program cannot.
+  // The same for a process that serves several gpulets of one device. Called with the environment
+  // of its first gpulet, until it succeeds once. Empty: the program cannot do this.
   std::function<Result<std::unique_ptr<executor::SharedDevice>>()> make_shared_device;
 };
 
-// From `--control-fd N --memory-fd N [--files-fd N]` or `--lanes-fd N`. Fails with invalid, naming
-// the argument.
+// Parses `--control-fd N --memory-fd N [--files-fd N]` or `--lanes-fd N`. Fails with invalid,
+// naming the argument.
 [[nodiscard]] Result<ProxyOptions> parse_arguments(std::span<const char* const> arguments);
 
-// Obeys the channel until StopProxy (what was sent before it is finished first) or until the peer
-// has closed it (what is left in the queue is abandoned: nobody waits for its answer); both return
-// ok. A command that cannot be read ends it with malformed, a channel that fails with unavailable.
-// The executor is made, called and destroyed on the calling thread; the channel is not closed, but
-// no longer readable afterwards. The process's environment is changed, once.
+// Serves one gpulet until StopProxy (commands before it are finished first) or until the peer
+// closes the channel (queued commands are dropped, as nobody waits for the answers). Both return
+// ok. Fails with malformed if a command cannot be decoded, with unavailable if the channel fails.
+// The executor is made, called and destroyed on the calling thread. The channel stays open but is
+// no longer readable afterwards. Changes the environment of the process, once.
 //
-// A batch waits for the ones before it, of which an executor of some depth has several under way:
-// they overlap then, but each ends, and is answered, after the one before. Counted from when it was
-// read from the channel, a batch is refused with too_late once its start_within has passed; with
-// invalid where its areas overlap or do not lie in the memory.
+// A batch waits for the ones before it. An executor with a depth above 1 has several batches in
+// flight, but they end and are answered in order. A batch is rejected with too_late if its
+// start_within has passed since it was read from the channel, and with invalid if its input and
+// output overlap or lie outside of the memory.
 //
-// The executor is called by another thread too where its depth is above 1: for RunningBatch::finish
-// and, after that has failed, health.
+// If the executor's depth is above 1, a second thread calls RunningBatch::finish and, after a
+// failure of that, health.
 [[nodiscard]] Status serve(const ProxyOptions& options, const Program& program);
 
-// What both programs do: ties the process's life to its parent's, closes it to other processes of
-// its user (no core file, no debugger, no /proc), gives up the network and the system calls that no
-// model needs (confine/confine.h; $GPULET_SANDBOX "off": not), parses the arguments, prepares,
-// serves. Where no device is named for it, it gives up sockets before it makes its executor.
-// Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures are told on
-// standard error. A process of several gpulets ends with 1 as soon as one of them has told that the
-// device is lost.
+// The main function of a proxy program. Ties the life of the process to its parent's, protects it
+// from other processes of its user (no core file, no debugger, no /proc), gives up the network and
+// the system calls that no model needs (confine/confine.h; not if $GPULET_SANDBOX is "off"), parses
+// the arguments, prepares and serves. Without a GPU it also gives up sockets before it makes its
+// executor. Returns the exit code: 0 served to the end, 1 failed, 2 bad arguments; failures go to
+// standard error. A process of several gpulets exits with 1 as soon as the device is lost.
 //
-// SIGINT, SIGTERM and SIGHUP are ignored: a terminal or a service manager sends them to the whole
-// group, and the backend still wants the batches in flight to be finished. A proxy ends by
-// StopProxy, a closed channel, or SIGKILL, which it also gets when its parent's thread ends.
+// Ignores SIGINT, SIGTERM and SIGHUP: a terminal or service manager sends them to the whole process
+// group, but the backend still waits for the batches in flight. A proxy ends by StopProxy, by the
+// end of its channel, or by SIGKILL, which it also gets when its parent's thread ends.
 [[nodiscard]] int run(std::span<const char* const> arguments, const Program& program);
 
 }  // namespace gpulet::proxy

@@ -1,23 +1,23 @@
-// InSS' batch decision: what a task waits and runs for (section 4.2, equation 2), the search for a
-// model's largest batch (section 5.3, algorithm 1), and both together for a whole placement, which
-// gives a plan. Where the placement in force still serves every rate, that is all a change of rates
-// asks for (section 5.5, case 1: keep_placement); a policy decides anew only where it does not.
+// InSS's batch decision: the latency of a queued task (section 4.2, equation 2), the search for a
+// model's largest batch (section 5.3, algorithm 1), and both for a whole placement, which gives a
+// plan. Where the placement in force still serves every rate with other batches, nothing else has
+// to change (section 5.5, case 1: keep_placement). Pure.
 //
-// What this project's rules make of algorithm 1 (docs/scheduling.md, "The largest batch"):
-//  - Latencies are the profile's, with the slowdown by the neighbours and the margin.
-//  - The constraint of the SLO (4b) is equation 2 for the first request of a batch, which waits
-//    longest: for a round that has just begun, and until the batch is full.
-//  - The throughput of a batch (4c) is that of a gpulet that runs one such round after the other,
-//    less the headroom that random arrivals need. Its duty cycle is the least: the round itself.
-//  - A batch that arrivals do not fill in time is of no use, but a smaller one may leave too little
-//    headroom: then the smallest that keeps up is taken.
+// How algorithm 1 translates to this project's rules (docs/scheduling.md, "The largest batch"):
+//  - Latencies are the profile's, with slowdown and margin.
+//  - The SLO constraint (4b) is equation 2 for the first request of a batch, which waits longest:
+//    for a round that has just begun, and until the batch is full.
+//  - The throughput constraint (4c) is that of a gpulet that runs such rounds back to back, less
+//    the headroom that random arrivals need. The duty cycle is the round itself.
+//  - A batch that does not fill in time is useless, but a smaller one may leave too little
+//    headroom. The search then takes the smallest batch that keeps up.
 //
-// Slips of the printed algorithm, and what its text says instead: the flag is set where a
-// constraint is broken (line 7), though it means that a batch was found; and a batch that does not
-// keep up ends the search (line 10), as if no larger one did, though throughput mostly rises with
-// the batch and, with measured latencies or headroom, may do either. Here the search halves over
-// what does rise with the batch, memory and time, and walks down from there to the first that keeps
-// up: the largest that keeps everything. Pure.
+// Two errors of the printed algorithm are corrected. Line 7 sets the flag where a constraint is
+// broken, though the flag means that a batch was found. Line 10 ends the search at a batch that
+// does not keep up, though throughput mostly rises with the batch and, with measured latencies or
+// headroom, may do either. Here the search bisects over memory and time, which are monotonic in the
+// batch, and then walks down to the first batch that keeps up: the largest that meets every
+// constraint.
 #pragma once
 
 #include <cstdint>
@@ -29,27 +29,27 @@
 
 namespace gpulet::schedule {
 
-// A request as it comes into its queue.
+// A request when it enters its queue.
 struct QueuedTask {
-  std::uint32_t queued = 1;  // requests that wait, this one included
-  std::uint32_t batch = 1;   // that they are run in
-  double rate = 0;           // requests per second that are yet to come
-  double remaining_ms = 0;   // of what the gpulet is running
+  std::uint32_t queued = 1;  // requests in the queue, including this one
+  std::uint32_t batch = 1;   // requests per batch
+  double rate = 0;           // further requests per second
+  double remaining_ms = 0;   // until the gpulet's current batch ends
   double execution_ms = 0;   // of one batch
 };
 
-// Equation 2: from the request's arrival to its result. Infinite where its batch is never full.
-// REQUIRES: batch > 0.
+// Equation 2: the time from the request's arrival to its result. Infinite where its batch never
+// fills. REQUIRES: batch > 0.
 [[nodiscard]] double task_latency_ms(const QueuedTask& task);
 
-// Algorithm 1 for one model: the largest batch of 1..`most` for which `fits(batch)` and
-// `keeps_up(batch)`; nothing where there is none. REQUIRES: what does not fit a batch fits no
-// larger one. Of keeps_up nothing is asked. Asks `fits` about log2(most) times.
+// Algorithm 1 for one model: the largest batch in 1..max_batch with `fits(batch)` and
+// `keeps_up(batch)`, or nothing. REQUIRES: where a batch does not fit, no larger one does;
+// keeps_up() may be any predicate. Calls `fits` about log2(max_batch) times.
 template <typename Fits, typename KeepsUp>
-[[nodiscard]] std::optional<std::uint32_t> search_batch(std::uint32_t most, const Fits& fits,
+[[nodiscard]] std::optional<std::uint32_t> search_batch(std::uint32_t max_batch, const Fits& fits,
                                                         const KeepsUp& keeps_up) {
-  std::uint32_t low = 0;  // the largest that is known to fit
-  std::uint32_t high = most;
+  std::uint32_t low = 0;  // the largest batch known to fit
+  std::uint32_t high = max_batch;
   while (low < high) {
     const std::uint32_t middle = high - (high - low) / 2;
     if (fits(middle)) {
@@ -64,43 +64,43 @@ template <typename Fits, typename KeepsUp>
   return std::nullopt;
 }
 
-// Where a model runs: in a gpulet of its own.
-struct ModelPlace {
-  std::uint32_t model = 0;   // index in PlanInput::demands
-  std::uint32_t device = 0;  // index in PlanInput::cluster.devices
+// A model in a gpulet of its own.
+struct ModelPlacement {
+  std::uint32_t model = 0;   // index into PlanInput::demands
+  std::uint32_t device = 0;  // index into PlanInput::cluster.devices
   Share size;
 
-  friend bool operator==(const ModelPlace&, const ModelPlace&) = default;
+  friend bool operator==(const ModelPlacement&, const ModelPlacement&) = default;
 };
 
-// The batch decision for any number of placements of one input. Remembers what it worked out from
-// one to the next. One thread at a time.
+// The batch decision for any number of placements of one input. Caches intermediate results between
+// calls. One thread at a time.
 class BatchSearch {
  public:
-  // REQUIRES: validate(input) is ok; `input` outlives it.
+  // REQUIRES: validate(input) is ok; `input` outlives the object.
   explicit BatchSearch(const PlanInput& input);
   ~BatchSearch();
   BatchSearch(const BatchSearch&) = delete;
   BatchSearch& operator=(const BatchSearch&) = delete;
 
-  // A plan that passes check(), whatever the placement is; without the name of a policy. A model
-  // without a place is unserved, and so is what a place does not hold of its rate. A place that the
-  // rules do not allow counts as none: of a device that is not in the cluster, or is divided by
-  // MIG, or beyond max_devices, of a size that is not listed, beyond the device's share, partitions
-  // or memory, or the second of a model. Of several that do not fit together the later ones by
-  // device, falling size and model's name are left out, whatever the order of `places`.
-  [[nodiscard]] Plan decide(std::span<const ModelPlace> places);
+  // Returns a plan that passes check() for any placement, with an empty `policy`. A model without a
+  // placement is unserved, and so is the part of its rate that its gpulet cannot serve. Ignores a
+  // placement that breaks a rule: on a device outside the cluster, under MIG or beyond max_devices,
+  // of an unlisted size, beyond the device's share, partitions or memory, or the second one of a
+  // model. Where placements exclude each other, the first by device, descending size and model name
+  // wins, whatever the order of `placements`.
+  [[nodiscard]] Plan decide(std::span<const ModelPlacement> placements);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-// Section 5.5, case 1: input.current's gpulets, each where it is, as large as it is and with the
-// models that it has, serve the demand of `input` with other batches, rates divided as they are now
-// and, where one gpulet is too small for its part, as the others of the model have room. Gpulets
-// whose models nobody demands any more are left out. A plan that serves everything and passes
-// check(), without the name of a policy; nothing where there is none (case 2) or no plan in force.
+// Section 5.5, case 1: serves the demand with the gpulets of input.current, each on its device,
+// with its size and its models, but with other batches. Divides rates as they are divided now;
+// where a gpulet is too small for its part, the other gpulets of the model serve more, as far as
+// they can. Drops gpulets whose models have no demand. Returns a plan that serves everything and
+// passes check(), with an empty `policy`; nothing where there is none (case 2) or no plan in force.
 // REQUIRES: validate(input) is ok.
 [[nodiscard]] std::optional<Plan> keep_placement(const PlanInput& input);
 

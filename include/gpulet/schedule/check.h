@@ -1,7 +1,9 @@
-// Holds a plan against the rules of docs/scheduling.md, written apart from every policy: it shares
-// no code with them beyond the profile's lookup. The daemon refuses a plan that fails it. Pure.
+// Verifies a plan against the rules of docs/scheduling.md. Shares no code with the policies beyond
+// the profile's lookup, so that an error in one does not hide in the other. The daemon rejects a
+// plan that fails. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,30 +11,37 @@
 
 namespace gpulet::schedule {
 
-// Two numbers that differ by less than this fraction of the larger are the same: room for rounding,
-// no more.
+// Numbers whose relative difference is below this are equal: it covers rounding and nothing else.
 inline constexpr double kCheckTolerance = 1e-6;
 
-// What is wrong, each in a sentence that names gpulet, model and the two numbers compared. Empty:
-// the plan holds.
-//  - every gpulet is on a device of the cluster, of a size it lists; sizes of a device add up to at
-//    most 100, their number to at most max_partitions; at most options.max_devices are used
-//  - where MIG divides the device: every gpulet names an instance that the device can have, of its
-//    size; no two instances share a memory slice; an instance has at most processes_per_instance
-//    gpulets, all of the same models, whose memory it holds, and counts once as a share
+// The violations, each a sentence that names the gpulet, the model and the two numbers compared.
+// Empty where the plan keeps every rule:
+//  - every gpulet is on a device of the cluster and has one of its sizes; the sizes of a device add
+//    up to at most 100 and their number to at most max_partitions; the plan uses at most
+//    options.max_devices devices
+//  - under MIG: every gpulet names an instance that the device can have, of its size; instances
+//    share no memory slice; an instance has at most processes_per_instance gpulets, all of the same
+//    models, holds their memory, and counts once as a share
 //  - latency_ms = L(batch, size) * slowdown * margin, slowdown >= 1
-//  - where input.interference models the device type: slowdown is no less than what it predicts
-//    for the planned batches, the worst of each neighbouring gpulet's, summed over the neighbours
+//  - where input.interference has a model of the device type: the slowdown is at least its
+//    prediction for the planned batches, the worst of each neighbouring gpulet, added up over the
+//    neighbours
 //  - sum of latency_ms <= duty_cycle_ms; rate * duty_cycle_ms / 1000 <= batch; duty_cycle_ms +
 //    latency_ms <= slo_ms
-//  - with Headroom::poisson: of a Poisson stream of that rate at most kMostLateByChance is late
-//    (src/schedule/headroom.h has the formula; it is worked out apart here)
-//  - no gpulet has more than kMostModelsOfGpulet models, no node more than kMostGpuletsOfNode
-//  gpulets
-//  - batch <= the demand's max_batch; no model twice in one gpulet, and none without a model
-//  - the memory of the models on a device fits it, where profile and device know theirs; every
-//    gpulet loads its own copy of its models
-//  - assigned + unserved = demanded, for every model; nothing is assigned that was not demanded
+//  - with Headroom::poisson: at most kMostLateByChance of the requests are late (late_by_chance)
+//  - at most kMostModelsOfGpulet models per gpulet and kMostGpuletsOfNode gpulets per node
+//  - batch <= max_batch of the demand; every gpulet has a model, and none twice; a demand with
+//    `alone` shares no gpulet
+//  - the models on a device fit its memory, where both are known; each gpulet loads its own copy
+//  - assigned + unserved = demanded for every model, and nothing else is assigned
+//  - instances without rounds (Service) have no rate and a batch of 1
 [[nodiscard]] std::vector<std::string> check(const Plan& plan, const PlanInput& input);
+
+// The fraction of Poisson arrivals, `mean` per round on average, that misses the SLO in batches of
+// `batch` when a request may wait `rounds` rounds; 1 where it may wait less than one round or where
+// more than a batch arrives per round. The planner has the same formula as a table
+// (src/schedule/duty_cycle.h); here it is derived independently: from the tail of the distribution,
+// by bisection, and without a table.
+[[nodiscard]] double late_by_chance(std::uint32_t batch, double rounds, double mean);
 
 }  // namespace gpulet::schedule

@@ -1,7 +1,9 @@
-// A plan: which gpulets exist, on which device, and which models take turns in each. Mathematics of
-// a plan: docs/scheduling.md. Plain values; any thread.
+// What a policy plans for and what it returns: the cluster, the demands, and a plan, which says
+// which gpulets exist on which devices and which models share each of them. The mathematics of a
+// plan: docs/scheduling.md. Plain values; any thread.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,22 +11,67 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/share.h"
-#include "gpulet/schedule/cluster.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/partition/mig_geometry.h"
 
 namespace gpulet::schedule {
 
-// What the protocol between frontend and backend carries (net/codec/limits.h): a plan beyond it
-// could not be told.
+// Devices are numbered from 0 within their node.
+struct DeviceKey {
+  std::string node;
+  std::uint32_t device = 0;
+
+  friend auto operator<=>(const DeviceKey&, const DeviceKey&) = default;
+};
+
+struct Device {
+  DeviceKey key;
+  std::string type;          // the name of a profile
+  std::string partitioning;  // "mps", "mig", "green", "cpu_quota", "simulated"
+  std::vector<Share> sizes;  // sizes that a gpulet may have, ascending
+  std::uint32_t max_partitions = 2;
+  double memory_mb = 0;  // 0: unlimited
+  // Set where MIG divides the device. A gpulet is then a process in one of its instances, and
+  // `sizes` are the shares of the geometry's profiles.
+  std::optional<partition::MigGeometry> mig{};
+  // Processes of one model that share a MIG instance under MPS. The device's profile then describes
+  // one process while the instance is full.
+  std::uint32_t processes_per_instance = 1;
+  double cores = 0;  // CPU cores; 0 for other devices
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+[[nodiscard]] inline bool is_cpu(const Device& device) { return device.cores > 0; }
+
+struct Cluster {
+  std::vector<Device> devices;  // sorted by key
+
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+struct ModelDemand {
+  std::string name;
+  double rate = 0;  // requests per second
+  double slo_ms = 0;
+  std::uint32_t max_batch = 32;
+  double queued{};     // requests in the queue when the plan is made
+  bool alone = false;  // never shares a gpulet, because its processes crash
+
+  friend bool operator==(const ModelDemand&, const ModelDemand&) = default;
+};
+
+// Limits of the messages between frontend and backend (protocol/limits.h). A plan beyond them
+// cannot be sent.
 inline constexpr std::size_t kMostModelsOfGpulet = 1024;
 inline constexpr std::size_t kMostGpuletsOfNode = 4096;
 
 struct Assignment {
   std::string model;
-  double rate = 0;          // requests per second that this gpulet takes of the model
+  double rate = 0;          // requests per second of the model that this gpulet serves
   std::uint32_t batch = 0;  // largest batch of a round
-  double latency_ms = 0;  // of one batch, slowdown and margin included (exec in docs/scheduling.md)
-  double slowdown = 1;    // by what runs beside the gpulet on its device
+  double latency_ms = 0;    // of one batch, including slowdown and margin
+  double slowdown = 1;      // caused by the other gpulets of the device
   double slo_ms = 0;
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
@@ -32,26 +79,31 @@ struct Assignment {
 
 // How a gpulet takes requests.
 enum class Service : std::uint8_t {
-  rounds = 0,  // its models take turns as the mathematics of a plan has it; rates are promised
-  // The executable of a whole device: whenever it is free, one request of the model that needs it
-  // most (ROMA, algorithm 1). Nothing is promised, so rates and the duty cycle are 0.
+  // Its models run one batch each per round, and the plan guarantees their rates.
+  rounds = 0,
+  // An instance of a whole GPU that holds every model. Whenever the GPU is free it runs one request
+  // of the most urgent model (ROMA, algorithm 1). The plan guarantees nothing: rates and the duty
+  // cycle are 0.
   by_need = 1,
-  // The executable of one model on a CPU, one request at a time. `size` is what it starts with;
-  // from then on a controller sets its cores. Nothing is promised either.
+  // An instance of one model on a CPU, which runs one request at a time. `size` is its initial
+  // size; a controller then sets its cores. The plan guarantees nothing.
   controlled = 2,
 };
-// As written above.
+// The enumerator's name.
 [[nodiscard]] constexpr std::string_view to_string(Service service) {
   if (service == Service::rounds) return "rounds";
   return service == Service::by_need ? "by_need" : "controlled";
 }
 
+// The size that a plan gives to a controlled instance. It only has to be enough to start with.
+inline constexpr Share kControlledShare{1};
+
 struct PlannedGpulet {
   DeviceKey device;
   Share size;
-  double duty_cycle_ms = 0;  // one round of all assignments
+  double duty_cycle_ms = 0;  // the length of a round
   std::vector<Assignment> assignments;
-  // On a device that is divided by MIG: where it runs. Gpulets that share it are processes of one
+  // The MIG instance that the gpulet runs in. Gpulets of the same instance are processes of one
   // model (Device::processes_per_instance).
   std::optional<partition::MigInstance> instance{};
   Service service = Service::rounds;
@@ -61,19 +113,18 @@ struct PlannedGpulet {
 
 struct Unserved {
   std::string model;
-  double rate = 0;     // requests per second without a place
-  std::string reason;  // in words, with the mend where there is one
+  double rate = 0;     // requests per second that the plan does not serve
+  std::string reason;  // a sentence, with a fix where there is one
 
   friend bool operator==(const Unserved&, const Unserved&) = default;
 };
 
 struct Plan {
   std::string policy;
-  std::vector<PlannedGpulet> gpulets;  // by device, then descending size
-  std::vector<Unserved> unserved;      // by model; empty where the plan is schedulable
-  std::vector<std::string> notes;      // what the policy has to say about its choices
-  // No plan that serves the whole demand uses fewer devices of these types; only some policies
-  // know.
+  std::vector<PlannedGpulet> gpulets;  // by device, then by descending size
+  std::vector<Unserved> unserved;      // by model; empty where the plan serves the whole demand
+  std::vector<std::string> notes;      // remarks of the policy
+  // No plan that serves the whole demand uses fewer devices of these types. Set by some policies.
   std::optional<std::uint32_t> lower_bound;
 
   [[nodiscard]] bool schedulable() const { return unserved.empty(); }

@@ -1,46 +1,47 @@
+// Planning: what a policy gets, the policies by name, and the checks that their input must pass.
+//
 // A policy is a pure function from a PlanInput to a Plan: no clock, randomness, log or I/O. It
-// iterates in sorted order and breaks ties by name, so the same input gives the same bytes. It
-// explains inside the value (`unserved`, `notes`). Every plan is held against check() before anyone
-// acts on it.
+// iterates in sorted order and breaks ties by name, so the same input always gives the same plan,
+// byte for byte. Every plan is verified by check() before anyone acts on it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
-#include "gpulet/schedule/cluster.h"
 #include "gpulet/schedule/plan.h"
 
 namespace gpulet::schedule {
 
-// How much more than the mean a round must hold (docs/scheduling.md, "Random arrivals").
+// How much capacity a round needs beyond its mean arrivals (docs/scheduling.md, "Random arrivals").
 enum class Headroom {
-  none,     // the mean: right for arrivals like clockwork
-  poisson,  // what keeps 99 % of Poisson arrivals within their SLO
+  none,     // none: for arrivals at fixed intervals
+  poisson,  // enough for 99 % of Poisson arrivals to meet their SLO
 };
 
-// With Headroom::poisson, the part of a model's requests that chance may make late: half of the 1 %
-// that a plan promises. The other half is for what the formula leaves out.
+// With Headroom::poisson, the fraction of a model's requests that may be late by chance: half of
+// the 1 % that a plan allows. The other half covers what the formula neglects.
 inline constexpr double kMostLateByChance = 0.005;
 
 struct PlanOptions {
-  double margin = 1.05;                      // every latency is multiplied by it; at least 1
-  std::optional<std::uint32_t> max_devices;  // use at most so many
+  double margin = 1.05;                      // multiplies every latency; at least 1
+  std::optional<std::uint32_t> max_devices;  // the plan uses at most this many devices
   Headroom headroom = Headroom::poisson;
 };
 
-// What a policy may look at. The referenced profiles outlive the call.
+// Everything that a policy may read. The objects that it refers to outlive the call.
 struct PlanInput {
   Cluster cluster;
   std::vector<ModelDemand> demands;
   const profile::ProfileSet* profiles = nullptr;  // REQUIRES: not null
-  // By device type; null: every slowdown is 1. Outlives the call.
+  // By device type; null: gpulets do not slow each other down.
   const profile::InterferenceSet* interference = nullptr;
-  const Plan* current = nullptr;  // the plan in force, or null: unchanged gpulets keep their place
+  const Plan* current = nullptr;  // the plan in force, or null; unchanged gpulets stay in place
   PlanOptions options;
 };
 
@@ -48,22 +49,35 @@ class Policy {
  public:
   virtual ~Policy() = default;
   [[nodiscard]] virtual std::string_view name() const = 0;
-  // Fewer devices may be enough, so that the scaling loop makes sense around it.
+  // Whether the policy can plan for fewer devices, so that the scaling loop applies (scaling.h).
   [[nodiscard]] virtual bool scales() const { return true; }
-  // REQUIRES: validate(input) is ok. Never throws for any valid input; what cannot be served is in
-  // `unserved`.
+  // Never throws for valid input. Demand that it cannot serve is in Plan::unserved, with a reason.
+  // REQUIRES: validate(input) is ok.
   [[nodiscard]] virtual Plan plan(const PlanInput& input) const = 0;
 };
 
-// Refuses (invalid) what no policy should see: negative, NaN or infinite rates, SLOs and memory, a
-// demand named twice or not at all, a max_batch or max_partitions of 0, a device type without a
-// profile, sizes outside 1..100 or unsorted or, where MIG divides, others than its profiles', a
-// margin below 1, two devices with one key. A model
-// without a profile, or with an SLO that nothing meets, is no error here: it is `unserved`.
-[[nodiscard]] Status validate(const PlanInput& input);
-
-// The policy of that name. Fails (not_found) with the names there are.
+// The policy with that name. Fails with not_found and lists the existing names.
 [[nodiscard]] Result<std::unique_ptr<Policy>> make_policy(std::string_view name);
 [[nodiscard]] std::vector<std::string_view> policy_names();
+
+// Fails with invalid where a policy must not see the input: a number that is negative or not
+// finite, a demand without a name, two demands or devices with one identity, a max_batch of 0, a
+// margin below 1, a device type without a profile, or a device that validate_device() rejects. A
+// model without a profile or with an unreachable SLO is valid input: a plan reports it as unserved.
+[[nodiscard]] Status validate(const PlanInput& input);
+
+// Fails with invalid, naming the device: a max_partitions of 0; memory or cores that are negative
+// or not finite; sizes that are missing, outside 1..100, not ascending or, under MIG, not those of
+// its profiles; processes_per_instance without MIG. Does not check for a profile of the type.
+[[nodiscard]] Status validate_device(const Device& device);
+
+// CPU instances (ROMA, section 2.2): gpulets without guarantees, whose cores a controller sets
+// second by second (docs/control.md).
+//
+// Adds to the plan one instance per CPU and demanded model that the CPU's profile knows and its
+// memory holds, models in the order of their names. The plan's gpulets are by device afterwards.
+void add_cpu_instances(const PlanInput& input, Plan& plan);
+
+[[nodiscard]] Cluster without_cpus(const Cluster& cluster);
 
 }  // namespace gpulet::schedule

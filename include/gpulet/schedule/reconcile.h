@@ -1,52 +1,77 @@
-// What must change to get from the gpulets that exist to a plan. Pure.
+// The changes between the gpulets that run and a plan: which stay, which start, which stop, what
+// that costs, and where old and new ones cannot run side by side. Pure; any thread.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "gpulet/core/ids.h"
+#include "gpulet/profile/profile.h"
 #include "gpulet/schedule/plan.h"
 
 namespace gpulet::schedule {
 
-// A gpulet as it runs: its size and the models it has loaded, with the largest batch each was
-// prepared for; 0 where what it has loaded is a version that no plan wants.
-struct LoadedModel {
+// A model that a running gpulet has loaded.
+struct RunningModel {
   std::string name;
-  std::uint32_t max_batch = 0;
-  std::string version = {};  // serve::version_of
+  std::uint32_t max_batch = 0;  // largest prepared batch; 0: a version that no plan uses
+  std::string version = {};     // serve::version_of
 
-  friend auto operator<=>(const LoadedModel&, const LoadedModel&) = default;
+  friend auto operator<=>(const RunningModel&, const RunningModel&) = default;
 };
 
 struct RunningGpulet {
   GpuletId id;
   DeviceKey device;
   Share size;
-  std::vector<LoadedModel> models;                   // by name
-  std::optional<partition::MigInstance> instance{};  // on a device that is divided by MIG
-  bool controlled = false;                           // as Service::controlled
+  std::vector<RunningModel> models;                  // by name
+  std::optional<partition::MigInstance> instance{};  // where MIG divides the device
+  bool controlled = false;                           // Service::controlled
 };
 
 struct Steps {
-  struct Keep {  // serves the planned gpulet as it is
+  struct Keep {  // the running gpulet serves the planned one unchanged
     GpuletId running;
     std::size_t planned = 0;  // index into plan.gpulets
   };
   std::vector<Keep> keep;
-  std::vector<std::size_t> create;  // indices into plan.gpulets
-  std::vector<GpuletId> retire;
+  std::vector<std::size_t> create;  // indices into plan.gpulets, ascending
+  std::vector<GpuletId> retire;     // ascending
 
   [[nodiscard]] bool empty() const { return create.empty() && retire.empty(); }
 };
 
-// A running gpulet can serve a planned one on its device, in its instance and with its size, if it
-// holds every model of it at no smaller batch and both are controlled or neither is. Each running
-// gpulet is kept for at most one planned one, exact sets of models first; reconcile of what already
-// runs is empty. `create` follows the plan's order, `retire` ascending ids.
+// A running gpulet can serve a planned one on the same device, in the same instance and of the same
+// size if it has loaded every planned model for at least the planned batch, and both are controlled
+// or neither is. Each running gpulet serves at most one planned one; equal sets of models are
+// matched first. A plan that already runs needs no step.
 [[nodiscard]] Steps reconcile(const std::vector<RunningGpulet>& running, const Plan& plan);
+
+struct Moves {
+  std::size_t kept = 0;
+  std::size_t created = 0;
+  std::size_t retired = 0;
+
+  friend bool operator==(const Moves&, const Moves&) = default;
+};
+
+// How many gpulets a change of plan keeps, creates and retires by reconcile(), if `current` runs
+// exactly as planned.
+[[nodiscard]] Moves count_moves(const Plan& current, const Plan& next);
+
+// New gpulets start while the old ones still serve, so a device holds both for a while. Returns the
+// devices that cannot hold the gpulets that `steps` creates in addition to those in `running` (the
+// draining ones included): their memory is too small, or MIG cannot create an instance next to the
+// old ones or has no process left in it. Gpulets of these devices are replaced in place
+// (docs/architecture.md, "Reorganisation"). A model of unknown memory counts as 0, and a device
+// without a memory limit always has enough.
+[[nodiscard]] std::set<DeviceKey> devices_without_rollout_capacity(
+    const std::vector<RunningGpulet>& running, const Plan& plan, const Steps& steps,
+    const Cluster& cluster, const profile::ProfileSet& profiles);
 
 }  // namespace gpulet::schedule

@@ -1,8 +1,5 @@
-// How many devices a plan may use: the scaling loop of gpulet (ATC 2022), section 4.5, algorithm 2,
-// around any policy. It starts from the devices in use, adds as few as serve the demand, and
-// reports what stays unserved at the limit. The paper adds one at a time; here steps grow and are
-// then halved back. The paper only adds; this loop also gives devices back, with a reserve that
-// keeps a demand on the edge from moving one to and fro. Pure; any thread.
+// Loops around a policy: how many devices a plan should use, and how models share devices that are
+// too few. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +10,40 @@
 namespace gpulet::schedule {
 
 struct ScalingOptions {
-  // Devices that the plan in force may use; nothing: those that input.current uses, 0 without one.
+  // Devices that the plan in force may use; empty: those that input.current uses, 0 without a plan.
   std::optional<std::uint32_t> in_use;
-  // A device is given back only where the others would serve this many times the demand: at least
-  // 1. At 1 a device goes as soon as the demand falls below what needs it, and comes back with the
-  // next request more.
+  // Devices are given back only where the remaining ones would serve this multiple of the demand;
+  // at least 1. With 1 a device goes as soon as the demand falls below what needs it, and comes
+  // back with the next increase.
   double give_back_reserve = 1.1;
-  // Never fewer devices than this.
-  std::uint32_t least = 0;
+  std::uint32_t min_devices = 0;
 };
 
 struct ScalingResult {
   Plan plan;                  // for the demand itself
-  std::uint32_t devices = 0;  // that the plan may use, and the next round's in_use
-  std::int64_t added = 0;     // devices beyond those in use; negative: given back
+  std::uint32_t devices = 0;  // devices that the plan may use; the next call's in_use
+  std::int64_t added = 0;     // devices beyond in_use; negative: given back
 };
 
-// The limit is input.options.max_devices, else the whole cluster. `plan.unserved` not being empty
-// is the paper's unschedulable event: everything up to the limit was tried, and the plan is the one
-// at the limit. A demand that no number of devices serves (no profile, an SLO out of reach) ends
-// there as well. REQUIRES: validate(input) is ok.
+// The scaling loop of gpulet (ATC 2022), section 4.5, algorithm 2: starts with the devices in use
+// and adds as few as serve the demand. Two differences: the paper adds one device at a time, this
+// loop doubles its steps and then bisects; and it also gives devices back, with a reserve that
+// keeps a demand near a threshold from moving a device back and forth.
+//
+// The limit is input.options.max_devices, else the whole cluster. A plan with `unserved` is the
+// paper's unschedulable event: the plan is the one at the limit. A demand that no number of devices
+// serves (no profile, an unreachable SLO) ends there as well. REQUIRES: validate(input) is ok.
 [[nodiscard]] ScalingResult scale(const Policy& policy, const PlanInput& input,
                                   const ScalingOptions& options = {});
+
+// Shares devices that are too few for the demand. A policy alone leaves arbitrary models entirely
+// unserved; here every model gets the device time that it needs up to a common maximum (max-min
+// fairness), so a model whose load explodes takes nothing from models within their fair part.
+//
+// Bisects over the maximum device time of a model and returns the policy's plan for the largest
+// part of the demand that it can serve; the rest is `unserved`. Returns `whole`, the policy's plan
+// for the whole demand, where that serves everything or where no part is served better. REQUIRES:
+// validate(input) is ok.
+[[nodiscard]] Plan share_shortage(const Policy& policy, const PlanInput& input, Plan whole);
 
 }  // namespace gpulet::schedule

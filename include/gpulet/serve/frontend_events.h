@@ -1,88 +1,135 @@
-// What the frontend's core is told, and what it wants done. Plain values. The shell (frontend room)
-// turns sockets, files and timers into events, and carries out effects in their order.
+// Events that FrontendCore takes and effects that it returns. The host (the daemon, the simulator
+// or a test) turns sockets, files and timers into events, and carries out effects in their order.
+// Plain values.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
 #include "gpulet/observe/trace.h"
+#include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
+#include "gpulet/protocol/messages.h"
 #include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/application_steps.h"
-#include "gpulet/serve/applications.h"
-#include "gpulet/serve/catalogue.h"
-#include "gpulet/serve/messages.h"
-#include "gpulet/serve/peer_rules.h"
+#include "gpulet/serve/application.h"
+#include "gpulet/serve/served_model.h"
 
 namespace gpulet::serve {
 
+// Everything that a frontend serves: models, their profiles, and applications of these models. The
+// frontend replaces the catalogue as a whole when one of the files behind it changes.
+struct Catalogue {
+  std::vector<ServedModel> models;                      // names are unique
+  std::shared_ptr<const profile::ProfileSet> profiles;  // null: none
+  // The interference that plans assume; refers to the profiles. Null: no slowdown.
+  std::shared_ptr<const profile::InterferenceSet> interference{};
+  ApplicationList applications{};  // of these models; names are unique among both
+  // Names of models that were unloaded and can be loaded again, sorted. Null: none.
+  std::shared_ptr<const std::vector<std::string>> unloaded{};
+  // Models that a profile no longer contains, with the profiles' names. `profiles` still holds the
+  // figures that were read before.
+  std::map<std::string, std::string> kept_profiles{};
+  // Files that could not be read, each with its error. What was read before stays in use.
+  std::vector<std::string> faults{};
+};
+
+// A violation of the protocol by a backend. Each ends the backend's connection.
+enum class PeerViolation : std::uint8_t {
+  before_hello = 0,    // the first message was not a Hello
+  no_hello = 1,        // no Hello arrived in time
+  second_hello = 2,    // a second Hello on one connection
+  invalid_hello = 3,   // a Hello with impossible contents
+  other_node = 4,      // a Hello for a node that its certificate does not name
+  node_taken = 5,      // a Hello for a node that is connected already
+  foreign_gpulet = 6,  // a claim to, or a report on, a gpulet of another backend
+  foreign_batch = 7,   // a result of a batch of another backend, or of one that was never sent
+  foreign_device = 8,  // a report on a device that it does not offer
+  foreign_model = 9,   // a request for the file of a model that it does not serve
+  malformed = 10,      // bytes that are not a message of a backend
+};
+inline constexpr std::size_t kPeerViolations = 11;
+// The enumerator's name, as the status document and the metrics show it.
+[[nodiscard]] std::string_view to_string(PeerViolation violation);
+
+// Counts, indexed by PeerViolation.
+using PeerViolations = std::array<std::uint64_t, kPeerViolations>;
+
+struct PeerBreach {
+  PeerViolation kind{};
+  Status why;  // the details, for the logs of both sides
+};
+
 // ---- events
 
-struct ClientSaid {
+struct RequestReceived {
   ClientId client;
   InferRequest request;
 };
-struct ClientGone {
+struct ClientDisconnected {
   ClientId client;
 };
-struct BackendSaid {
+struct BackendMessageReceived {
   BackendId backend;
   BackendMessage message;
 };
-struct BackendGone {
+struct BackendDisconnected {
   BackendId backend;
   Status reason;
 };
-// The backend's session saw a breach: the core counts it, drops the backend and loses it.
-struct BackendBroke {
+// The backend's session detected a violation. The core counts it and disconnects the backend.
+struct BackendViolatedProtocol {
   BackendId backend;
   PeerBreach breach;
 };
 struct PlanMade {
-  std::uint64_t number = 0;  // of the MakePlan it answers
+  std::uint64_t number = 0;  // of the MakePlan
   schedule::Plan plan;
-  std::vector<std::string> faults;      // what check() said; such a plan is not used
-  schedule::Explanation explanation{};  // of the plan; empty where it has faults
+  std::vector<std::string> faults;      // found by check(); a plan with faults is not used
+  schedule::Explanation explanation{};  // empty where the plan has faults
 };
-// The whole of what is to be served from now on. The core finds out what is new, what has another
-// version, what has gone.
+// The catalogue from now on. The core finds out which models are new, changed or removed.
 struct CatalogueChanged {
   Catalogue catalogue;
-  // Names that somebody asked for: awake from now on, and tried again where they were refused.
+  // Models that an administrator asked to load: they are woken, and tried again if refused.
   std::vector<std::string> asked_for;
 };
-struct StepDone {  // answers a StepToRun
-  std::uint64_t id = 0;
+struct StepCompleted {
+  std::uint64_t id = 0;  // of the StepToRun
   Result<std::vector<Tensor>> outputs;
 };
-// The files that say what to serve could not be read, or what somebody asked for by hand is wrong:
-// everything stays as it is.
-struct CatalogueRefused {
+// The catalogue's files could not be read, or an administrator's request was invalid. The previous
+// catalogue stays in force.
+struct CatalogueRejected {
   Status why;
-  bool by_hand = false;
+  bool by_hand = false;  // an administrator's request
 };
-struct TraceUntil {  // every request that comes from now on and before that time is Traced
+struct TraceUntil {  // trace every request that arrives before that time
   Time time{};
 };
-struct TraceEvery {  // every so manieth request is Traced from now on; 0: none of itself
+struct TraceEvery {  // trace every Nth request (0: off)
   std::uint32_t every = 0;
 };
-struct Settle {};  // a run of events is over, or next_wake() has come
-struct Drain {};   // take nothing new, answer what is here, then say Drained
+struct Settle {};  // the run of events is over, or next_wake() has come
+struct Drain {};   // accept no new requests, answer those that are here, then return Drained
 
-using FrontendEvent = std::variant<ClientSaid, ClientGone, BackendSaid, BackendGone, BackendBroke,
-                                   PlanMade, CatalogueChanged, CatalogueRefused, StepDone,
-                                   TraceUntil, TraceEvery, Settle, Drain>;
+using FrontendEvent =
+    std::variant<RequestReceived, ClientDisconnected, BackendMessageReceived, BackendDisconnected,
+                 BackendViolatedProtocol, PlanMade, CatalogueChanged, CatalogueRejected,
+                 StepCompleted, TraceUntil, TraceEvery, Settle, Drain>;
 
 // ---- effects
 
@@ -90,48 +137,46 @@ struct ReplyToClient {
   ClientId client;
   InferReply reply;
 };
-struct TellBackend {
+struct SendToBackend {
   BackendId backend;
   BackendCommand command;
 };
-struct SendModelFile {  // the piece of it that begins there
+struct SendModelFile {  // one piece of the file, from `offset` on
   BackendId backend;
   std::string sha256;
   std::uint64_t offset = 0;
 };
-// Tell it why (Refused), then close the connection. No BackendGone follows.
-struct DropBackend {
+// Send the reason (Refused), then close the connection. No BackendDisconnected event follows.
+struct DisconnectBackend {
   BackendId backend;
   Status reason;
 };
+// Make a plan, on any thread, and answer with PlanMade. The profiles are immutable.
 struct MakePlan {
   std::uint64_t number = 0;
   schedule::Cluster cluster;
-  // Those of its devices that take no new gpulets now, and what serves there and stays as it is.
+  // Devices of the cluster that take no new gpulets now, and the gpulets that stay on them.
   std::set<schedule::DeviceKey> closed;
   std::vector<schedule::PlannedGpulet> kept;
   std::vector<schedule::ModelDemand> demands;
   std::optional<schedule::Plan> current;
   schedule::PlanOptions options;
-  // As they were when the plan was asked for: the planner may look at them on a thread of its own.
   std::shared_ptr<const profile::ProfileSet> profiles;           // never null
   std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
-  // As few devices as the scaling loop finds enough; otherwise the policy may use all.
-  bool scale = true;
-  // CPUs get executables for what gpulets cannot serve in time; the policy has the other devices.
-  bool spill = false;
+  bool scale = true;   // use as few devices as the scaling loop finds sufficient
+  bool spill = false;  // plan CPU instances for the load that gpulets cannot serve in time
 };
-struct Note {  // for the log and the status
+struct EventNote {  // for the log
   bool warning = false;
   std::string text;
 };
-struct Traced {  // a request was answered, and is one of those to be traced
+struct RequestTraced {  // a traced request was answered
   observe::RequestTraceRecord record;
 };
 struct Drained {};
 
-using FrontendEffect = std::variant<ReplyToClient, TellBackend, SendModelFile, DropBackend,
-                                    MakePlan, StepToRun, Note, Traced, Drained>;
+using FrontendEffect = std::variant<ReplyToClient, SendToBackend, SendModelFile, DisconnectBackend,
+                                    MakePlan, StepToRun, EventNote, RequestTraced, Drained>;
 using FrontendEffects = std::vector<FrontendEffect>;
 
 }  // namespace gpulet::serve

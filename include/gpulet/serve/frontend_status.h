@@ -1,5 +1,5 @@
-// What is going on in a frontend, as FrontendCore::status() tells it: what the status document, the
-// metrics and the dashboard are made of. Plain values; any thread.
+// The status of a frontend, as FrontendCore::status() returns it: the source of the status
+// document, the metrics and the dashboard. Plain values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -8,35 +8,73 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "gpulet/base/time.h"
 #include "gpulet/control/node_control.h"
 #include "gpulet/core/failure.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/share.h"
-#include "gpulet/core/time.h"
-#include "gpulet/observe/bucket_histogram.h"
+#include "gpulet/observe/histogram.h"
+#include "gpulet/protocol/messages.h"
 #include "gpulet/schedule/explanation.h"
 #include "gpulet/schedule/plan.h"
-#include "gpulet/serve/dispatcher.h"
-#include "gpulet/serve/exclusions.h"
-#include "gpulet/serve/fleet.h"
-#include "gpulet/serve/messages.h"
-#include "gpulet/serve/peer_rules.h"
+#include "gpulet/schedule/reconcile.h"
+#include "gpulet/serve/frontend_events.h"
 #include "gpulet/serve/statistics.h"
 
 namespace gpulet::serve {
 
-// How a model fares whose executables are controlled. Of the last control period, where nothing
-// else is said.
+// A connected backend.
+struct BackendRecord {
+  std::string node;
+  std::vector<DeviceOffer> devices;
+  Time last_heard{};
+  bool leaving = false;  // draining: it takes no new gpulets
+  // SHA-256 of the model files that it may fetch: those of the gpulets that this frontend created
+  // on it, over this connection or before.
+  std::set<std::string, std::less<>> files{};
+  std::map<std::uint32_t, DevicePower> power{};  // by device number
+  // Gpulets of its Hello that another backend had claimed before; it is told to end them.
+  std::set<GpuletId> disowned{};
+};
+
+// A gpulet on a connected backend, as last reported.
+struct GpuletRecord {
+  BackendId backend;
+  schedule::DeviceKey device;
+  Share size;
+  std::vector<schedule::RunningModel> models;
+  GpuletState state = GpuletState::preparing;
+  Status status;
+  bool retiring = false;  // it was told to finish and end
+  PlanPart part{};        // as last sent to its backend
+  partition::FoundShare found{};
+  std::optional<partition::MigInstance> instance{};  // on a device that MIG divides
+  bool issued = false;  // this frontend created it; otherwise its backend's Hello claimed it
+  Time since{};         // of its creation or of the Hello
+};
+
+// A node or device that takes no new gpulets for a while.
+struct Exclusion {
+  std::string node;
+  std::optional<std::uint32_t> device;  // empty: the whole node
+  FailureCause cause = FailureCause::unknown;
+  Status error;                // of the last failure
+  std::uint32_t failures = 0;  // in a row
+  Time until{};                // then it is tried again
+};
+
+// Control of the cores of one model's instances, in the last control period unless stated
+// otherwise.
 struct ModelControlStatus {
   double set_point_ms = 0;
-  double response_ms = 0;  // the mean, or control::Options::percentile; 0: nothing to answer
-  double gpu_part = 0;     // of what was answered, 0..1
-  double cores_asked = 0;  // by its executables on all nodes
+  double response_ms = 0;  // mean, or control::Options::percentile; 0: nothing was answered
+  double gpu_part = 0;     // fraction of the answers that GPUs gave, 0..1
+  double cores_asked = 0;  // by its instances on all nodes
   double cores_given = 0;
-  // Since the start: periods with something to answer, those of them above the objective, requests.
+  // Since the start: periods with answers, those of them above the objective, requests.
   std::uint64_t periods = 0;
   std::uint64_t violated_periods = 0;
   std::uint64_t on_gpu = 0;
@@ -56,120 +94,143 @@ struct NodeControlStatus {
 struct ModelStatus {
   std::string name;
   ModelState state = ModelState::loading;
-  std::string version;  // version_of what serves
+  std::string version;  // version_of the version in force
   double slo_ms = 0;
   double rate_seen = 0;
   double rate_planned = 0;
   double rate_unserved = 0;
-  std::string reason;  // why unserved, or what becomes of its next version
+  std::string reason;  // why it is unserved, or the state of its next version
   std::size_t queued = 0;
   ModelCounters counters;
   double p50_ms = 0;
   double p99_ms = 0;
   ModelStatistics statistics;
-  // What serves, counted among the versions under that name since the frontend's start.
+  // Number of the version in force, counted from 1 since the frontend's start.
   std::uint32_t number = 1;
   bool application = false;
-  // Processes that ended while they ran its batches and nothing else, and how long it is still in
-  // quarantine for that; zero: it is not.
+  // Processes that crashed while they ran batches of this model alone, and the rest of its
+  // quarantine; zero: it is not in quarantine.
   std::uint64_t crashes = 0;
   Duration quarantined_for{};
-  std::optional<ModelControlStatus> control{};  // its executables are controlled
+  std::optional<ModelControlStatus> control{};  // where its instances' cores are controlled
   Outcomes last_minute{};
-  Outcomes latest{};  // of the last ten to twenty seconds
-  // How long its batches run, by what the plan has for them (RecentPace); 0: unknown.
-  double pace = 0;
-  std::optional<schedule::MissingPlace> missing{};  // what the plan in force has no place for
-  std::vector<std::string> calls{};                 // of an application: its models, by name
+  Outcomes latest{};                                  // of the last ten to twenty seconds
+  double pace = 0;                                    // RecentPace of its batches; 0: unknown
+  std::optional<schedule::UnservedDetail> missing{};  // what the plan in force cannot place
+  std::vector<std::string> calls{};                   // of an application: its models, sorted
 };
 struct GpuletStatus {
   GpuletId id;
-  FleetGpulet gpulet;
+  GpuletRecord gpulet;
   std::optional<schedule::PlannedGpulet> planned;  // its part of the plan in force
   std::size_t in_flight = 0;
-  double busy = 0;  // of the last tick
-  Dispatcher::GpuletStatistics statistics;
-  std::optional<control::Cores> cores{};  // of an executable that is controlled
-  double pace = 0;                        // as ModelStatus::pace, of all its batches
+  double busy = 0;  // fraction of the last tick
+  GpuletStatistics statistics;
+  std::optional<control::Cores> cores{};  // where they are controlled
+  double pace = 0;                        // RecentPace of its batches; 0: unknown
 };
 struct DeviceStatus {
   schedule::DeviceKey key;
   std::string type;
-  Share used;                    // of the gpulets of the plan in force, together
-  double busy = 0;               // these gpulets' busy fractions, by their shares
+  Share used;                    // sum over the gpulets of the plan in force
+  double busy = 0;               // busy fractions of these gpulets, weighted by share
   double memory_mb = 0;          // 0: not limited
   double planned_memory_mb = 0;  // of all models in its gpulets, as profiled
-  DevicePower power{};           // as its backend told it last
+  DevicePower power{};           // as last reported
 };
 // Since the frontend's start.
 struct ReorganisationCounters {
   std::uint64_t plans = 0;  // that came into force
   std::uint64_t devices_taken = 0;
   std::uint64_t devices_given_back = 0;
-  std::uint64_t unschedulable = 0;  // plans that leave some rate without a place
-  Duration last_took{};             // from the decision to serving
+  std::uint64_t unschedulable = 0;  // plans that leave some rate unserved
+  Duration last_took{};             // from the decision until the plan was in force
   Duration longest_took{};
   observe::BucketHistogram took{};
 };
-// Something that happened, in words. One that happens again within a minute replaces the one before
-// and counts on.
+// An event, in words. An event that occurs again within a minute replaces its predecessor and
+// increases the count.
 struct StatusEvent {
   enum class Kind : std::uint8_t {
     note = 0,
-    reorganisation,  // of a decision that moves gpulets
-    // Of these each replaces the one before, whatever they say.
-    other_rates,  // of a decision that moves none
-    shortage,     // what has no place
+    reorganisation,  // a decision that moves gpulets
+    // Each event of one of these kinds replaces its predecessor, whatever the text.
+    other_rates,  // a decision that moves none
+    shortage,     // demand that has no place
   };
-  Time time{};  // the last time
+  Time time{};  // of the last occurrence
   std::string text;
   bool warning = false;
   Kind kind = Kind::note;
-  std::uint64_t plan = 0;   // the decision that it tells of (PlanDecision::number); 0: none
-  std::uint64_t count = 1;  // how often it happened
+  std::uint64_t plan = 0;   // the decision (PlanDecision::number); 0: none
+  std::uint64_t count = 1;  // of occurrences
 };
-// A plan that was decided on: what it has where, and why. Never changes.
+// A plan that was decided on, with the reasons. Immutable.
 struct PlanDecision {
   std::uint64_t number = 0;  // counts from 1
   Time decided{};
-  std::string summary;  // what it does and why, in words
+  std::string summary;  // the changes and their reasons, in words
   schedule::Plan plan;
-  std::vector<bool> created;          // beside plan.gpulets: it is new
-  std::size_t retired = 0;            // gpulets of the plan before
+  std::vector<bool> created;          // parallel to plan.gpulets: the gpulet is new
+  std::size_t retired = 0;            // gpulets of the previous plan
   schedule::Explanation explanation;  // of the plan
 
-  // Gpulets come or go; otherwise the same ones get other rates, batches or models' versions.
+  // Gpulets are created or retired. Otherwise only rates, batches or versions change.
   [[nodiscard]] bool moves_gpulets() const;
 };
 // A decision that came into force.
 struct PlanInForce {
   std::shared_ptr<const PlanDecision> decision;  // never null
-  Epoch epoch;                                   // its last stage's
-  Time since{};                                  // the same
-  Duration took{};                               // from the decision until then
+  Epoch epoch;                                   // of its last stage
+  Time since{};                                  // of its last stage
+  Duration took{};                               // from the decision to `since`
 };
 struct FrontendStatus {
   std::string state;
-  bool ready = false;  // takes requests and has somebody to serve them
+  bool ready = false;  // accepts requests, and some device can serve them
   std::string policy;
   Epoch epoch;
   bool reorganising = false;
   bool schedulable = true;
   ReorganisationCounters reorganisations;
-  std::map<BackendId, FleetBackend> backends;
-  std::vector<DeviceStatus> devices;               // by key
-  std::vector<Exclusion> exclusions;               // those in force, by node, then device
+  std::map<BackendId, BackendRecord> backends;
+  std::vector<DeviceStatus> devices;               // sorted by key
+  std::vector<Exclusion> exclusions;               // in force, sorted by node, then device
   std::map<FailureCause, std::uint64_t> failures;  // of gpulets, since the frontend's start
-  PeerViolations violations{};                     // of backends, since the frontend's start
+  PeerViolations violations{};                     // by backends, since the frontend's start
   std::vector<GpuletStatus> gpulets;
   std::vector<ModelStatus> models;
-  std::vector<std::string> leaving;  // models that were removed, until the last is answered
+  std::vector<std::string> leaving;  // removed models that still have requests
   std::shared_ptr<const std::vector<std::string>> unloaded{};  // as in Catalogue
-  std::vector<NodeControlStatus> controlled_nodes;             // by key
-  std::deque<StatusEvent> events;                              // the last ones
-  std::deque<PlanInForce> plans;  // the last ones; the newest is in force
-  // What is wrong with the files that say what to serve, each with its place.
-  std::vector<std::string> file_problems;
+  std::vector<NodeControlStatus> controlled_nodes;             // sorted by key
+  std::deque<StatusEvent> events;                              // the most recent ones
+  std::deque<PlanInForce> plans;           // the most recent ones; the last is in force
+  std::vector<std::string> file_problems;  // of the catalogue's files, each with its place
+};
+
+// A FrontendStatus that FrontendCore::take() fills a part at a time, so that the core's thread can
+// serve requests between two parts: a status of thousands of models takes longer than a request
+// should wait. Each part is as of its own time; what is added meanwhile may be missing. One thread
+// at a time.
+class StatusInSteps {
+ public:
+  explicit StatusInSteps(Time now) : now_(now) {}
+
+  // REQUIRES: FrontendCore::take() returned true. On any thread.
+  [[nodiscard]] FrontendStatus finish() &&;
+
+ private:
+  friend class StatusReporter;
+  enum class Stage : std::uint8_t { whole, backends, gpulets, models, applications, done };
+
+  Time now_;
+  Stage stage_ = Stage::whole;
+  FrontendStatus status_;
+  std::map<schedule::DeviceKey, DeviceStatus> devices_;
+  // The last one that was taken in its stage.
+  std::optional<BackendId> backend_{};
+  std::optional<GpuletId> gpulet_{};
+  std::string name_;
 };
 
 }  // namespace gpulet::serve

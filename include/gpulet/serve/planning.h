@@ -1,24 +1,40 @@
-// One plan, made and checked: what every host does for a MakePlan; and the choices that hosts read
-// from their options as text. Pure; any thread.
+// Planning for the frontend's hosts: making and checking one plan (the answer to MakePlan), the
+// planning options that are read as text, and the cost of a request under a plan. Pure.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/profile/interference.h"
 #include "gpulet/profile/profile.h"
+#include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/serve/frontend_core.h"
+#include "gpulet/serve/frontend_events.h"
 
 namespace gpulet::serve {
 
-// Input that no policy should see comes back as a fault, like a plan that fails the checker.
+// Makes the plan and checks it. Invalid input is reported as a fault, like a plan that fails the
+// checker. Any thread.
 [[nodiscard]] PlanMade make_plan(const MakePlan& request, const schedule::Policy& policy);
 
-// "none", "poisson". Fails (invalid) with the names there are.
+// Plans for a cluster of which some devices (`closed`) take no new gpulets: the gpulets on them
+// stay as they are, and `plan` is called for the rest of the demand on the other devices. `input`
+// has every device. `kept`: the gpulets that stay, all on closed devices and of models in demand.
+// Any thread.
+[[nodiscard]] schedule::Plan plan_around(
+    const schedule::PlanInput& input, const std::set<schedule::DeviceKey>& closed,
+    std::vector<schedule::PlannedGpulet> kept,
+    const std::function<schedule::Plan(const schedule::PlanInput&)>& plan);
+
+// Parses "none" or "poisson". Fails (invalid) with the valid names.
 [[nodiscard]] Result<schedule::Headroom> parse_headroom(std::string_view text);
 
 struct ChosenInterference {
@@ -26,11 +42,26 @@ struct ChosenInterference {
   profile::InterferenceSet models;
 };
 
-// The model of interference for plans on devices of those types. `asked`: its name; empty: learned
-// where every profile in use holds a learned fit, else none. Fails (invalid, not_found) on an
-// unknown name and where a profile in use has no fit of the kind that was asked for.
+// The interference model for plans on devices of these types. `asked`: its name; empty: learned if
+// every profile in use holds a learned fit, otherwise none. Fails on an unknown name (invalid) and
+// if a profile in use has no fit of that kind (not_found).
 [[nodiscard]] Result<ChosenInterference> choose_interference(
     const profile::ProfileSet& profiles, const std::vector<std::string>& device_types,
     const std::optional<std::string>& asked);
+
+// The cost of one request of each model in the plan in force, as time of a whole device: a batch's
+// duration times the gpulet's share, divided by the batch size, averaged over the model's gpulets
+// weighted by rate. One thread at a time.
+class RequestCosts {
+ public:
+  // Takes the costs from the plan. Cheap if the epoch has not changed.
+  void follow(Epoch epoch, const schedule::Plan& plan);
+  // Zero (unknown) for a model without a gpulet.
+  [[nodiscard]] Duration of(std::string_view model) const;
+
+ private:
+  Epoch epoch_{};
+  std::map<std::string, Duration, std::less<>> costs_;
+};
 
 }  // namespace gpulet::serve

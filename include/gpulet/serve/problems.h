@@ -1,5 +1,5 @@
-// What is wrong in a frontend, with its cause and what to do about it: found in one status, so that
-// every page and program that shows the status shows the same problems. Pure; any thread.
+// Problems of a frontend, each with its cause and a fix, derived from one status: so every page and
+// program that shows the status shows the same problems. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,55 +12,54 @@
 
 namespace gpulet::serve {
 
-// The part of a model's requests that may stay without an answer in time: what plans promise
+// The fraction of a model's requests that may miss their deadline. Plans promise it
 // (docs/scheduling.md).
 inline constexpr double kViolationTarget = 0.01;
 
 enum class ProblemCause : std::uint8_t {
-  // Of the whole, of nodes and devices.
+  // Of the frontend, of nodes and devices.
   draining = 0,  // the frontend is stopping
   no_backend,    // none is connected
   node_leaving,  // a node is stopping
   excluded,      // a node or device takes no new gpulets for a while
-  device_lost,   // it cannot be used now
+  device_lost,   // a device has a fault
   gpulet_failed,
   gpulet_restarting,
-  // Of a model. Where several hold, the first of these is told.
+  // Of a model. If several apply, the first one is reported.
   not_served,           // nothing serves it
-  loading,              // its gpulets are on their way
+  loading,              // its gpulets are being prepared
   too_few_devices,      // part of its rate has no place: the devices are full
   no_place,             // part of its rate has no place for another reason
-  errors,               // most of what has no answer in time has an error
-  slower_than_profile,  // its batches run longer than the plan has them, also without neighbours
-  neighbour,            // what runs beside it, or in its gpulet, slows it down
-  too_few_cores,        // executables whose cores are controlled want more than there are
-  above_plan,           // it gets more than was planned for
-  queue,                // batches run as planned, requests wait too long for them
+  errors,               // most violations are errors
+  slower_than_profile,  // its batches run longer than planned, also without neighbours
+  neighbour,            // models on its device or in its gpulet slow it down
+  too_few_cores,        // its instances request more cores than there are
+  above_plan,           // its rate exceeds the planned rate
+  queue,                // batches run as planned, but requests wait too long for them
   stage,                // of an application: one of its models has a problem
-  passed,               // there were violations, and there are none any more
-  version,              // its next version is refused, or being warmed
+  passed,               // there were violations, but not in the last seconds
+  version,              // its next version is refused or being warmed
 };
-// As written above.
+// The enumerator's name.
 [[nodiscard]] std::string_view to_string(ProblemCause cause);
 
 struct Problem {
   ProblemCause cause = ProblemCause::draining;
-  bool grave = true;                      // false: worth knowing, and nobody has to act
-  std::string model;                      // empty: it is not of one model
-  std::string node;                       // empty: of none
+  bool grave = true;                      // false: for information only
+  std::string model;                      // empty: not specific to a model
+  std::string node;                       // empty: not specific to a node
   std::optional<std::uint32_t> device{};  // of the node
   std::optional<GpuletId> gpulet{};
-  // Of the model's requests of the last minute, those without an answer in time.
-  Outcomes last_minute{};
-  std::string text;  // what is wrong, and why
-  std::string fix;   // what to do; empty: nothing, or the text says it
+  Outcomes last_minute{};  // of the model
+  std::string text;        // the problem and its reason
+  std::string fix;         // empty: there is nothing to do, or the text says it
 
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
-// The more of its requests a model violates, the further up; problems of the whole come first, what
-// is not grave last. Every model that violates more than the target in the last minute is among
-// them.
+// Problems of the frontend, nodes and devices come first, then those of models by descending
+// fraction of violations, then those of gpulets; those that are not grave come last. Every model
+// that exceeds the violation target in the last minute is included.
 [[nodiscard]] std::vector<Problem> find_problems(const FrontendStatus& status);
 
 }  // namespace gpulet::serve

@@ -1,5 +1,5 @@
-// A model as the frontend serves it: its configuration, its file's hash, and the sizes of its
-// tensors. Immutable.
+// A model as the frontend serves it (its configuration, its file's hash and its tensors' sizes),
+// its versions, and the outcome of loading it. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -10,27 +10,25 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/numerics.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/queue_rules.h"
-#include "gpulet/core/status.h"
 #include "gpulet/core/tensor.h"
-#include "gpulet/core/time.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::serve {
 
-struct ModelToServe;
-
 // The names of an output's classes, by index.
 struct OutputLabels {
-  std::string file_name;  // without its folder; empty: the output has no labels
+  std::string file_name;  // without its directory; empty: the output has no labels
   std::vector<std::string> labels;
   friend bool operator==(const OutputLabels&, const OutputLabels&) = default;
 };
 
-// What clients read of a model beside its tensors. Nothing is planned or run by it.
+// A model's metadata for clients. It affects neither plans nor execution.
 struct ModelDescription {
-  std::string file_name;             // of the model's file, without its folder
-  std::vector<OutputLabels> labels;  // beside the outputs
+  std::string file_name;             // of the model's file, without its directory
+  std::vector<OutputLabels> labels;  // parallel to the outputs
   friend bool operator==(const ModelDescription&, const ModelDescription&) = default;
 };
 
@@ -43,8 +41,8 @@ struct ServedModel {
   double configured_rate = 0;  // requests per second that the first plan expects
   std::uint32_t max_batch = 32;
   Numerics numerics{};
-  std::shared_ptr<const ModelDescription> description{};  // null: there is nothing to tell
-  std::optional<QueueRules> queue{};                      // none: requests go by deadline alone
+  std::shared_ptr<const ModelDescription> description{};  // null: none
+  std::optional<QueueRules> queue{};  // empty: requests are ordered by deadline alone
 
   // Filled by with_sizes().
   std::vector<std::size_t> input_sizes;   // bytes of each input of one request
@@ -52,8 +50,8 @@ struct ServedModel {
   std::size_t input_bytes = 0;            // all inputs of one request
 };
 
-// What tells two versions of a model apart: its file's hash, then what its tensors are and in what
-// numbers it computes. Gpulets of one version never serve another.
+// Identifies a version of a model: its file's hash, then a digest of its tensors and numerics.
+// Gpulets of one version never serve another.
 [[nodiscard]] std::string version_of(const std::string& sha256,
                                      const std::vector<TensorSpec>& inputs,
                                      const std::vector<TensorSpec>& outputs,
@@ -62,10 +60,24 @@ struct ServedModel {
 [[nodiscard]] std::string version_of(const ModelToServe& model);
 // The SHA-256 of the version's file.
 [[nodiscard]] std::string_view file_of_version(std::string_view version);
-// As people read it: the first 12 digits of the file's hash.
+// For display: the first 12 digits of the file's hash.
 [[nodiscard]] std::string short_version(const std::string& version);
 
-// Computes the sizes. Fails (invalid) naming the tensor whose size cannot be.
+// Computes the sizes. Fails (invalid), naming the tensor, where a size is not representable.
 [[nodiscard]] Result<ServedModel> with_sizes(ServedModel model);
+
+// The outcome of a request to load a model.
+struct LoadOutcome {
+  bool serves = false;
+  std::string text;  // the version that serves, or why none does
+};
+
+// The version that is to serve, from the ModelInfo right after the change.
+[[nodiscard]] std::string wanted_version(const ModelInfo& model);
+
+// Empty: not decided yet. A model that serves is not decided while a plan is being made or rolled
+// out, because that plan may leave it without a place.
+[[nodiscard]] std::optional<LoadOutcome> outcome_of_load(const ModelInfo& now,
+                                                         const std::string& wanted_version);
 
 }  // namespace gpulet::serve

@@ -1,55 +1,113 @@
-// One run of the engine in virtual time under a load, and what became of it. docs/simulator.md.
+// Simulation of the serving engine in virtual time under a load (docs/simulator.md).
 //
-// The load starts when the first plan, for the demands' rates, is in force, lasts for the given
-// time, and every request is answered before the run ends. The same arguments give the same
-// outcome, always. Pure; calls on several threads may share the Knowledge.
+// The load starts when the first plan, which is for the demanded rates, is in force. It lasts for
+// the given time; the run ends when every request is answered. Equal arguments give equal outcomes.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/control/options.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
+#include "gpulet/profile/interference.h"
+#include "gpulet/profile/profile.h"
+#include "gpulet/schedule/plan.h"
 #include "gpulet/schedule/policy.h"
-#include "gpulet/simulate/trace.h"
-#include "gpulet/simulate/world.h"
 
 namespace gpulet::simulate {
 
-struct SimulationOptions {
-  double seconds = 60;
-  std::uint64_t seed = 1;
-  // Without one, every model's requests arrive at random (Poisson) at its rate of the demand.
-  std::shared_ptr<const Trace> trace;
-  // The first plan stays in force whatever happens. It is made for the demands' rates as they are;
-  // otherwise some growth is added (serve::DemandOptions::growth).
-  bool keep_plan = false;
-  // A first plan that leaves demand unserved ends the run: nothing is offered.
-  bool only_schedulable = false;
-  Duration period = std::chrono::seconds(20);  // of the scheduler
-  control::Options control;                    // of executables whose cores are controlled
-  WorldOptions world;
-  std::optional<Duration> series_step;  // a row of the series for each; empty: no series
+// ---- traces
+
+// A load read from a CSV file. Its header selects one of two kinds:
+//   time_s,model,count   `count` requests of the model arrive at that time; without the column: one
+//   time_s,model,rate    from that time on, requests of the model arrive at random with that mean
+//                        rate per second; before its first row a model has its demanded rate
+// Times are seconds since the start of the load and ascend within a model.
+struct Arrival {
+  double at_s = 0;
+  std::uint32_t count = 1;
+
+  friend bool operator==(const Arrival&, const Arrival&) = default;
+};
+struct RateStep {
+  double at_s = 0;
+  double rate = 0;
+
+  friend bool operator==(const RateStep&, const RateStep&) = default;
 };
 
-// What is simulated. `plan.current` and `plan.interference` are not looked at.
-struct Scene {
+// By model. One of the two maps is empty.
+struct Trace {
+  std::map<std::string, std::vector<Arrival>> arrivals;
+  std::map<std::string, std::vector<RateStep>> rates;
+};
+
+// Blocking file I/O. Fails with not_found or invalid, naming the file, the line and the fix.
+[[nodiscard]] Result<Trace> read_trace(const std::filesystem::path& file);
+// The same for text in memory; `file_name` names it in errors.
+[[nodiscard]] Result<Trace> parse_trace(std::string text, std::string file_name);
+
+// ---- input
+
+struct VirtualTimings {
+  Duration link = std::chrono::microseconds(100);  // latency between frontend and backend, one way
+  Duration process_start = std::chrono::milliseconds(400);
+  Duration model_load = std::chrono::milliseconds(300);  // per model; a gpulet loads one at a time
+  Duration planning = std::chrono::milliseconds(1);
+};
+
+// Profiles, measured interference and the policy of a run. May be shared by runs on several
+// threads. `policy` outlives the runs.
+struct Knowledge {
+  std::shared_ptr<const profile::ProfileSet> profiles;
+  // The interference that the policy assumes; refers to the profiles.
+  std::shared_ptr<const profile::InterferenceSet> believed;
+  // The interference that batches experience, from measured_pairs(); refers to the profiles.
+  std::shared_ptr<const profile::InterferenceSet> measured;
+  const schedule::Policy* policy = nullptr;
+};
+
+// The interference models of all profiles that contain measured pairs.
+[[nodiscard]] std::shared_ptr<const profile::InterferenceSet> measured_pairs(
+    const profile::ProfileSet& profiles);
+
+struct SimulationInput {
   schedule::Cluster cluster;
   std::vector<schedule::ModelDemand> demands;
   schedule::PlanOptions options;
 };
 
-// What control did for a model, while the load lasted.
+struct SimulationOptions {
+  double seconds = 60;
+  std::uint64_t seed = 1;
+  // Null: the requests of each model arrive as a Poisson process with its demanded rate.
+  std::shared_ptr<const Trace> trace;
+  // Keeps the first plan in force, and makes it for exactly the demanded rates. Otherwise plans are
+  // for some growth on top (serve::DemandOptions::growth).
+  bool keep_plan = false;
+  // Ends the run before the load if the first plan leaves demand unserved.
+  bool only_schedulable = false;
+  Duration period = std::chrono::seconds(20);  // of the scheduler
+  control::Options control;                    // of instances with controlled cores
+  VirtualTimings timings;
+  std::optional<Duration> series_step;  // length of a row of the series; empty: no series
+};
+
+// ---- outcome
+
+// Core control of one model during the load.
 struct ControlOutcome {
-  std::uint64_t periods = 0;           // of control, with something to answer
-  std::uint64_t violated_periods = 0;  // of them: the response time was above the objective
-  std::uint64_t on_gpu = 0;            // requests
-  std::uint64_t on_cpu = 0;
-  double core_seconds = 0;  // given to its executables
+  std::uint64_t periods = 0;           // control periods with requests
+  std::uint64_t violated_periods = 0;  // those with a response time above the objective
+  std::uint64_t on_gpu = 0;            // requests served on GPUs
+  std::uint64_t on_cpu = 0;            // requests served on CPUs
+  double core_seconds = 0;             // assigned to the model's instances
 
   friend bool operator==(const ControlOutcome&, const ControlOutcome&) = default;
 };
@@ -58,68 +116,67 @@ struct ModelOutcome {
   std::string name;
   std::uint64_t offered = 0;
   std::uint64_t served = 0;
-  std::uint64_t dropped = 0;     // refused: too late, or too many waiting
-  std::uint64_t late = 0;        // of the served: answered after the SLO
-  std::uint64_t errors = 0;      // refused for another reason: no place for the model
-  std::uint64_t waiting = 0;     // of the offered: not answered yet when the load ended
-  std::optional<double> p50_ms;  // of the served, right to a thousandth of the SLO
+  std::uint64_t dropped = 0;  // refused: too late, or queue full
+  std::uint64_t late = 0;     // served after the SLO
+  std::uint64_t errors = 0;   // refused for another reason: no gpulet for the model
+  std::uint64_t waiting = 0;  // unanswered when the load ended
+  // Response times of served requests; percentiles are exact to a thousandth of the SLO.
+  std::optional<double> p50_ms;
   std::optional<double> p99_ms;
-  // Of the served, too: 0 without any.
-  double mean_ms = 0;
+  double mean_ms = 0;  // these three are 0 without served requests
   double most_ms = 0;
-  double deviation_ms = 0;                // standard
-  std::optional<ControlOutcome> control;  // its executables are controlled
+  double deviation_ms = 0;                // standard deviation
+  std::optional<ControlOutcome> control;  // set if the model has instances with controlled cores
   double slo_ms = 0;
-  double violation = 0;  // (late + dropped + errors) / offered; 0 where none was offered
+  double violation = 0;  // (late + dropped + errors) / offered; 0 without offered requests
 
   friend bool operator==(const ModelOutcome&, const ModelOutcome&) = default;
 };
 
-// A plan came into force. The first one does so at time 0.
+// A plan came into force. The first one is at time 0.
 struct Reorganisation {
   double time_s = 0;
   std::uint32_t devices = 0;
   std::uint64_t gpulets = 0;
-  std::int64_t share_percent = 0;  // of all gpulets together
+  std::int64_t share_percent = 0;  // sum over all gpulets
 
   friend bool operator==(const Reorganisation&, const Reorganisation&) = default;
 };
 
-// Means over one step of the series; requests count where they arrived.
+// One step of the series. The vectors have one entry per model, in the order of the outcome.
 struct SeriesRow {
   double start_s = 0;
-  double devices = 0;
-  double share_percent = 0;
-  std::vector<std::uint64_t> offered;     // beside the outcome's models
-  std::vector<std::uint64_t> violations;  // likewise
-  // At the row's end: the largest batch of the plan in force, the mean over the model's gpulets;
-  // and what the batches of the row were in the mean. 0: none.
-  std::vector<double> batch_planned;  // likewise
-  std::vector<double> batch_run;      // likewise
-  std::vector<double> response_ms;    // likewise; the mean of what was answered in the row, or 0
-  std::vector<double> cores;          // likewise; given to executables that are controlled
+  double devices = 0;                     // mean
+  double share_percent = 0;               // mean of the sum over all gpulets
+  std::vector<std::uint64_t> offered;     // by time of arrival
+  std::vector<std::uint64_t> violations;  // by time of arrival
+  std::vector<double> batch_planned;  // mean over the model's gpulets of their largest batch at the
+                                      // end of the row; 0 without gpulets
+  std::vector<double> batch_run;      // mean size of executed batches; 0 without batches
+  std::vector<double> response_ms;    // mean of the responses in the row; 0 without responses
+  std::vector<double> cores;          // mean number assigned to instances with controlled cores
 
   friend bool operator==(const SeriesRow&, const SeriesRow&) = default;
 };
 
 struct Outcome {
   std::vector<ModelOutcome> models;  // in the order of the demands
-  double violation = 0;              // of all together
-  std::uint32_t devices_used = 0;    // the most at one time
+  double violation = 0;              // over all requests
+  std::uint32_t devices_used = 0;    // maximum
   double devices_mean = 0;
-  bool schedulable = false;                  // the first plan covers its whole demand
+  bool schedulable = false;                  // the first plan covers the whole demand
   std::vector<schedule::Unserved> unserved;  // by the first plan
-  std::uint64_t plans = 0;                   // made, while the load ran and before
+  std::uint64_t plans = 0;                   // made until the end of the load
   std::vector<Reorganisation> reorganisations;
   std::vector<SeriesRow> series;
   std::uint64_t requests = 0;
   std::uint64_t events = 0;  // requests, messages, batches, timers
 };
 
-// Fails with invalid (validate() refuses the input, a node's devices are not numbered from 0, the
-// trace names a model that the demands lack, no seconds) or internal (a plan that breaks the rules,
-// a request that nobody answered: bugs).
-[[nodiscard]] Result<Outcome> simulate(const Knowledge& knowledge, const Scene& scene,
+// Pure; any thread. Fails with invalid if validate() refuses the input, the devices of a node are
+// not numbered from 0, the trace names a model without demand, or `seconds` is out of range. Fails
+// with internal if a plan breaks the rules or a request gets no response; both are bugs.
+[[nodiscard]] Result<Outcome> simulate(const Knowledge& knowledge, const SimulationInput& input,
                                        const SimulationOptions& options);
 
 }  // namespace gpulet::simulate

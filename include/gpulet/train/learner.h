@@ -1,45 +1,35 @@
-// SAC-Discrete for actions of several choices (InSS, section 5.4; Christodoulou 2019): a policy
-// that learns which choices are worth most and stays as undecided as it is told to.
+// SAC-Discrete for actions of several choices (InSS, section 5.4; Christodoulou 2019).
 //
-// Policy. One network gives the logits of all heads; what is allowed at a head depends on the
-// choices before it (learn/choices.h), so log π(a | s) is the sum over heads of log π_i(a_i | s,
-// a_<i).
+// Policy. One network outputs the logits of all heads. Earlier choices decide what later heads
+// allow (learn/network.h), so log π(a | s) = Σ_i log π_i(a_i | s, a_<i).
 //
-// Value. Q(s, a) = Σ_i Q_i(s, a_i): each of the two critics gives one number for each possibility
-// of each head, and the sum over those chosen is trained on the whole reward. The critic that
-// expects less of the policy at a state is believed there, as a whole: the share of one head in a
-// sum is arbitrary up to a constant, so that the smaller of two critics, taken head by head, would
-// be too small by the constants' differences.
+// Value. Q(s, a) = Σ_i Q_i(s, a_i). Each of two critics outputs one number per possibility; the sum
+// over the chosen ones is trained on the whole reward. The lower critic is selected per state, not
+// per head: a head's share of the sum is arbitrary up to a constant, so a minimum per head would be
+// biased low. A sum cannot represent a value that two heads have only together; between two such
+// combinations of similar value the policy may keep the lesser.
 //
-// What two heads are worth only together is in no sum: it is found where one head's choice settles
-// and the other's values follow. Where two such agreements are nearly as good, it may stay with the
-// lesser.
+// Losses, each the mean over a batch:
+//   critic (6, 7):    ½ (Q_v(s, a) - [r' + γ (V(s') - mean of V over the batch)])²
+//                     V(s') = Σ_i Σ_a π_i(a | s') (Q'_i(s', a) - τ log π_i(a | s'))
+//   policy (8):       Σ_i Σ_a π_i(a | s) (τ log π_i(a | s) - Q_i(s, a))
+//   temperature (9):  τ (H(π(. | s)) - Ĥ), in log τ
+// V uses the current policy with newly sampled choices; (8) uses Q from before the critics' update.
 //
-// Loss of a critic (6, 7), with the value of the next state under the policy as it is now, its
-// choices drawn anew:
-//   ½ (Q_v(s, a) - [r' + γ (V(s') - mean of V over the batch)])²
-//   V(s') = Σ_i Σ_a π_i(a | s') (Q'_i(s', a) - τ log π_i(a | s'))
-// of the policy (8):       Σ_i Σ_a π_i(a | s) (τ log π_i(a | s) - Q_i(s, a))
-// of the temperature (9):  τ (H(π(. | s)) - Ĥ), in log τ
-// each the mean over a batch; Q in (8) as it was before the critics' step.
+// Episodes end by time only, so the value continues after the last step: no step is terminal.
 //
-// Ends. The episodes of an Environment end because their time is over: the value goes on beyond the
-// last step, and no step is told from another by being the last.
+// Rewards. With ω = 100 one violated objective outweighs everything else, and with γ = 0.99 values
+// are a hundred times the mean reward of a step. Without terminal steps neither a constant nor a
+// factor changes the best policy. So r' = reward_scale * (r - mean) / deviation over the replay
+// buffer, and values of next states are relative to their mean: the networks need not follow an
+// offset.
 //
-// Rewards. With ω = 100 one violated objective weighs as much as all else, and at γ = 0.99 values
-// are a hundred times what a step earns on the mean in reward and entropy. Where value goes on for
-// ever, neither a constant nor a factor changes which policy is best. So r' = reward_scale * (r -
-// mean) / deviation over what is remembered, and the values of next states are taken relative to
-// each other: the networks learn what makes a difference, and follow no offset that moves with τ.
+// Target entropy. Table 1 has Ĥ = -log(1 + ι). The entropy of discrete choices is never negative,
+// so (9) would only ever lower τ. By default Ĥ is a fraction of the entropy of the uniform choice
+// among the allowed possibilities, Σ_i log n_i. TargetEntropy::paper selects the paper's.
 //
-// Target entropy. Table 1 has Ĥ = -log(1 + ι). The entropy of discrete choices is never below 0, so
-// with that (9) only ever lowers τ, by the learning rate a step: a schedule, not a control. Here Ĥ
-// is a fraction of the entropy of the even choice among what is allowed, Σ_i log n_i, which can be
-// reached at every state; the paper's is TargetEntropy::paper.
-//
-// The same seed and calls give the same numbers, bit by bit, on one machine with the same threads.
-// Threads: one thread at a time; LibTorch's count of threads, which create() sets, is the
-// process's.
+// Deterministic on one machine: equal seed, calls and threads give equal bits. One thread at a
+// time. create() sets LibTorch's number of threads for the whole process.
 #pragma once
 
 #include <cstddef>
@@ -48,26 +38,73 @@
 #include <span>
 #include <vector>
 
-#include "gpulet/core/random.h"
-#include "gpulet/core/status.h"
-#include "gpulet/learn/choices.h"
+#include "gpulet/base/random.h"
+#include "gpulet/base/status.h"
 #include "gpulet/learn/network.h"
-#include "gpulet/train/replay.h"
 
 namespace gpulet::train {
 
-enum class TargetEntropy : std::uint8_t {
-  fraction = 0,  // of the entropy of the even choice: LearnerOptions::entropy_fraction
-  paper = 1,     // -log(1 + outputs of the policy's network)
+// The replay buffer: the most recent steps (InSS, section 5.4). It also stores the possibilities
+// that were allowed at each choice. One thread at a time.
+class Replay {
+ public:
+  struct Shape {
+    std::size_t capacity = 0;       // steps
+    std::size_t observation = 0;    // numbers
+    std::size_t heads = 0;          // choices of an action
+    std::size_t possibilities = 0;  // of all heads
+
+    friend bool operator==(const Shape&, const Shape&) = default;
+  };
+
+  // All steps: one row per step in every vector.
+  struct Rows {
+    std::uint64_t next = 0;  // row of the next step
+    std::vector<float> observations, next_observations;
+    std::vector<std::uint32_t> chosen;
+    std::vector<std::uint8_t> allowed;
+    std::vector<double> rewards;
+
+    friend bool operator==(const Rows&, const Rows&) = default;
+  };
+
+  // REQUIRES: capacity > 0.
+  explicit Replay(Shape shape) : shape_(shape) {}
+
+  // Takes the rows of a Replay of the same shape. Fails (malformed) if their sizes differ.
+  [[nodiscard]] static Result<Replay> restore(Shape shape, Rows rows);
+
+  // Replaces the oldest step when full. REQUIRES: sizes match the shape.
+  void add(std::span<const float> observation, const learn::Choices& choices, double reward,
+           std::span<const float> next_observation);
+
+  [[nodiscard]] const Shape& shape() const { return shape_; }
+  [[nodiscard]] std::size_t size() const { return rows_.rewards.size(); }
+  [[nodiscard]] const Rows& rows() const { return rows_; }
+
+  // Mean and standard deviation of the rewards. REQUIRES: size() > 0.
+  struct Spread {
+    double mean = 0, deviation = 0;
+  };
+  [[nodiscard]] Spread reward_spread() const;
+
+ private:
+  Shape shape_;
+  Rows rows_;
 };
 
-// Defaults: table 1 and section 6.1 where they say.
+enum class TargetEntropy : std::uint8_t {
+  fraction = 0,  // entropy_fraction of the uniform choice's entropy
+  paper = 1,     // -log(1 + number of logits)
+};
+
+// Defaults are those of InSS, table 1 and section 6.1, where given.
 struct LearnerOptions {
-  std::vector<std::uint32_t> hidden{512, 256};  // widths of the layers between, of all networks
-  double learning_rate = 1e-4;                  // Adam's, of everything
+  std::vector<std::uint32_t> hidden{512, 256};  // widths of the hidden layers
+  double learning_rate = 1e-4;                  // of every Adam optimiser
   double discount = 0.99;                       // γ
-  double target_update = 0.01;                  // κ: of the critics into their targets, each step
-  double first_temperature = 1;                 // τ
+  double target_update = 0.01;   // κ: part of a critic that its target takes per update
+  double first_temperature = 1;  // τ
   TargetEntropy target_entropy = TargetEntropy::fraction;
   double entropy_fraction = 0.05;
   double reward_scale = 1;
@@ -78,8 +115,8 @@ struct LearnerOptions {
   friend bool operator==(const LearnerOptions&, const LearnerOptions&) = default;
 };
 
-// What a learner is after so many updates, with nothing left out. Parameters lie layer by layer,
-// weights [inputs][outputs] before biases.
+// The complete state of a learner. Parameters are ordered by layer, weights [inputs][outputs]
+// before biases.
 struct LearnerState {
   struct Trained {
     std::vector<float> parameters;
@@ -98,18 +135,18 @@ struct LearnerState {
   friend bool operator==(const LearnerState&, const LearnerState&) = default;
 };
 
-// Of the last update.
+// Figures of one update.
 struct LearnerFigures {
   double critic_loss = 0;
   double policy_loss = 0;
   double temperature = 0;
-  double entropy = 0;         // nats, of a whole action, mean over the batch
-  double target_entropy = 0;  // the same of what it is held to
+  double entropy = 0;         // nats per action, mean over the batch
+  double target_entropy = 0;  // nats per action, mean over the batch
 };
 
 class Learner {
  public:
-  // The rules must outlive it. Fails (invalid) where an option is out of its range.
+  // `rules` must outlive the learner. Fails (invalid) if an option is out of its range.
   [[nodiscard]] static Result<Learner> create(std::size_t observation_size,
                                               const learn::ChoiceRules& rules,
                                               LearnerOptions options, std::uint64_t seed);
@@ -117,25 +154,24 @@ class Learner {
   Learner(Learner&&) noexcept;
   Learner& operator=(Learner&&) noexcept;
 
-  // An action as the policy draws it now.
+  // Samples an action from the current policy.
   [[nodiscard]] learn::Choices act(std::span<const float> observation, Random& random) const;
 
   void remember(std::span<const float> observation, const learn::Choices& choices, double reward,
                 std::span<const float> next_observation);
 
-  // Whether a batch of steps is remembered.
+  // True once the replay buffer holds a batch.
   [[nodiscard]] bool can_update() const;
 
-  // One step of every network and the temperature. REQUIRES: can_update().
+  // Updates every network and the temperature once. REQUIRES: can_update().
   LearnerFigures update(Random& random);
 
-  // The policy as others evaluate it, one output for each possibility. Fails (internal) where
-  // training has diverged: a number is not finite.
+  // The policy's network, one output per possibility. Fails (internal) if training diverged: a
+  // parameter is not finite.
   [[nodiscard]] Result<learn::Network> policy() const;
 
   [[nodiscard]] LearnerState state() const;
-  // Goes on where the learner was that had this state. Fails (malformed) and changes nothing where
-  // it is not one of a learner of the same sizes.
+  // Continues from `state`. Fails (malformed) and changes nothing if its sizes differ.
   [[nodiscard]] Status restore(LearnerState state);
 
  private:

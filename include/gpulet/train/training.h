@@ -1,38 +1,70 @@
-// Training a policy, episode by episode (InSS, algorithm 2): after every step of the environment
-// one update of the learner, from when a batch is remembered.
+// Training of a policy (InSS, algorithm 2): one update of the learner after each step of the
+// environment, once the replay buffer holds a batch.
 //
-// Between two episodes the whole of a training is what checkpoint() writes: whoever resumes it
-// there makes the same episodes and ends with the same policy, bit by bit, as without the stop. All
-// that is random in an episode is drawn from streams named after the seed and its number.
-// One thread at a time.
+// checkpoint() writes the complete state between two episodes: a resumed training runs the same
+// episodes and ends with the same policy, bit by bit. All randomness of an episode comes from
+// streams named after the seed and the episode's number. One thread at a time. run() does blocking
+// file I/O; the curve functions are pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/learn/network.h"
-#include "gpulet/train/environment.h"
 #include "gpulet/train/learner.h"
 
 namespace gpulet::train {
 
-// How one episode went; means over its steps.
+struct Step {
+  std::vector<float> observation;  // after the action; finite, about -1 .. 1 if possible
+  double reward = 0;               // finite
+  double violation = 0;            // fraction of requests not served within their SLO
+  double throughput = 0;           // requests/s served within their SLO
+  bool last = false;               // ends the episode
+};
+
+// What a policy is trained in. Episodes end by time: the world continues after the last step, and
+// the learner counts its value (train/learner.h). One thread at a time.
+class Environment {
+ public:
+  Environment() = default;
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+  virtual ~Environment() = default;
+
+  // The rules of the actions; valid as long as the environment.
+  [[nodiscard]] virtual const learn::ChoiceRules& rules() const = 0;
+  [[nodiscard]] virtual std::size_t observation_size() const = 0;
+
+  // Begins an episode and returns its first observation. An episode depends on its seed only, not
+  // on earlier episodes.
+  [[nodiscard]] virtual std::vector<float> reset(std::uint64_t seed) = 0;
+
+  // REQUIRES: an episode is running; rules() allow the choices.
+  [[nodiscard]] virtual Step step(std::span<const std::uint32_t> choices) = 0;
+};
+
+// Figures of one episode: means over its steps.
 struct EpisodeFigures {
   std::uint64_t episode = 0;  // from 1
   std::uint64_t steps = 0;
   double reward = 0;
   double violation = 0;   // fraction of requests
   double throughput = 0;  // requests/s within their SLO
-  // Of the last update; 0 before the first.
-  double critic_loss = 0;  // in squares of normalised rewards
+  // Of the episode's last update; 0 before the first.
+  double critic_loss = 0;  // in normalised rewards, squared
   double temperature = 0;
   double entropy = 0;         // nats
   double target_entropy = 0;  // nats
-  // After it the policy played so many episodes without chance, with these means; 0: it did not.
+  // Episodes of deterministic evaluation after this episode (0: none), and their means.
   std::uint64_t played = 0;
   double played_reward = 0;
   double played_violation = 0;
@@ -43,37 +75,37 @@ struct EpisodeFigures {
 struct TrainingOptions {
   std::uint64_t seed = 1;
   LearnerOptions learner;
-  // After every so many episodes (0: never) the policy plays some of its own without chance, always
-  // the same; the best so far is what the training comes to. The last one need not be it: as the
-  // temperature falls, a policy may settle on something worse than what it had tried.
+  // Every `play_every` episodes (0: never) the policy is evaluated without sampling on the same
+  // `played_episodes` episodes. The training's result is the best evaluated policy. It need not be
+  // the last: a policy may get worse as the temperature falls.
   std::uint64_t play_every = 25;
   std::uint64_t played_episodes = 5;
-  // What the environment was made of, in any words: a checkpoint resumes only where these are the
-  // same.
+  // A text that identifies the environment. A checkpoint resumes only with an equal text.
   std::string trained_for;
 };
 
 class Training {
  public:
-  // The environment must outlive it, and belong to it alone. Fails (invalid) as Learner::create.
+  // `environment` must outlive the training and not be shared. Fails as Learner::create.
   [[nodiscard]] static Result<Training> create(Environment& environment, TrainingOptions options);
 
-  // Goes on from a checkpoint. Fails (malformed) where it is none or damaged, and (invalid) where
-  // it was made with other options or for another purpose, which the message names.
+  // Continues from a checkpoint. Fails with malformed if it is damaged or not a checkpoint, with
+  // invalid if its options or trained_for differ.
   [[nodiscard]] static Result<Training> resume(Environment& environment, TrainingOptions options,
                                                std::string_view checkpoint);
 
-  // Plays the next one and learns from it.
+  // Runs the next episode and learns from it.
   const EpisodeFigures& run_episode();
 
-  // All episodes so far, those before a resume too.
+  // All episodes, including those before a resume.
   [[nodiscard]] const std::vector<EpisodeFigures>& curve() const { return curve_; }
   [[nodiscard]] const TrainingOptions& options() const { return options_; }
 
   [[nodiscard]] std::string checkpoint() const;
-  // The best that played, or the last one while none did. Fails as Learner::policy.
+  // The best evaluated policy; the current one before the first evaluation. Fails as
+  // Learner::policy.
   [[nodiscard]] Result<learn::Network> policy() const;
-  // After which episode it was that policy.
+  // The episode after which policy() was the learner's.
   [[nodiscard]] std::uint64_t episode_of_policy() const {
     return best_ ? best_->episode : curve_.size();
   }
@@ -86,7 +118,7 @@ class Training {
   };
 
   Training(Environment& environment, TrainingOptions options, Learner learner);
-  void let_play(EpisodeFigures& figures);
+  void evaluate(EpisodeFigures& figures);
 
   Environment* environment_;
   TrainingOptions options_;
@@ -95,9 +127,27 @@ class Training {
   std::optional<Best> best_;
 };
 
-// One episode as the policy plays it when it is used: always the best choice, and nothing learned.
-// The figures of updates, and the episode's number, are 0.
+// Runs one episode with the best choice at every step and without learning. The figures of updates
+// and the episode's number are 0.
 [[nodiscard]] EpisodeFigures play(Environment& environment, const learn::Network& policy,
                                   std::uint64_t seed);
+
+struct RunOptions {
+  std::uint64_t episodes = 1500;  // including those before a resume
+  // Written every checkpoint_every episodes and at the end.
+  std::filesystem::path checkpoint;
+  std::uint64_t checkpoint_every = 50;
+  // Called after each episode; false ends the run after a checkpoint.
+  std::function<bool(const EpisodeFigures&)> go_on = [](const EpisodeFigures&) { return true; };
+};
+
+// Trains until options.episodes. Fails (internal) if a checkpoint cannot be written.
+[[nodiscard]] Status run(Training& training, const RunOptions& options);
+
+// The episodes as CSV with a header line.
+[[nodiscard]] std::string curve_csv(std::span<const EpisodeFigures> episodes);
+
+// Reward, violations and throughput by episode as SVG: each episode's value and a moving mean.
+[[nodiscard]] std::string curve_svg(std::span<const EpisodeFigures> episodes);
 
 }  // namespace gpulet::train

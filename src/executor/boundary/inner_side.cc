@@ -19,7 +19,7 @@ struct InnerDevice {
 
 namespace {
 
-StatusCode tell(Listener listener, StatusCode code, std::string_view message) {
+StatusCode send(Listener listener, StatusCode code, std::string_view message) {
   listener.tell(listener.place, message.data(), message.size());
   return code;
 }
@@ -28,31 +28,31 @@ template <typename Work>
 StatusCode guarded(Listener listener, const Work& work) noexcept {
   try {
     const Status status = work();
-    return status.ok() ? StatusCode::ok : tell(listener, status.code(), status.message());
+    return status.ok() ? StatusCode::ok : send(listener, status.code(), status.message());
   } catch (const std::invalid_argument& error) {
-    return tell(listener, StatusCode::invalid, error.what());
+    return send(listener, StatusCode::invalid, error.what());
   } catch (const std::exception& error) {
-    return tell(listener, StatusCode::internal, error.what());
+    return send(listener, StatusCode::internal, error.what());
   } catch (...) {
-    return tell(listener, StatusCode::internal, "something was thrown that is no std::exception");
+    return send(listener, StatusCode::internal, "an exception that is not a std::exception");
   }
 }
 
 template <typename Value>
-Status put(Result<Value> result, Value* place) {
+Status store(Result<Value> result, Value* place) {
   if (!result.ok()) return result.status();
   *place = std::move(result).value();
   return {};
 }
 
 template <typename Inner, typename Value>
-Status put_held(Result<std::unique_ptr<Value>> result, Inner** place) {
+Status store_owned(Result<std::unique_ptr<Value>> result, Inner** place) {
   if (!result.ok()) return result.status();
   *place = std::make_unique<Inner>(Inner{std::move(result).value()}).release();
   return {};
 }
 
-std::vector<TensorSpec> specs(std::span<const Tensor> tensors) {
+std::vector<TensorSpec> to_specs(std::span<const Tensor> tensors) {
   std::vector<TensorSpec> made;
   made.reserve(tensors.size());
   for (const Tensor& each : tensors) {
@@ -66,10 +66,10 @@ std::vector<TensorSpec> specs(std::span<const Tensor> tensors) {
 ModelToLoad to_load(const Model& model) {
   return {.name = std::string(model.name),
           .file = model.file,
-          .inputs = specs(model.inputs),
-          .outputs = specs(model.outputs),
+          .inputs = to_specs(model.inputs),
+          .outputs = to_specs(model.outputs),
           .max_batch = model.max_batch,
-          .form = model.form,
+          .variant = model.variant,
           .numerics = model.numerics};
 }
 
@@ -83,19 +83,19 @@ StatusCode prepare_inside(const Makers* makers, Listener listener) noexcept {
 StatusCode make_executor_inside(const Makers* makers, std::string_view device, InnerExecutor** made,
                                 Listener listener) noexcept {
   return guarded(listener, [=] {
-    return put_held<InnerExecutor, Executor>(makers->make_executor(std::string(device)), made);
+    return store_owned<InnerExecutor, Executor>(makers->make_executor(std::string(device)), made);
   });
 }
 
 StatusCode make_shared_device_inside(const Makers* makers, std::string_view device,
                                      InnerDevice** made, Listener listener) noexcept {
-  return guarded(listener,
-                 [=] { return put_held(makers->make_shared_device(std::string(device)), made); });
+  return guarded(
+      listener, [=] { return store_owned(makers->make_shared_device(std::string(device)), made); });
 }
 
-StatusCode add_lane(InnerDevice* device, Share share, InnerExecutor** made,
-                    Listener listener) noexcept {
-  return guarded(listener, [=] { return put_held(device->device->add_lane(share), made); });
+StatusCode add_executor(InnerDevice* device, Share share, InnerExecutor** made,
+                        Listener listener) noexcept {
+  return guarded(listener, [=] { return store_owned(device->device->add_executor(share), made); });
 }
 
 StatusCode use_memory(InnerExecutor* executor, std::span<std::byte> memory,
@@ -108,26 +108,27 @@ StatusCode use_memory(InnerExecutor* executor, std::span<std::byte> memory,
 
 StatusCode found_share(InnerExecutor* executor, partition::FoundShare* found,
                        Listener listener) noexcept {
-  return guarded(listener, [=] { return put(executor->executor->found_share(), found); });
+  return guarded(listener, [=] { return store(executor->executor->found_share(), found); });
 }
 
-StatusCode load(InnerExecutor* executor, const Model* model, std::uint32_t* form,
+StatusCode load(InnerExecutor* executor, const Model* model, std::uint32_t* variant,
                 Listener listener) noexcept {
-  return guarded(listener, [=] { return put(executor->executor->load(to_load(*model)), form); });
+  return guarded(listener,
+                 [=] { return store(executor->executor->load(to_load(*model)), variant); });
 }
 
 StatusCode run(InnerExecutor* executor, const BatchToRun* batch, std::size_t* written,
                Listener listener) noexcept {
-  return guarded(listener, [=] { return put(executor->executor->run(*batch), written); });
+  return guarded(listener, [=] { return store(executor->executor->run(*batch), written); });
 }
 
 StatusCode begin(InnerExecutor* executor, const BatchToRun* batch, InnerBatch** begun,
                  Listener listener) noexcept {
-  return guarded(listener, [=] { return put_held(executor->executor->begin(*batch), begun); });
+  return guarded(listener, [=] { return store_owned(executor->executor->begin(*batch), begun); });
 }
 
 StatusCode finish(InnerBatch* batch, std::size_t* written, Listener listener) noexcept {
-  return guarded(listener, [=] { return put(batch->batch->finish(), written); });
+  return guarded(listener, [=] { return store(batch->batch->finish(), written); });
 }
 
 template <typename Inner>
@@ -140,25 +141,26 @@ void drop(Inner* inner) noexcept {
 const char* stamp() { return GPULET_BOUNDARY_STAMP; }
 
 Boundary boundary_to(const Makers& makers) {
-  return {.stamp = stamp(),
-          .makers = &makers,
-          .prepare = prepare_inside,
-          .make_executor = make_executor_inside,
-          .make_shared_device = make_shared_device_inside,
-          .add_lane = add_lane,
-          .use_memory = use_memory,
-          .found_share = found_share,
-          .health = [](const InnerExecutor* inner) noexcept { return inner->executor->health(); },
-          .load = load,
-          .error_of = [](const InnerExecutor* inner,
-                         std::uint32_t form) noexcept { return inner->executor->error_of(form); },
-          .run = run,
-          .depth = [](const InnerExecutor* inner) noexcept { return inner->executor->depth(); },
-          .begin = begin,
-          .finish = finish,
-          .drop_device = drop<InnerDevice>,
-          .drop_executor = drop<InnerExecutor>,
-          .drop_batch = drop<InnerBatch>};
+  return {
+      .stamp = stamp(),
+      .makers = &makers,
+      .prepare = prepare_inside,
+      .make_executor = make_executor_inside,
+      .make_shared_device = make_shared_device_inside,
+      .add_executor = add_executor,
+      .use_memory = use_memory,
+      .found_share = found_share,
+      .health = [](const InnerExecutor* inner) noexcept { return inner->executor->health(); },
+      .load = load,
+      .error_of = [](const InnerExecutor* inner,
+                     std::uint32_t variant) noexcept { return inner->executor->error_of(variant); },
+      .run = run,
+      .depth = [](const InnerExecutor* inner) noexcept { return inner->executor->depth(); },
+      .begin = begin,
+      .finish = finish,
+      .drop_device = drop<InnerDevice>,
+      .drop_executor = drop<InnerExecutor>,
+      .drop_batch = drop<InnerBatch>};
 }
 
 }  // namespace gpulet::executor::boundary

@@ -1,3 +1,6 @@
+#include <dlfcn.h>
+
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -7,17 +10,17 @@
 namespace gpulet::executor::boundary {
 namespace {
 
-// What the other side holds for this one; it alone can drop it.
+// An object of the inner side, which alone can destroy it.
 template <typename Inner>
-using Held = std::unique_ptr<Inner, void (*)(Inner*)>;
+using Owned = std::unique_ptr<Inner, void (*)(Inner*)>;
 
-// A call of a function whose last parameter is a listener.
+// Calls a function whose last parameter is a listener.
 template <typename... Parameters, typename... Arguments>
 Status call(StatusCode (*function)(Parameters...), Arguments... arguments) {
   std::string message;
   const Listener listener{.place = &message,
-                          .tell = [](void* place, const char* said, std::size_t size) noexcept {
-                            static_cast<std::string*>(place)->assign(said, size);
+                          .tell = [](void* place, const char* text, std::size_t size) noexcept {
+                            static_cast<std::string*>(place)->assign(text, size);
                           }};
   const StatusCode code = function(arguments..., listener);
   if (code == StatusCode::ok) return {};
@@ -45,7 +48,7 @@ class OuterBatch final : public RunningBatch {
 
  private:
   const Boundary& boundary_;
-  const Held<InnerBatch> inner_;
+  const Owned<InnerBatch> inner_;
 };
 
 class OuterExecutor final : public Executor {
@@ -58,7 +61,8 @@ class OuterExecutor final : public Executor {
   }
   [[nodiscard]] Result<partition::FoundShare> found_share() override {
     partition::FoundShare found;
-    if (Status asked = call(boundary_.found_share, inner_.get(), &found); !asked.ok()) return asked;
+    if (Status status = call(boundary_.found_share, inner_.get(), &found); !status.ok())
+      return status;
     return found;
   }
   [[nodiscard]] partition::DeviceHealth health() const override {
@@ -72,15 +76,15 @@ class OuterExecutor final : public Executor {
                        .inputs = inputs,
                        .outputs = outputs,
                        .max_batch = model.max_batch,
-                       .form = model.form,
+                       .variant = model.variant,
                        .numerics = model.numerics};
-    std::uint32_t form = 0;
-    if (Status loaded = call(boundary_.load, inner_.get(), &across, &form); !loaded.ok())
+    std::uint32_t variant = 0;
+    if (Status loaded = call(boundary_.load, inner_.get(), &across, &variant); !loaded.ok())
       return loaded;
-    return form;
+    return variant;
   }
-  [[nodiscard]] double error_of(std::uint32_t form) const override {
-    return boundary_.error_of(inner_.get(), form);
+  [[nodiscard]] double error_of(std::uint32_t variant) const override {
+    return boundary_.error_of(inner_.get(), variant);
   }
   [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override {
     std::size_t written = 0;
@@ -97,7 +101,7 @@ class OuterExecutor final : public Executor {
 
  private:
   const Boundary& boundary_;
-  const Held<InnerExecutor> inner_;
+  const Owned<InnerExecutor> inner_;
 };
 
 class OuterDevice final : public SharedDevice {
@@ -105,19 +109,41 @@ class OuterDevice final : public SharedDevice {
   OuterDevice(const Boundary& boundary, InnerDevice* inner)
       : boundary_(boundary), inner_(inner, boundary.drop_device) {}
 
-  [[nodiscard]] Result<std::unique_ptr<Executor>> add_lane(Share share) override {
-    InnerExecutor* lane = nullptr;
-    if (Status added = call(boundary_.add_lane, inner_.get(), share, &lane); !added.ok())
+  [[nodiscard]] Result<std::unique_ptr<Executor>> add_executor(Share share) override {
+    InnerExecutor* executor = nullptr;
+    if (Status added = call(boundary_.add_executor, inner_.get(), share, &executor); !added.ok())
       return added;
-    return std::unique_ptr<Executor>(std::make_unique<OuterExecutor>(boundary_, lane));
+    return std::unique_ptr<Executor>(std::make_unique<OuterExecutor>(boundary_, executor));
   }
 
  private:
   const Boundary& boundary_;
-  const Held<InnerDevice> inner_;
+  const Owned<InnerDevice> inner_;
 };
 
 }  // namespace
+
+Result<const Boundary*> open_boundary(const std::filesystem::path& library, const char* shown) {
+  // RTLD_LOCAL: the executor's libraries (protobuf, BLAS) may have other versions than the
+  // program's.
+  void* const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    const char* const reason = ::dlerror();
+    return Status(StatusCode::unavailable, reason != nullptr ? reason : library.string());
+  }
+  auto* const function = reinterpret_cast<const Boundary* (*)()>(::dlsym(handle, shown));
+  if (function == nullptr) {
+    return Status(StatusCode::invalid, library.string() + " has no function " + shown +
+                                           "; it is not gpulet's executor library");
+  }
+  const Boundary* const boundary = function();
+  if (std::strcmp(boundary->stamp, stamp()) != 0) {
+    return Status(StatusCode::invalid,
+                  library.string() + " was built for another version of gpulet (boundary " +
+                      boundary->stamp + ", this program's is " + stamp() + ")");
+  }
+  return boundary;
+}
 
 void prepare(const Boundary& boundary) {
   const Status prepared = call(boundary.prepare, boundary.makers);

@@ -5,7 +5,7 @@
 namespace gpulet::executor {
 namespace {
 
-[[noreturn]] void fail() { throw std::runtime_error("this LibTorch has no CUDA"); }
+[[noreturn]] void fail() { throw std::runtime_error("this LibTorch was built without CUDA"); }
 
 }  // namespace
 

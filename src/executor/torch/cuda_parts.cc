@@ -15,16 +15,16 @@ namespace {
 
 using MempoolId = std::decay_t<decltype(at::cuda::graph_pool_handle())>;
 
-// LibTorch 1.13 captures in global mode only, in which whatever another thread asks of the device
-// breaks the capture, or fails.
+// LibTorch 1.13 captures in global mode only, in which calls of other threads to the device fail or
+// break the capture.
 template <typename Graph>
-constexpr bool kKnowsModes = requires(Graph& graph, MempoolId pool) {
+constexpr bool kHasCaptureModes = requires(Graph& graph, MempoolId pool) {
   graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
 };
 
 template <typename Graph>
 void begin_capture(Graph& graph, const MempoolId& pool) {
-  if constexpr (kKnowsModes<Graph>) {
+  if constexpr (kHasCaptureModes<Graph>) {
     graph.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
   } else {
     graph.capture_begin(pool);
@@ -47,7 +47,7 @@ class CudaGraph final : public CapturedWork {
   void replay() override { graph_.replay(); }
 
  private:
-  // The capture ends, whatever became of it, and leaves no error to those who ask next.
+  // Ends the capture and clears its error.
   void abandon() {
     try {
       graph_.capture_end();
@@ -59,7 +59,7 @@ class CudaGraph final : public CapturedWork {
   at::cuda::CUDAGraph graph_;
 };
 
-bool means_later(cudaError_t error) {
+bool is_transient(cudaError_t error) {
   return error == cudaErrorMpsConnectionFailed || error == cudaErrorMpsRpcFailure ||
          error == cudaErrorMpsServerNotReady;
 }
@@ -79,10 +79,10 @@ c10::Stream stream_from_outside(void* stream, c10::DeviceIndex device) {
 
 partition::DeviceHealth health_of(c10::DeviceIndex device) {
   cudaError_t error = cudaSetDevice(device);
-  (void)cudaGetLastError();  // those that pass
+  (void)cudaGetLastError();  // clears errors that do not persist
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
   if (error == cudaSuccess) return partition::DeviceHealth::works;
-  return means_later(error) ? partition::DeviceHealth::not_ready : partition::DeviceHealth::lost;
+  return is_transient(error) ? partition::DeviceHealth::not_ready : partition::DeviceHealth::lost;
 }
 
 CapturePool make_capture_pool() {
@@ -90,7 +90,7 @@ CapturePool make_capture_pool() {
   return {pool.first, pool.second};
 }
 
-bool captures_beside_others() { return kKnowsModes<at::cuda::CUDAGraph>; }
+bool captures_beside_others() { return kHasCaptureModes<at::cuda::CUDAGraph>; }
 
 std::unique_ptr<CapturedWork> capture(const CapturePool& pool, const std::function<void()>& work) {
   return std::make_unique<CudaGraph>(MempoolId(pool.first, pool.second), work);

@@ -1,6 +1,6 @@
-// What LibTorch does on NVIDIA's GPUs only, and what takes CUDA's headers. A build whose LibTorch
-// has no CUDA has cuda_absent.cc in its place. Functions throw what LibTorch throws, and
-// std::runtime_error where there is no CUDA.
+// The functions that need CUDA's headers. A build whose LibTorch has no CUDA compiles
+// cuda_absent.cc in place of cuda_parts.cc. Functions throw what LibTorch throws, and
+// std::runtime_error if there is no CUDA.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -9,31 +9,31 @@
 #include <functional>
 #include <memory>
 
-#include "gpulet/partition/found_device.h"
+#include "gpulet/partition/traits.h"
 
 namespace gpulet::executor {
 
 [[nodiscard]] bool built_with_cuda();
 
-// From now on threads that wait for that GPU sleep.
+// From now on, threads that wait for this GPU sleep instead of spinning.
 void wait_asleep(c10::DeviceIndex device);
 
-// A stream that somebody else made, and keeps for as long as this is used.
+// Wraps a stream that the caller owns and must keep while the result is used.
 [[nodiscard]] c10::Stream stream_from_outside(void* stream, c10::DeviceIndex device);
 
-// As CUDA tells it after a failure; waits for what is under way.
+// The state of the device after a failure. Waits for the work in flight.
 [[nodiscard]] partition::DeviceHealth health_of(c10::DeviceIndex device);
 
-// Work on the current stream, taken down once and done again by one launch. It belongs to the SMs
-// of the stream that it was taken down on.
+// A CUDA graph: work that was captured once and is replayed with one launch. It runs on the SMs of
+// the stream on which it was captured.
 class CapturedWork {
  public:
   virtual ~CapturedWork() = default;
   virtual void replay() = 0;  // on the current stream
 };
 
-// Where captures of one lane keep their tensors, one after another in the same memory: replays of
-// them may not overlap.
+// The memory pool of one executor's captures. They reuse the same memory, so their replays must not
+// overlap.
 struct CapturePool {
   std::uint64_t first = 0;
   std::uint64_t second = 0;
@@ -43,8 +43,8 @@ struct CapturePool {
 // Whether one thread may capture while others use the device.
 [[nodiscard]] bool captures_beside_others();
 
-// Takes down what `work` does, without doing it. Throws also what `work` throws; the stream is as
-// before then.
+// Captures the work that `work` submits to the current stream, without running it. Also throws what
+// `work` throws; the stream is then as before.
 [[nodiscard]] std::unique_ptr<CapturedWork> capture(const CapturePool& pool,
                                                     const std::function<void()>& work);
 

@@ -1,7 +1,11 @@
-#include "executor/torch/library.h"
-
-#include "executor/torch/lane.h"
+// The entry point of the shared library around LibTorch (executor/boundary/boundary.h). It is the
+// only symbol that the library exports. Any thread.
+#include "executor/torch/gpulet_executor.h"
 #include "executor/torch/process.h"
+#include "gpulet/executor/boundary/boundary.h"
+
+extern "C" [[gnu::visibility("default")]] const gpulet::executor::boundary::Boundary*
+gpulet_torch_boundary();
 
 namespace {
 
@@ -9,8 +13,8 @@ using namespace gpulet::executor;
 
 constexpr boundary::Makers kMakers{
     .prepare = prepare_process,
-    .make_executor = [](const std::string& device) { return make_lane(device); },
-    .make_shared_device = make_device_of_lanes};
+    .make_executor = [](const std::string& device) { return make_gpulet_executor(device); },
+    .make_shared_device = make_shared_device};
 
 }  // namespace
 

@@ -1,15 +1,13 @@
-// LibTorch is in a shared library that is opened when it is first used: what is public is made over
-// there.
+// The public functions of a program that opens the shared library around LibTorch at first use.
 #include <stdexcept>
 
 #include "gpulet/executor/boundary/boundary.h"
 #include "gpulet/executor/torch/torch_executor.h"
-#include "gpulet/executor/torch/torch_shared_device.h"
 
 namespace gpulet::executor {
 namespace {
 
-// Found by the program's run path.
+// Found by the run path of the program.
 constexpr const char* kLibrary = "libgpulet-torch.so";
 
 // Throws std::runtime_error.
@@ -26,8 +24,9 @@ const boundary::Boundary& library() {
 
 void prepare_torch() { boundary::prepare(library()); }
 
-TorchExecutor::TorchExecutor(const std::string& device)
-    : lane_(boundary::make_executor(library(), device)) {}
+std::unique_ptr<Executor> make_torch_executor(const std::string& device) {
+  return boundary::make_executor(library(), device);
+}
 
 Result<std::unique_ptr<SharedDevice>> make_torch_shared_device(const std::string& device) {
   return boundary::make_shared_device(library(), device);

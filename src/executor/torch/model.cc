@@ -1,29 +1,89 @@
 #include "executor/torch/model.h"
 
 #include <c10/core/InferenceMode.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <sstream>
 #include <utility>
 
-#include "executor/batch_layout.h"
-#include "executor/torch/numerics.h"
+#include "executor/torch/process.h"
 #include "executor/torch/tensors.h"
+#include "gpulet/base/time.h"
 
 namespace gpulet::executor {
 namespace {
 
-Result<std::vector<at::Tensor>> forward(const Network& network, std::vector<c10::IValue> inputs) {
+Result<std::vector<at::Tensor>> forward(const TorchNetwork& network,
+                                        std::vector<c10::IValue> inputs) {
   try {
     torch::jit::Module module = network.module;  // a handle: its forward() is not const
     return tensors_of(module.forward(std::move(inputs)));
   } catch (const std::exception& error) {
-    return Status(StatusCode::internal, own_words(error));
+    return Status(StatusCode::internal, short_message(error));
   }
 }
 
 }  // namespace
 
-Result<LoadedModel> declared(const ModelToLoad& request) {
-  LoadedModel model;
+Result<std::vector<at::Tensor>> run_network(const TorchNetwork& network, const TorchModel& model,
+                                            std::uint32_t count, std::vector<c10::IValue> inputs) {
+  const c10::InferenceMode inference;
+  to_numerics(network.numerics, inputs);
+  Result<std::vector<at::Tensor>> outputs = forward(network, std::move(inputs));
+  if (!outputs.ok()) return outputs;
+  if (network.numerics.precision != Precision::full) to_declared(model.outputs, outputs.value());
+  if (Status status = check_outputs(model.outputs, count, outputs.value()); !status.ok())
+    return status;
+  return outputs;
+}
+
+// ---- loading
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kSameOutputs = 1e-4;  // of the output's largest magnitude
+// Within the noise of the timing, the optimized variant wins: larger batches gain more (vgg16:
+// 12 %).
+constexpr double kEquallyFast = 1.05;
+constexpr int kTimedRuns = 3;
+constexpr Duration kTimingBudget = std::chrono::milliseconds(300);
+constexpr Duration kWarmUpBudget = std::chrono::milliseconds(200);
+
+// The bits of a variant. Bits 0 and 1: how the network was rewritten. Then the numerics. Bits 16 to
+// 31: the error against the file, as the upper half of a float.
+enum class Rewrite : std::uint32_t { frozen = 1, optimized = 2 };
+constexpr std::uint32_t kRewriteMask = 0x3;
+constexpr unsigned kPrecisionBit = 2;
+constexpr unsigned kChannelsLastBit = 4;
+constexpr unsigned kErrorBit = 16;
+constexpr std::uint32_t kLowerHalf = (1U << kErrorBit) - 1;
+
+std::uint32_t numerics_bits(const Numerics& numerics) {
+  return static_cast<std::uint32_t>(numerics.precision) << kPrecisionBit |
+         static_cast<std::uint32_t>(numerics.channels_last) << kChannelsLastBit;
+}
+
+std::uint32_t variant_of(Rewrite rewrite, const Numerics& numerics, double error) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(error));
+  const std::uint32_t rounded_up = (bits + kLowerHalf) & ~kLowerHalf;
+  return static_cast<std::uint32_t>(rewrite) | numerics_bits(numerics) |
+         (as_in_file(numerics) ? 0 : rounded_up);
+}
+
+// The model as declared, without a network. Fails with invalid if a shape has no size.
+Result<TorchModel> declared_model(const ModelToLoad& request) {
+  TorchModel model;
   model.name = request.name;
   model.inputs = request.inputs;
   model.outputs = request.outputs;
@@ -36,22 +96,11 @@ Result<LoadedModel> declared(const ModelToLoad& request) {
   return model;
 }
 
-Result<std::vector<at::Tensor>> answers(const Network& network, const LoadedModel& model,
-                                        std::uint32_t count, std::vector<c10::IValue> inputs) {
-  const c10::InferenceMode inference;
-  to_numerics(network.numerics, inputs);
-  Result<std::vector<at::Tensor>> outputs = forward(network, std::move(inputs));
-  if (!outputs.ok()) return outputs;
-  if (network.numerics.precision != Precision::full) to_declared(model.outputs, outputs.value());
-  if (Status status = check_outputs(model.outputs, count, outputs.value()); !status.ok())
-    return status;
-  return outputs;
-}
-
-Result<std::vector<at::Tensor>> try_batch(const Network& network, const LoadedModel& model,
-                                          std::uint32_t count, const c10::Device& device) {
+// Runs a sample batch. A failure to run is invalid here: the file is at fault.
+Result<std::vector<at::Tensor>> run_sample(const TorchNetwork& network, const TorchModel& model,
+                                           std::uint32_t count, const c10::Device& device) {
   Result<std::vector<at::Tensor>> outputs =
-      answers(network, model, count, sample_inputs(model.inputs, count, device));
+      run_network(network, model, count, sample_inputs(model.inputs, count, device));
   if (outputs.ok() || outputs.status().code() != StatusCode::internal) return outputs;
   std::string inputs;
   for (const TensorSpec& spec : model.inputs)
@@ -59,6 +108,267 @@ Result<std::vector<at::Tensor>> try_batch(const Network& network, const LoadedMo
   return Status(StatusCode::invalid, "does not run on a batch of " + std::to_string(count) +
                                          " with the declared inputs " + inputs + ": " +
                                          outputs.status().message());
+}
+
+// A clock for timing one network. Work of a single thread is timed in CPU time, because other
+// processes may use the core in between.
+Clock::duration work_time(const ExecutionTarget& target) {
+  if (!target.device.is_cpu() || target.threads > 1) return Clock::now().time_since_epoch();
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+// The shortest of a few runs of a batch of one. REQUIRES: such a batch has run before.
+Duration time_of_one(const TorchNetwork& network, const TorchModel& model,
+                     const ExecutionTarget& target) {
+  const std::vector<c10::IValue> inputs = sample_inputs(model.inputs, 1, target.device);
+  Duration best = Duration::max();
+  const Clock::time_point begin = Clock::now();
+  for (int run = 0; run < kTimedRuns && Clock::now() - begin < kTimingBudget; ++run) {
+    const Clock::duration start = work_time(target);
+    const Result<std::vector<at::Tensor>> outputs = run_network(network, model, 1, inputs);
+    if (!outputs.ok()) return Duration::max();
+    for (const at::Tensor& output : outputs.value()) (void)output.cpu();  // waits for the device
+    best = std::min<Duration>(best, work_time(target) - start);
+  }
+  return best;
+}
+
+// Makes the variants of one file's network. It reads the file for each: variants that are made from
+// one module keep each other's weights in memory.
+class NetworkFile {
+ public:
+  NetworkFile(std::filesystem::path path, const c10::Device& device)
+      : path_(std::move(path)), device_(device) {}
+
+  // The frozen network. A network that changes its own attributes cannot be frozen and stays as it
+  // is.
+  [[nodiscard]] Result<TorchNetwork> frozen(const Numerics& numerics) const {
+    Result<torch::jit::Module> module = read();
+    if (!module.ok()) return module.status();
+    TorchNetwork network{.module = {}, .numerics = numerics};
+    try {
+      network.module = torch::jit::freeze(module.value());
+    } catch (const std::exception&) {
+      network.module = std::move(module).value();
+      network.changes_itself = true;
+    }
+    if (!as_in_file(numerics)) convert(network.module, numerics);
+    return network;
+  }
+
+  // The network after optimize_for_inference; empty if LibTorch cannot optimize it.
+  [[nodiscard]] Result<std::optional<TorchNetwork>> optimized(const Numerics& numerics) const {
+    Result<TorchNetwork> network = frozen(numerics);
+    if (!network.ok()) return network.status();
+    if (network.value().changes_itself) return std::optional<TorchNetwork>();
+    try {
+      network.value().module = torch::jit::optimize_for_inference(network.value().module);
+      return std::optional<TorchNetwork>(std::move(network).value());
+    } catch (const std::exception&) {
+      return std::optional<TorchNetwork>();
+    }
+  }
+
+ private:
+  [[nodiscard]] Result<torch::jit::Module> read() const {
+    try {
+      torch::jit::Module module = torch::jit::load(path_.string(), device_);
+      module.eval();
+      return module;
+    } catch (const std::exception& error) {
+      return Status(
+          StatusCode::invalid,
+          "is not a TorchScript file; export it with torch.jit.save: " + short_message(error));
+    }
+  }
+
+  std::filesystem::path path_;
+  c10::Device device_;
+};
+
+std::string percent(double fraction) {
+  char text[32];
+  (void)std::snprintf(text, sizeof text, "%.3g %%", 100 * fraction);
+  return text;
+}
+
+Status error_too_large(const Numerics& numerics, double error) {
+  const std::string difference =
+      std::isfinite(error)
+          ? "differ from those of the file by " + percent(error) + " of their largest magnitude"
+          : "cannot be compared with those of the file";
+  return {StatusCode::invalid,
+          "computed " + describe(numerics) + ", its outputs for a sample " + difference +
+              "; the limit is a largest_error of " + percent(numerics.largest_error) +
+              R"(; allow more, or remove "precision" and "memory_format" from its entry)"};
+}
+
+// The error of a converted network. Fails if it is too large.
+Result<double> checked_error(const std::vector<at::Tensor>& expected, const TorchNetwork& network,
+                             const TorchModel& model, const c10::Device& device) {
+  const Result<std::vector<at::Tensor>> outputs = run_sample(network, model, 1, device);
+  if (!outputs.ok()) {
+    return Status(outputs.status().code(),
+                  "computed " + describe(network.numerics) + ", it " + outputs.status().message() +
+                      R"(; remove "precision" and "memory_format" from its entry)");
+  }
+  const double error = error_between(expected, outputs.value());
+  if (!(error <= network.numerics.largest_error)) return error_too_large(network.numerics, error);
+  return error;
+}
+
+// Loads the fastest variant whose outputs are right. Fails if the file is not as declared.
+Status load_fastest(const NetworkFile& file, const Numerics& numerics, TorchModel& model,
+                    const ExecutionTarget& target) {
+  Numerics own = numerics;
+  own.precision = Precision::full;
+  own.channels_last = false;
+  Result<TorchNetwork> frozen = file.frozen(own);
+  if (!frozen.ok()) return frozen.status();
+  const Result<std::vector<at::Tensor>> expected =
+      run_sample(frozen.value(), model, 1, target.device);
+  if (!expected.ok()) return expected.status();
+  double error = 0;
+  if (!as_in_file(numerics)) {
+    frozen = file.frozen(numerics);
+    if (!frozen.ok()) return frozen.status();
+    const Result<double> checked =
+        checked_error(expected.value(), frozen.value(), model, target.device);
+    if (!checked.ok()) return checked.status();
+    error = checked.value();
+  }
+  model.network = std::move(frozen).value();
+  model.variant = variant_of(Rewrite::frozen, numerics, error);
+
+  Result<std::optional<TorchNetwork>> optimized = file.optimized(numerics);
+  if (!optimized.ok()) return optimized.status();
+  if (!optimized.value()) return {};
+  TorchNetwork& other = *optimized.value();
+  const Result<std::vector<at::Tensor>> outputs = run_sample(other, model, 1, target.device);
+  if (!outputs.ok()) return {};
+  const double other_error = error_between(expected.value(), outputs.value());
+  const double bound = as_in_file(numerics) ? kSameOutputs : numerics.largest_error;
+  if (!(other_error <= bound)) return {};
+  const Duration frozen_time = time_of_one(model.network, model, target);
+  const Duration optimized_time = time_of_one(other, model, target);
+  if (to_ms(optimized_time) > kEquallyFast * to_ms(frozen_time)) return {};
+  model.variant = variant_of(Rewrite::optimized, numerics, other_error);
+  model.network = std::move(other);
+  return {};
+}
+
+// Loads the variant that an earlier load chose. False if `variant` does not name one, or one with
+// other numerics or a larger error than requested.
+Result<bool> load_variant(std::uint32_t variant, const NetworkFile& file, const Numerics& numerics,
+                          TorchModel& model) {
+  const std::uint32_t rewrite = variant & kRewriteMask;
+  const bool same_numerics = (variant & kLowerHalf & ~kRewriteMask) == numerics_bits(numerics);
+  if (!same_numerics || error_of_variant(variant) > numerics.largest_error) return false;
+  if (rewrite == static_cast<std::uint32_t>(Rewrite::frozen)) {
+    Result<TorchNetwork> network = file.frozen(numerics);
+    if (!network.ok()) return network.status();
+    model.network = std::move(network).value();
+  } else if (rewrite == static_cast<std::uint32_t>(Rewrite::optimized)) {
+    Result<std::optional<TorchNetwork>> network = file.optimized(numerics);
+    if (!network.ok()) return network.status();
+    if (!network.value()) return false;
+    model.network = *std::move(network).value();
+  } else {
+    return false;
+  }
+  model.variant = variant;
+  return true;
+}
+
+}  // namespace
+
+double error_of_variant(std::uint32_t variant) {
+  return static_cast<double>(std::bit_cast<float>(variant & ~kLowerHalf));
+}
+
+Result<TorchModel> load_model(const ModelToLoad& request, const ExecutionTarget& target) {
+  Result<TorchModel> made = declared_model(request);
+  if (!made.ok()) return made;
+  TorchModel& model = made.value();
+  const NetworkFile file(request.file, target.device);
+  const Numerics numerics = supported(request.numerics, target.device);
+  const Result<bool> known = load_variant(request.variant, file, numerics, model);
+  if (!known.ok()) return known.status();
+  if (!known.value()) {
+    if (Status status = load_fastest(file, numerics, model, target); !status.ok()) return status;
+  }
+  return made;
+}
+
+Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes, std::uint32_t max_batch,
+                       const c10::Device& device) {
+  const Clock::time_point begin = Clock::now();
+  Status status;
+  for (std::uint32_t count = 1;; count = std::min(2 * count, max_batch)) {
+    const Clock::time_point start = Clock::now();
+    const std::size_t peak = peak_tensor_bytes([&] {
+      const Result<std::vector<at::Tensor>> outputs =
+          run_sample(model.network, model, count, device);
+      status = outputs.status();
+      if (device.is_cpu() || !status.ok()) return;
+      for (const at::Tensor& output : outputs.value()) (void)output.cpu();  // waits for the device
+    });
+    if (!status.ok()) return status;
+    const Clock::time_point end = Clock::now();
+    const bool affordable = end - begin + 2 * (end - start) <= kWarmUpBudget || count < min_sizes;
+    if (count == max_batch || !affordable) return WarmUp{count, peak / count * max_batch};
+  }
+}
+
+// ---- sharing
+
+namespace {
+
+// Identifies the file by inode and times: its path may differ each time.
+std::string cache_key(const ModelToLoad& request) {
+  std::ostringstream key;
+  struct stat file {};
+  if (::stat(request.file.c_str(), &file) == 0) {
+    key << file.st_dev << ' ' << file.st_ino << ' ' << file.st_size << ' ' << file.st_mtim.tv_sec
+        << ' ' << file.st_mtim.tv_nsec;
+  } else {
+    key << request.file;
+  }
+  for (const auto* specs : {&request.inputs, &request.outputs}) {
+    key << '\n';
+    for (const TensorSpec& spec : *specs) key << to_string(spec) << ' ';
+  }
+  key << '\n'
+      << to_string(request.numerics.precision) << ' ' << request.numerics.channels_last << ' '
+      << std::hexfloat << request.numerics.largest_error;
+  return key.str();
+}
+
+}  // namespace
+
+std::shared_ptr<ModelCache::Entry> ModelCache::entry_of(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  // Drops expired entries that no other thread is about to load.
+  std::erase_if(entries_, [](const auto& entry) {
+    return entry.second.use_count() == 1 && entry.second->model.expired();
+  });
+  std::shared_ptr<Entry>& entry = entries_[key];
+  if (entry == nullptr) entry = std::make_shared<Entry>();
+  return entry;
+}
+
+Result<std::shared_ptr<const TorchModel>> ModelCache::get(const ModelToLoad& request,
+                                                          const Load& load) {
+  const std::shared_ptr<Entry> entry = entry_of(cache_key(request));
+  const std::lock_guard lock(entry->loading);
+  if (auto model = entry->model.lock()) return model;
+  Result<TorchModel> loaded = load();
+  if (!loaded.ok()) return loaded.status();
+  auto model = std::make_shared<const TorchModel>(std::move(loaded).value());
+  if (!model->network.changes_itself) entry->model = model;
+  return model;
 }
 
 }  // namespace gpulet::executor

@@ -1,52 +1,98 @@
-// A model as it is in memory: its network in one of its forms, and what is declared of it. Nothing
-// of it changes once it is loaded, so that threads may run it at the same time. Functions throw
-// what LibTorch throws.
+// TorchModel: a model in memory. Loading picks the fastest variant of its network that gives the
+// right outputs; ModelCache shares loaded models between executors. A loaded model does not change,
+// so several threads may run it at the same time. Functions throw what LibTorch throws.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <torch/script.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
-#include "gpulet/core/numerics.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
 
-struct Network {
+struct TorchNetwork {
   torch::jit::Module module;
-  Numerics numerics{};          // as it computes here
-  bool changes_itself = false;  // it could not be frozen: a run may leave something behind in it
+  Numerics numerics{};          // the numerics in which it computes
+  bool changes_itself = false;  // it could not be frozen: a run may change its attributes
 };
 
-struct LoadedModel {
+struct TorchModel {
   std::string name;
   std::vector<TensorSpec> inputs;
   std::vector<TensorSpec> outputs;
-  std::vector<std::size_t> input_sizes;  // bytes of one request's part of each
+  std::vector<std::size_t> input_sizes;  // bytes of one request's part of each tensor
   std::vector<std::size_t> output_sizes;
-  std::uint32_t form = 0;  // Executor::load's
-  Network network;
+  std::uint32_t variant = 0;  // the result of Executor::load
+  TorchNetwork network;
 };
 
-// What is declared of it, and no network yet. Fails with invalid where a shape has no size.
-[[nodiscard]] Result<LoadedModel> declared(const ModelToLoad& request);
+// Runs a batch of `count` requests. The outputs have the declared types and shapes, whatever the
+// numerics of the network. Fails with internal (an error of LibTorch) or invalid (other outputs
+// than declared).
+[[nodiscard]] Result<std::vector<at::Tensor>> run_network(const TorchNetwork& network,
+                                                          const TorchModel& model,
+                                                          std::uint32_t count,
+                                                          std::vector<c10::IValue> inputs);
 
-// The answers to a batch of `count`, which must be as declared: in their types, whatever the
-// network computes in. Fails with internal (LibTorch's own words) or invalid (other outputs than
-// declared).
-[[nodiscard]] Result<std::vector<at::Tensor>> answers(const Network& network,
-                                                      const LoadedModel& model, std::uint32_t count,
-                                                      std::vector<c10::IValue> inputs);
+// ---- loading
 
-// The same for a sample batch, told as what is wrong with the file.
-[[nodiscard]] Result<std::vector<at::Tensor>> try_batch(const Network& network,
-                                                        const LoadedModel& model,
-                                                        std::uint32_t count,
-                                                        const c10::Device& device);
+struct ExecutionTarget {
+  c10::Device device;
+  int threads = 1;  // inside one operation
+};
+
+// Loads the variant `request.variant`, or chooses the fastest one if that is not known, and runs a
+// batch of one. Fails as Executor::load.
+[[nodiscard]] Result<TorchModel> load_model(const ModelToLoad& request,
+                                            const ExecutionTarget& target);
+
+// Executor::error_of, decoded from the variant.
+[[nodiscard]] double error_of_variant(std::uint32_t variant);
+
+struct WarmUp {
+  std::uint32_t largest_batch = 1;  // that was run
+  std::size_t peak_bytes = 0;       // estimate of the CPU tensors of a batch of max_batch
+};
+// Runs batches of 1, 2, 4, .. max_batch: at least `min_sizes` sizes as far as max_batch allows,
+// then more while the next one, which is assumed to take twice the time of the last, fits the
+// budget.
+[[nodiscard]] Result<WarmUp> warm_up(const TorchModel& model, std::uint32_t min_sizes,
+                                     std::uint32_t max_batch, const c10::Device& device);
+
+// ---- sharing
+
+// The loaded models of one device. A model that one executor holds is not loaded again. Any thread.
+class ModelCache {
+ public:
+  using Load = std::function<Result<TorchModel>()>;
+
+  // Returns the model of that file with these tensors and numerics. The first caller loads it;
+  // concurrent callers wait. The cache keeps a model only while somebody holds it, and does not
+  // share networks that change themselves. REQUIRES: a file does not change while a model of it is
+  // held.
+  [[nodiscard]] Result<std::shared_ptr<const TorchModel>> get(const ModelToLoad& request,
+                                                              const Load& load);
+
+ private:
+  struct Entry {
+    std::mutex loading;
+    std::weak_ptr<const TorchModel> model;  // guarded by `loading`
+  };
+  std::shared_ptr<Entry> entry_of(const std::string& key);
+
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<Entry>> entries_;  // guarded by mutex_
+};
 
 }  // namespace gpulet::executor

@@ -11,9 +11,9 @@
 namespace gpulet::executor {
 namespace {
 
-// What follows on `later` waits for what `earlier` was given so far.
-void then(std::optional<c10::Event>& event, const std::optional<c10::Stream>& earlier,
-          const std::optional<c10::Stream>& later) {
+// Later work on `later` waits for the work that `earlier` has so far.
+void order(std::optional<c10::Event>& event, const std::optional<c10::Stream>& earlier,
+           const std::optional<c10::Stream>& later) {
   if (!event || !earlier || !later) return;
   event->record(*earlier);
   event->block(*later);
@@ -23,8 +23,8 @@ void wait_for(const std::optional<c10::Stream>& stream) {
   if (stream) stream->synchronize();
 }
 
-// LibTorch knows no tensor over constant memory; this one is only read.
-at::Tensor over(std::span<const std::byte> bytes) {
+// LibTorch has no tensors over constant memory; this one is only read.
+at::Tensor bytes_tensor(std::span<const std::byte> bytes) {
   return at::from_blob(
       const_cast<std::byte*>(bytes.data()),  // NOLINT(cppcoreguidelines-pro-type-const-cast)
       {static_cast<std::int64_t>(bytes.size())}, at::TensorOptions(at::kByte));
@@ -41,8 +41,8 @@ std::optional<c10::Stream> new_stream(const c10::Device& device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
-// Ends what is under way of a batch, finished or not, before its slot is another's.
-class Pipeline::Running final : public RunningBatch {
+// Its destructor waits for the batch, finished or not, before the slot is reused.
+class DevicePipeline::Running final : public RunningBatch {
  public:
   Running(Slot& slot, std::optional<c10::Stream> compute)
       : slot_(slot), compute_(std::move(compute)) {}
@@ -51,20 +51,20 @@ class Pipeline::Running final : public RunningBatch {
       if (!finished_) wait_for(compute_);
       wait_for(slot_.out);
     } catch (const std::exception&) {
-      // The device is lost, and with it what was under way.
+      // The device is lost, and the batch with it.
     }
     outputs_.clear();
-    slot_.taken = false;
+    slot_.in_use = false;
   }
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  // They stay until they have been read.
-  void bring(std::vector<at::Tensor> outputs, std::span<std::byte> to) {
+  // Keeps the outputs until they have been copied.
+  void copy_outputs(std::vector<at::Tensor> outputs, std::span<std::byte> to) {
     outputs_ = std::move(outputs);
-    const Under guard(slot_.out);
+    const StreamScope scope(slot_.out);
     for (const at::Tensor& output : outputs_) {
-      over(to.subspan(written_, output.nbytes())).copy_(output, /*non_blocking=*/true);
+      bytes_tensor(to.subspan(written_, output.nbytes())).copy_(output, /*non_blocking=*/true);
       written_ += output.nbytes();
     }
   }
@@ -75,7 +75,7 @@ class Pipeline::Running final : public RunningBatch {
       wait_for(slot_.out);
       return written_;
     } catch (const std::exception& error) {
-      return Status(StatusCode::internal, own_words(error));
+      return Status(StatusCode::internal, short_message(error));
     }
   }
 
@@ -87,54 +87,54 @@ class Pipeline::Running final : public RunningBatch {
   bool finished_ = false;
 };
 
-Pipeline::Pipeline(const c10::Device& device, std::size_t depth)
+DevicePipeline::DevicePipeline(const c10::Device& device, std::size_t depth)
     : device_(device), in_(new_stream(device)) {
   for (std::size_t i = 0; i < depth; ++i) {
     Slot& slot = slots_.emplace_back();
     slot.out = new_stream(device);
     if (!slot.out) continue;
     slot.arrived.emplace(device.type());
-    slot.answered.emplace(device.type());
+    slot.computed.emplace(device.type());
   }
 }
 
-bool Pipeline::empty() const {
+bool DevicePipeline::empty() const {
   return std::none_of(slots_.begin(), slots_.end(),
-                      [](const Slot& slot) { return slot.taken.load(); });
+                      [](const Slot& slot) { return slot.in_use.load(); });
 }
 
-void Pipeline::send(Slot& slot, std::span<const std::byte> bytes,
-                    const std::optional<c10::Stream>& compute) {
-  const Under guard(in_);
+void DevicePipeline::copy_input(Slot& slot, std::span<const std::byte> bytes,
+                                const std::optional<c10::Stream>& compute) {
+  const StreamScope scope(in_);
   const auto size = static_cast<std::int64_t>(bytes.size());
   if (!slot.input.defined() || slot.input.numel() < size)
     slot.input = at::empty({size}, at::TensorOptions(at::kByte).device(device_));
-  slot.input.narrow(0, 0, size).copy_(over(bytes), /*non_blocking=*/true);
-  then(slot.arrived, in_, compute);
+  slot.input.narrow(0, 0, size).copy_(bytes_tensor(bytes), /*non_blocking=*/true);
+  order(slot.arrived, in_, compute);
 }
 
-Result<std::unique_ptr<RunningBatch>> Pipeline::begin(const LoadedModel& model,
-                                                      const BatchToRun& batch,
-                                                      const std::optional<c10::Stream>& compute,
-                                                      const Work& work) {
+Result<std::unique_ptr<RunningBatch>> DevicePipeline::begin(
+    const TorchModel& model, const BatchToRun& batch, const std::optional<c10::Stream>& compute,
+    const Work& work) {
   const c10::InferenceMode inference;
   const auto free = std::find_if(slots_.begin(), slots_.end(),
-                                 [](const Slot& slot) { return !slot.taken.load(); });
+                                 [](const Slot& slot) { return !slot.in_use.load(); });
   if (free == slots_.end())
-    return Status(StatusCode::internal, "as many batches are under way as the device takes");
+    return Status(StatusCode::internal,
+                  "the pipeline already has its maximum number of batches in flight");
   Slot& slot = *free;
-  slot.taken = true;
+  slot.in_use = true;
   auto running = std::make_unique<Running>(slot, compute);
-  send(slot, batch.input, compute);
+  copy_input(slot, batch.input, compute);
   std::vector<at::Tensor> outputs;
   {
-    const Under guard(compute);
-    auto answered = work(view_inputs(model.inputs, model.input_sizes, batch.count, slot.input));
-    if (!answered.ok()) return answered.status();
-    for (const at::Tensor& output : answered.value()) outputs.push_back(as_bytes(output));
-    then(slot.answered, compute, slot.out);
+    const StreamScope scope(compute);
+    auto computed = work(view_inputs(model.inputs, model.input_sizes, batch.count, slot.input));
+    if (!computed.ok()) return computed.status();
+    for (const at::Tensor& output : computed.value()) outputs.push_back(as_bytes(output));
+    order(slot.computed, compute, slot.out);
   }
-  running->bring(std::move(outputs), batch.output);
+  running->copy_outputs(std::move(outputs), batch.output);
   return std::unique_ptr<RunningBatch>(std::move(running));
 }
 

@@ -1,7 +1,7 @@
-// Pipeline: batches whose copies overlap each other's execution. A batch's inputs go to the device
-// on one stream, its work runs on another, its outputs come back on a third, and each waits for the
-// one before it on the device, not in this process. Written against LibTorch's general devices; on
-// the CPU, which has no streams, one thing happens after the other.
+// DevicePipeline: overlaps the copies of one batch with the computation of another. The inputs of a
+// batch are copied to the device on one stream, the network runs on a second, and the outputs are
+// copied back on a third; the device, not this process, waits between the stages. It works with any
+// device of LibTorch; on the CPU, which has no streams, the stages run one after another.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -18,18 +18,18 @@
 #include <vector>
 
 #include "executor/torch/model.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
 
-// A stream of the device's own; none where it has no streams.
+// A new stream of the device; empty if it has no streams.
 [[nodiscard]] std::optional<c10::Stream> new_stream(const c10::Device& device);
 
-// Makes a stream the calling thread's current one, if there is one.
-class Under {
+// Makes a stream, if there is one, the current stream of the calling thread.
+class StreamScope {
  public:
-  explicit Under(const std::optional<c10::Stream>& stream) {
+  explicit StreamScope(const std::optional<c10::Stream>& stream) {
     if (stream) guard_.emplace(*stream);
   }
 
@@ -37,37 +37,37 @@ class Under {
   std::optional<c10::StreamGuard> guard_;
 };
 
-class Pipeline {
+class DevicePipeline {
  public:
-  // Called under the compute stream. The tensors may be written into by the next work on it.
+  // Runs under the compute stream. The next work on that stream may overwrite the tensors.
   using Work = std::function<Result<std::vector<at::Tensor>>(std::vector<c10::IValue> inputs)>;
 
-  Pipeline(const c10::Device& device, std::size_t depth);
+  DevicePipeline(const c10::Device& device, std::size_t depth);
 
-  // How many batches may be begun and not finished.
+  // The maximum number of batches in flight.
   [[nodiscard]] std::size_t depth() const { return slots_.size(); }
-  // None is.
+  // No batch is in flight.
   [[nodiscard]] bool empty() const;
 
-  // As Executor::begin, for a batch whose sizes were checked. `compute`: where the work runs; it
-  // must be the same while batches are under way. The pipeline must outlive the batch.
+  // As Executor::begin. `compute` is the stream of the work; it must not change while batches are
+  // in flight. The pipeline must outlive the batch. REQUIRES: the sizes of the batch were checked.
   [[nodiscard]] Result<std::unique_ptr<RunningBatch>> begin(
-      const LoadedModel& model, const BatchToRun& batch, const std::optional<c10::Stream>& compute,
+      const TorchModel& model, const BatchToRun& batch, const std::optional<c10::Stream>& compute,
       const Work& work);
 
  private:
-  // What one batch under way has for itself.
+  // The resources of one batch in flight.
   struct Slot {
-    std::atomic<bool> taken = false;
-    at::Tensor input;                // bytes on the device; grows
-    std::optional<c10::Stream> out;  // where nobody else's copies are waited for
+    std::atomic<bool> in_use = false;
+    at::Tensor input;                // bytes on the device; grows as needed
+    std::optional<c10::Stream> out;  // for the copies of this batch only
     std::optional<c10::Event> arrived;
-    std::optional<c10::Event> answered;
+    std::optional<c10::Event> computed;
   };
   class Running;
 
-  void send(Slot& slot, std::span<const std::byte> bytes,
-            const std::optional<c10::Stream>& compute);
+  void copy_input(Slot& slot, std::span<const std::byte> bytes,
+                  const std::optional<c10::Stream>& compute);
 
   c10::Device device_;
   std::optional<c10::Stream> in_;

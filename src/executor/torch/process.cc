@@ -16,26 +16,26 @@
 #include <sstream>
 #include <vector>
 
-#include "gpulet/core/megabytes.h"
+#include "gpulet/base/bytes.h"
 
 namespace gpulet::executor {
 namespace {
 
-// Of the heap of a process without a model: the kernel's part of loading mobilenet_v2 is done then.
+// The heap to map before a model is known: as much as loading mobilenet_v2 needs.
 constexpr std::size_t kHeapWithoutModel = 64 * kBytesPerMegabyte;
-// More than this is not left lying about for batches that may never come.
+// The most memory that is mapped in advance for batches.
 constexpr std::size_t kMostSpareHeap = 512 * kBytesPerMegabyte;
 constexpr std::size_t kSpareHeapToKeep = 32 * kBytesPerMegabyte;
 
 int intra_op_threads() {
   const char* text =
-      std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe): nobody sets it here
+      std::getenv("OMP_NUM_THREADS");  // NOLINT(concurrency-mt-unsafe): no thread sets it
   return text == nullptr ? 1 : std::max(1, std::atoi(text));
 }
 
 void set_threads(int threads) {
   at::set_num_threads(threads);
-  // OpenBLAS has read its environment when the program was started, maybe for nobody in particular.
+  // OpenBLAS read its environment when the program started, possibly before the share was known.
   using SetThreads = void (*)(int);
   if (auto* const set =
           reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads")))
@@ -43,23 +43,23 @@ void set_threads(int threads) {
   try {
     at::set_num_interop_threads(1);
   } catch (const std::exception&) {
-    // It may be said once in a process, and has been then.
+    // It can be set once per process and was set before.
   }
 }
 
 void set_cpu_modes() {
-  // On the CPU the profiling executor gains nothing over the simple one (measured on all example
-  // models) and makes the first two batches of a model slow instead of one.
+  // On the CPU the profiling executor is no faster than the simple one (measured on all example
+  // models), and it makes the first two batches of a model slow instead of one.
   torch::jit::getExecutorMode() = false;
   torch::jit::getProfilingMode() = false;
-  // Freed memory stays for the next batch. The C library gives large pieces back to the kernel and
-  // faults them in again, page by page: a third of the time of a batch of 8 on mobilenet_v2 and
-  // ssd_mobilenet_v1.
+  // Keeps freed memory for the next batch. By default the C library returns large blocks to the
+  // kernel and page-faults them in again, which takes a third of the time of a batch of 8 on
+  // mobilenet_v2 and ssd_mobilenet_v1.
   ::mallopt(M_MMAP_MAX, 0);
   ::mallopt(M_TRIM_THRESHOLD, -1);
 }
 
-// The kernel maps memory when it is touched first: microseconds per page.
+// Touches each page once: the kernel maps it then, which takes microseconds per page.
 void map_heap(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::unique_ptr<void, decltype(&std::free)> memory(std::malloc(bytes), &std::free);
@@ -68,7 +68,7 @@ void map_heap(std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += page) begin[at] = 0;
 }
 
-// A little of everything that image models are made of.
+// A model with one of each operator that image models commonly use.
 torch::jit::Module small_model() {
   torch::jit::Module model("small");
   model.register_parameter("filters", torch::ones({8, 3, 3, 3}), false);
@@ -88,7 +88,7 @@ def forward(self, x):
   return model;
 }
 
-// LibTorch 2 counts totals without a sign.
+// The type of the totals: signed in LibTorch 1, unsigned in LibTorch 2.
 template <typename Total>
 Total total_of(void (c10::MemoryReportingInfoBase::*)(void*, std::int64_t, Total, Total,
                                                       c10::Device));
@@ -112,12 +112,12 @@ class PeakCounter final : public c10::MemoryReportingInfoBase {
 
 }  // namespace
 
-int set_process_up(const c10::Device& device) {
+int configure_process(const c10::Device& device) {
   const int threads = intra_op_threads();
   set_threads(threads);
   if (device.is_cpu()) set_cpu_modes();
-  // Elsewhere the profiling executor would compile kernels for the sizes that it meets, while
-  // batches wait. Without profiles it runs the graph as loading has rewritten it.
+  // On other devices the profiling executor would compile kernels for each new size while batches
+  // wait. Without profiles it runs the graph as it was rewritten at load time.
   torch::jit::getProfilingMode() = false;
   return threads;
 }
@@ -130,13 +130,13 @@ std::size_t peak_tensor_bytes(const std::function<void()>& work) {
 }
 
 void settle_heap(std::size_t bytes) {
-  const std::size_t wanted = std::min(bytes, kMostSpareHeap);
-  if (::mallinfo2().fordblks > wanted + kSpareHeapToKeep) ::malloc_trim(0);
-  map_heap(wanted);
+  const std::size_t mapped = std::min(bytes, kMostSpareHeap);
+  if (::mallinfo2().fordblks > mapped + kSpareHeapToKeep) ::malloc_trim(0);
+  map_heap(mapped);
 }
 
 void prepare_process() {
-  set_threads(1);  // no second thread may exist before a share says how many there are to be
+  set_threads(1);  // the share decides later how many threads there may be
   set_cpu_modes();
   const c10::InferenceMode inference;
   std::stringstream file;

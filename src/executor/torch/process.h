@@ -1,5 +1,5 @@
-// What LibTorch does to the process it runs in: threads, execution mode, heap. Private to the room.
-// Functions throw what LibTorch throws.
+// The settings of the process in which LibTorch runs: threads, execution mode, heap. Functions
+// throw what LibTorch throws.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,19 +9,18 @@
 
 namespace gpulet::executor {
 
-// What prepare_torch() does.
+// Implements prepare_torch().
 void prepare_process();
 
-// Threads as the environment has them, and modes. Returns the threads inside one operation. Called
-// by every executor.
-int set_process_up(const c10::Device& device);
+// Sets the number of threads from the environment, and the execution modes. Returns the number of
+// threads inside one operation. Every executor calls it.
+int configure_process(const c10::Device& device);
 
-// The most bytes that tensors on the CPU held at once while `work` ran, above what they held
-// before.
+// The peak size of the CPU tensors that were allocated while `work` ran, in bytes.
 [[nodiscard]] std::size_t peak_tensor_bytes(const std::function<void()>& work);
 
-// Gives back what loading left behind where that is much, and makes sure that the next `bytes` of
-// tensors find memory that the kernel has mapped already.
+// Returns free heap memory that loading left behind to the kernel if it is much, and makes the
+// kernel map memory for the next `bytes` of tensors.
 void settle_heap(std::size_t bytes);
 
 }  // namespace gpulet::executor

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -60,8 +61,8 @@ std::vector<c10::IValue> wrap_inputs(const std::vector<TensorSpec>& specs,
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::size_t size = sizes[i] * count;
     const auto type = scalar_type(specs[i].type);
-    // LibTorch knows no tensor over constant memory; a model that writes into its input writes into
-    // its own batch.
+    // LibTorch has no tensors over constant memory. A model that writes to its input writes to its
+    // own batch only.
     auto* data = const_cast<std::byte*>(
         bytes.subspan(begin, size).data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     at::Tensor tensor;
@@ -80,7 +81,7 @@ std::vector<c10::IValue> wrap_inputs(const std::vector<TensorSpec>& specs,
 std::vector<c10::IValue> view_inputs(const std::vector<TensorSpec>& specs,
                                      const std::vector<std::size_t>& sizes, std::uint32_t count,
                                      const at::Tensor& bytes) {
-  // Libraries read several numbers at once.
+  // Vectorized kernels need aligned inputs.
   constexpr std::size_t kAlignment = 16;
   std::vector<c10::IValue> inputs;
   inputs.reserve(specs.size());
@@ -113,27 +114,27 @@ std::vector<c10::IValue> sample_inputs(const std::vector<TensorSpec>& specs, std
   return inputs;
 }
 
-Result<std::vector<at::Tensor>> tensors_of(const c10::IValue& answer) {
-  if (answer.isTensor()) return std::vector<at::Tensor>{answer.toTensor()};
-  if (answer.isTensorList()) return answer.toTensorVector();
+Result<std::vector<at::Tensor>> tensors_of(const c10::IValue& result) {
+  if (result.isTensor()) return std::vector<at::Tensor>{result.toTensor()};
+  if (result.isTensorList()) return result.toTensorVector();
   std::vector<at::Tensor> tensors;
-  if (answer.isTuple()) {
-    for (const c10::IValue& element : answer.toTupleRef().elements()) {
+  if (result.isTuple()) {
+    for (const c10::IValue& element : result.toTupleRef().elements()) {
       if (element.isTensor()) tensors.push_back(element.toTensor());
     }
-    if (tensors.size() == answer.toTupleRef().elements().size()) return tensors;
+    if (tensors.size() == result.toTupleRef().elements().size()) return tensors;
   }
-  return Status(StatusCode::invalid, "the model answers with a value of type " +
-                                         answer.type()->repr_str() +
+  return Status(StatusCode::invalid, "the model returns a value of type " +
+                                         result.type()->repr_str() +
                                          "; must be a tensor, or a tuple or list of tensors");
 }
 
 Status check_outputs(const std::vector<TensorSpec>& specs, std::uint32_t count,
                      const std::vector<at::Tensor>& outputs) {
   if (specs.size() != outputs.size()) {
-    return {StatusCode::invalid, "the model answers with " + std::to_string(outputs.size()) +
-                                     " tensors, declared are " + std::to_string(specs.size()) +
-                                     " outputs"};
+    return {StatusCode::invalid, "the model returns " + std::to_string(outputs.size()) +
+                                     " tensors; " + std::to_string(specs.size()) +
+                                     " outputs are declared"};
   }
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const auto type = scalar_type(specs[i].type);
@@ -159,12 +160,12 @@ std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::
   return written;
 }
 
-std::string own_words(const std::exception& error) {
+std::string short_message(const std::exception& error) {
   constexpr std::size_t kMostCharacters = 400;
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   std::string_view text =
       torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  // The interpreter prints the model's own source first and what happened last.
+  // The interpreter prints the model's source first and the error last.
   const bool interpreter = text.find("TorchScript interpreter") != std::string_view::npos;
   std::string_view sentence;
   while (!text.empty() && (sentence.empty() || interpreter)) {
@@ -175,18 +176,119 @@ std::string own_words(const std::exception& error) {
   return std::string(sentence.substr(0, kMostCharacters));
 }
 
-Status input_at_fault(const std::string& own_words) {
+Status invalid_input(const std::string& message) {
   const bool has_digits =
-      std::any_of(own_words.begin(), own_words.end(), [](char c) { return c >= '0' && c <= '9'; });
-  // The interpreter gives every failure this class.
+      std::any_of(message.begin(), message.end(), [](char c) { return c >= '0' && c <= '9'; });
+  // The interpreter prefixes every failure with this class.
   constexpr std::string_view kClass = "RuntimeError: ";
-  std::string_view words = own_words;
-  if (words.starts_with(kClass)) words.remove_prefix(kClass.size());
-  const std::string told = words.empty() || has_digits ? "" : " (" + std::string(words) + ")";
+  std::string_view sentence = message;
+  if (sentence.starts_with(kClass)) sentence.remove_prefix(kClass.size());
+  const std::string detail =
+      sentence.empty() || has_digits ? "" : " (" + std::string(sentence) + ")";
   return {StatusCode::invalid,
-          "this input cannot be computed" + told +
-              "; check that its values are in the range that the model takes, such as indices of "
+          "the model cannot compute this input" + detail +
+              "; check that its values are in the range that the model accepts, such as indices of "
               "its vocabulary"};
+}
+
+// ---- numerics
+
+namespace {
+
+constexpr std::int64_t kImageDimensions = 4;
+
+// Converts floating-point tensors only: whole numbers are counts and indices.
+void convert(at::Tensor& tensor, const Numerics& numerics) {
+  if (!tensor.is_floating_point()) return;
+  at::ScalarType type = tensor.scalar_type();
+  if (numerics.precision == Precision::half) type = at::kHalf;
+  if (numerics.precision == Precision::bfloat16) type = at::kBFloat16;
+  const bool image = numerics.channels_last && tensor.dim() == kImageDimensions;
+  const auto format = image ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Preserve;
+  tensor = tensor.to(type, /*non_blocking=*/false, /*copy=*/false, format);
+}
+
+void convert_data(at::Tensor& variable, const Numerics& numerics) {
+  at::Tensor data = variable.detach();
+  convert(data, numerics);
+  variable.set_data(data);
+}
+
+void convert(torch::jit::Block& block, const Numerics& numerics) {
+  for (torch::jit::Node* const node : block.nodes()) {
+    for (torch::jit::Block* const inner : node->blocks()) convert(*inner, numerics);
+    if (node->kind() != at::prim::Constant || !node->hasAttribute(at::attr::value)) continue;
+    if (node->kindOf(at::attr::value) != torch::jit::AttributeKind::t) continue;
+    at::Tensor constant = node->t(at::attr::value);
+    convert(constant, numerics);
+    node->t_(at::attr::value, constant);
+    node->output()->inferTypeFrom(constant);
+  }
+}
+
+}  // namespace
+
+Numerics supported(Numerics requested, const c10::Device& device) {
+  if (device.is_cpu() && requested.precision == Precision::half)
+    requested.precision = Precision::full;
+  return requested;
+}
+
+bool as_in_file(const Numerics& numerics) {
+  return numerics.precision == Precision::full && !numerics.channels_last;
+}
+
+std::string describe(const Numerics& numerics) {
+  std::string text = "in " + std::string(to_string(numerics.precision)) +
+                     (numerics.precision == Precision::bfloat16 ? "" : " precision");
+  return numerics.channels_last ? text + ", channels last" : text;
+}
+
+void convert(torch::jit::Module& module, const Numerics& numerics) {
+  const at::NoGradGuard no_gradients;
+  for (at::Tensor parameter : module.parameters()) convert_data(parameter, numerics);
+  for (at::Tensor buffer : module.buffers()) convert_data(buffer, numerics);
+  for (const torch::jit::Module& part : module.modules()) {
+    for (const torch::jit::Method& method : part.get_methods())
+      convert(*method.graph()->block(), numerics);
+  }
+}
+
+void to_numerics(const Numerics& numerics, std::vector<c10::IValue>& inputs) {
+  if (as_in_file(numerics)) return;
+  for (c10::IValue& input : inputs) {
+    at::Tensor tensor = input.toTensor();
+    convert(tensor, numerics);
+    input = c10::IValue(std::move(tensor));
+  }
+}
+
+void to_declared(const std::vector<TensorSpec>& specs, std::vector<at::Tensor>& outputs) {
+  for (std::size_t i = 0; i < std::min(specs.size(), outputs.size()); ++i) {
+    const at::ScalarType type = scalar_type(specs[i].type);
+    if (outputs[i].is_floating_point() && at::isFloatingType(type))
+      outputs[i] = outputs[i].to(type);
+  }
+}
+
+double error_between(const std::vector<at::Tensor>& reference,
+                     const std::vector<at::Tensor>& outputs) {
+  constexpr double kIncomparable = std::numeric_limits<double>::infinity();
+  if (reference.size() != outputs.size()) return kIncomparable;
+  double error = 0;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    if (reference[i].sizes() != outputs[i].sizes()) return kIncomparable;
+    if (reference[i].numel() == 0) continue;
+    const at::Tensor expected = reference[i].to(at::kDouble);
+    const double largest = expected.abs().max().item<double>();
+    const double difference = (expected - outputs[i].to(at::kDouble)).abs().max().item<double>();
+    if (difference == 0) continue;
+    const double fraction = difference / largest;
+    // Also true for NaN, and for a reference that is all zeros.
+    if (!(fraction < kIncomparable)) return kIncomparable;
+    error = std::max(error, fraction);
+  }
+  return error;
 }
 
 }  // namespace gpulet::executor

@@ -1,4 +1,5 @@
-// Between batches as bytes and LibTorch's tensors. Functions throw what LibTorch throws.
+// Conversions between the bytes of batches and LibTorch's tensors, and between numerics. Functions
+// throw what LibTorch throws.
 #pragma once
 
 #include <torch/script.h>
@@ -10,47 +11,73 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/core/tensor.h"
 
 namespace gpulet::executor {
 
 [[nodiscard]] at::ScalarType scalar_type(DataType type);
 
-// The inputs of a batch as tensors over its own bytes, which must outlive them; copied only where a
-// tensor's bytes are not aligned for its type. REQUIRES: the bytes of `count` requests.
+// The inputs of a batch as tensors over its bytes, which must outlive them. Copies a tensor only if
+// its bytes are not aligned for its type. REQUIRES: the bytes of `count` requests.
 [[nodiscard]] std::vector<c10::IValue> wrap_inputs(const std::vector<TensorSpec>& specs,
                                                    const std::vector<std::size_t>& sizes,
                                                    std::uint32_t count,
                                                    std::span<const std::byte> bytes);
-// The same where the bytes are a tensor of bytes, on whatever device.
+// The same for bytes in a tensor of bytes, on any device.
 [[nodiscard]] std::vector<c10::IValue> view_inputs(const std::vector<TensorSpec>& specs,
                                                    const std::vector<std::size_t>& sizes,
                                                    std::uint32_t count, const at::Tensor& bytes);
 
-// Inputs that every model of these shapes can run on: numbers rising from 0 to 1, and zeros where
-// they are whole.
+// Inputs on which every model with these shapes can run: floating-point numbers rise from 0 to 1,
+// whole numbers are 0.
 [[nodiscard]] std::vector<c10::IValue> sample_inputs(const std::vector<TensorSpec>& specs,
                                                      std::uint32_t count,
                                                      const c10::Device& device);
 
-// A tensor, or a tuple or list of tensors. Fails with invalid, naming what it is instead.
-[[nodiscard]] Result<std::vector<at::Tensor>> tensors_of(const c10::IValue& answer);
+// The tensors of a network's result, which must be a tensor, or a tuple or list of tensors. Else
+// fails with invalid, naming the type.
+[[nodiscard]] Result<std::vector<at::Tensor>> tensors_of(const c10::IValue& result);
 
 // Fails with invalid, naming both sides, unless these are the declared outputs of a batch of
 // `count`.
 [[nodiscard]] Status check_outputs(const std::vector<TensorSpec>& specs, std::uint32_t count,
                                    const std::vector<at::Tensor>& outputs);
 
-// Writes them one after another, and returns the bytes written. REQUIRES: room for them,
-// check_outputs passed.
+// Writes the outputs one after another and returns the number of bytes. REQUIRES: `bytes` is large
+// enough; check_outputs() passed.
 std::size_t copy_outputs(const std::vector<at::Tensor>& outputs, std::span<std::byte> bytes);
 
-// The one sentence of LibTorch's many lines that says what went wrong.
-[[nodiscard]] std::string own_words(const std::exception& error);
+// The sentence of LibTorch's long message that states the problem.
+[[nodiscard]] std::string short_message(const std::exception& error);
 
-// What the sender of an input is told that the model cannot compute. Of the library's sentence only
-// one without digits is passed on: others have sizes of the model's inside in them.
-[[nodiscard]] Status input_at_fault(const std::string& own_words);
+// The failure of a batch whose input the model cannot compute. Passes LibTorch's sentence on to the
+// client only if it has no digits: digits may be internal sizes of the model.
+[[nodiscard]] Status invalid_input(const std::string& message);
+
+// ---- numerics
+
+// The requested numerics as far as the device supports them.
+[[nodiscard]] Numerics supported(Numerics requested, const c10::Device& device);
+
+// Whether a network with these numerics computes as its file does.
+[[nodiscard]] bool as_in_file(const Numerics& numerics);
+
+// For messages: "in half precision, channels last".
+[[nodiscard]] std::string describe(const Numerics& numerics);
+
+// Converts the weights of a module: its attributes and, in a frozen module, the constants of its
+// graph.
+void convert(torch::jit::Module& module, const Numerics& numerics);
+
+void to_numerics(const Numerics& numerics, std::vector<c10::IValue>& inputs);
+// Converts floating-point outputs to their declared types. Leaves everything else to
+// check_outputs().
+void to_declared(const std::vector<TensorSpec>& specs, std::vector<at::Tensor>& outputs);
+
+// The largest difference in an output as a fraction of the largest magnitude in it, for the output
+// with the largest such fraction; infinite if shapes differ or a value is not a number.
+[[nodiscard]] double error_between(const std::vector<at::Tensor>& reference,
+                                   const std::vector<at::Tensor>& outputs);
 
 }  // namespace gpulet::executor

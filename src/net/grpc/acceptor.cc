@@ -1,44 +1,44 @@
-#include "acceptor.h"
+#include "net/grpc/acceptor.h"
 
 #include <utility>
 
-#include "socket_facts.h"
+#include "net/grpc/socket_facts.h"
 
 namespace gpulet::net::grpc_api {
 namespace {
 
-// The library does not tell when a connection has ended: all are looked at now and then.
+// The library does not report the end of a connection, so that all are polled.
 constexpr Duration kSweepPeriod = std::chrono::milliseconds(500);
-// Nor whether a call is under way: after so long without a byte, none is taken to be.
+// Nor does it report calls in progress: without a byte for this long a connection counts as idle.
 constexpr std::chrono::seconds kIdleAfter{60};
 
 }  // namespace
 
-// One that the library has: known by its descriptor and by the socket's cookie, as the descriptor
-// may be another's by now.
-class Acceptor::Connection final : private Place::Holder {
+// A connection that the library owns, identified by descriptor and socket cookie, because the
+// descriptor may have been reused.
+class Acceptor::Connection final : private ConnectionSlot::Holder {
  public:
-  Connection(int descriptor, std::uint64_t cookie, ConnectionSlot place)
-      : descriptor_(descriptor), cookie_(cookie), place_(std::move(place)) {
-    place_->set_holder(this);
+  Connection(int descriptor, std::uint64_t cookie, ConnectionSlotPointer slot)
+      : descriptor_(descriptor), cookie_(cookie), slot_(std::move(slot)) {
+    slot_->set_holder(this);
   }
 
   [[nodiscard]] bool ended() const { return cookie_of(descriptor_) != cookie_; }
 
  private:
-  [[nodiscard]] Standing standing() const override {
+  [[nodiscard]] Activity activity() const override {
     const std::optional<Traffic> traffic = traffic_of(descriptor_, cookie_);
     if (!traffic) return {State::busy, since_};
     if (!traffic->any_received) return {State::silent, since_};
     if (traffic->since_last < kIdleAfter) return {State::busy, since_};
     return {State::idle, std::chrono::steady_clock::now() - traffic->since_last};
   }
-  void give_way() override { end_connection(descriptor_, cookie_); }
+  void evict() override { end_connection(descriptor_, cookie_); }
 
   const int descriptor_;
   const std::uint64_t cookie_;
-  const Place::TimePoint since_ = std::chrono::steady_clock::now();
-  ConnectionSlot place_;
+  const ConnectionSlot::TimePoint since_ = std::chrono::steady_clock::now();
+  ConnectionSlotPointer slot_;
 };
 
 Acceptor::Acceptor(const asio::any_io_executor& executor, HandOver hand_over)
@@ -50,21 +50,22 @@ Result<std::unique_ptr<Acceptor>> Acceptor::listen(const asio::any_io_executor& 
                                                    const ListenerOptions& options,
                                                    HandOver hand_over) {
   std::unique_ptr<Acceptor> made(new Acceptor(executor, std::move(hand_over)));
-  Result<std::unique_ptr<Listener>> listener = Listener::listen(
-      executor, host, port, options, [self = made.get()](Stream stream, ConnectionSlot place) {
-        self->on_socket(std::move(stream), std::move(place));
-      });
+  Result<std::unique_ptr<Listener>> listener =
+      Listener::listen(executor, host, port, options,
+                       [self = made.get()](Stream stream, ConnectionSlotPointer slot) {
+                         self->on_socket(std::move(stream), std::move(slot));
+                       });
   if (!listener.ok()) return listener.status();
   made->listener_ = std::move(listener).value();
   return made;
 }
 
-void Acceptor::on_socket(Stream stream, ConnectionSlot place) {
+void Acceptor::on_socket(Stream stream, ConnectionSlotPointer slot) {
   stream.prepare();
   const int descriptor = stream.release();
   const std::optional<std::uint64_t> cookie = cookie_of(descriptor);
   if (cookie) {
-    connections_.push_back(std::make_unique<Connection>(descriptor, *cookie, std::move(place)));
+    connections_.push_back(std::make_unique<Connection>(descriptor, *cookie, std::move(slot)));
     if (!sweeps_) sweep_later();
   }
   hand_over_(descriptor);

@@ -1,5 +1,5 @@
-// Acceptor: gRPC's connections, accepted here and handed over as descriptors. The library's own
-// listener has no bound and never accepts again after the process ran out of descriptors once.
+// Acceptor: accepts gRPC's connections and passes them to the library as descriptors. The library's
+// own listener has no limit and stops accepting for good once the process runs out of descriptors.
 // Private to net/grpc. Single-strand type, on the executor.
 #pragma once
 
@@ -9,16 +9,16 @@
 #include <memory>
 #include <string>
 
-#include "gpulet/core/status.h"
-#include "gpulet/net/alarm.h"
+#include "gpulet/base/status.h"
 #include "gpulet/net/asio.h"
+#include "gpulet/net/event_loop.h"
 #include "gpulet/net/listener.h"
 
 namespace gpulet::net::grpc_api {
 
 class Acceptor {
  public:
-  // Owns the descriptor from then on.
+  // Takes ownership of the descriptor.
   using HandOver = std::function<void(int descriptor)>;
 
   // Fails as Listener::listen.
@@ -27,7 +27,7 @@ class Acceptor {
       const ListenerOptions& options, HandOver hand_over);
 
   [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
-  // Hands over no more. Connections that were handed over stay.
+  // Stops accepting. Existing connections stay.
   void close();
 
   ~Acceptor();
@@ -38,7 +38,7 @@ class Acceptor {
   class Connection;
 
   Acceptor(const asio::any_io_executor& executor, HandOver hand_over);
-  void on_socket(Stream stream, ConnectionSlot place);
+  void on_socket(Stream stream, ConnectionSlotPointer slot);
   void sweep_later();
   void sweep();
 

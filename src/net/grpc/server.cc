@@ -1,33 +1,235 @@
 #include "gpulet/net/grpc/server.h"
 
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <future>
 #include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "acceptor.h"
-#include "credentials.h"
-#include "library_server.h"
+#include "gpulet/base/status.h"
+#include "gpulet/net/tls.h"
+#include "net/grpc/acceptor.h"
+#include "net/grpc/server_state.h"
+#include "net/grpc/services.h"
 
 namespace gpulet::net::grpc_api {
+namespace {
+
+// ---- TLS
+
+// The certificate of the server, which can be replaced while it serves. New connections get the new
+// one. Any thread.
+class ServerCertificate {
+ public:
+  // REQUIRES: the key matches the certificate, as TlsContext::server checks.
+  explicit ServerCertificate(TlsTexts texts) : texts_(std::move(texts)) {}
+  void replace(TlsTexts texts);
+
+  struct Version {
+    TlsTexts texts;
+    std::uint64_t number = 0;
+  };
+  [[nodiscard]] Version current() const;
+
+ private:
+  mutable std::mutex mutex_;
+  TlsTexts texts_;
+  std::uint64_t number_ = 1;
+};
+
+// Fetches the certificate for every new connection, which only gRPC's C interface supports.
+class ReloadedCredentials final : public ::grpc::ServerCredentials {
+ public:
+  explicit ReloadedCredentials(std::shared_ptr<const ServerCertificate> certificate)
+      : certificate_(std::move(certificate)),
+        credentials_(grpc_ssl_server_credentials_create_with_options(
+            grpc_ssl_server_credentials_create_options_using_config_fetcher(
+                GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE, &ReloadedCredentials::fetch, this))) {}
+  ~ReloadedCredentials() override { grpc_server_credentials_release(credentials_); }
+  ReloadedCredentials(const ReloadedCredentials&) = delete;
+  ReloadedCredentials& operator=(const ReloadedCredentials&) = delete;
+
+  void SetAuthMetadataProcessor(
+      const std::shared_ptr<::grpc::AuthMetadataProcessor>& /*processor*/) override {}
+
+ private:
+  int AddPortToServer(const std::string& address, grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  static grpc_ssl_certificate_config_reload_status fetch(
+      void* self, grpc_ssl_server_certificate_config** config) {
+    return static_cast<ReloadedCredentials*>(self)->fetch(config);
+  }
+
+  grpc_ssl_certificate_config_reload_status fetch(grpc_ssl_server_certificate_config** config) {
+    const ServerCertificate::Version version = certificate_->current();
+    const std::lock_guard lock(mutex_);
+    if (version.number == fetched_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    const grpc_ssl_pem_key_cert_pair pair{version.texts.key.c_str(),
+                                          version.texts.certificate.c_str()};
+    // The library aborts without client roots, although no client certificate is requested.
+    *config = grpc_ssl_server_certificate_config_create(pair.cert_chain, &pair, 1);
+    if (*config == nullptr) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL;
+    fetched_ = version.number;
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  const std::shared_ptr<const ServerCertificate> certificate_;
+  std::mutex mutex_;
+  std::uint64_t fetched_ = 0;
+  grpc_server_credentials* const credentials_;
+};
+
+void ServerCertificate::replace(TlsTexts texts) {
+  const std::lock_guard lock(mutex_);
+  texts_ = std::move(texts);
+  ++number_;
+}
+
+ServerCertificate::Version ServerCertificate::current() const {
+  const std::lock_guard lock(mutex_);
+  return {texts_, number_};
+}
+
+// ---- a server of the library
+
+// One server of the gRPC library with all services. Its limits are fixed at its start.
+class LibraryServer {
+ public:
+  explicit LibraryServer(const ServerStatePointer& state);
+  // Cancels the calls in progress.
+  ~LibraryServer();
+  LibraryServer(const LibraryServer&) = delete;
+  LibraryServer& operator=(const LibraryServer&) = delete;
+
+  // Called once. `memory` is shared by all servers that get it.
+  [[nodiscard]] Status start(std::size_t max_message_bytes, const ::grpc::ResourceQuota& memory,
+                             const std::shared_ptr<::grpc::ServerCredentials>& credentials);
+
+  // Takes over a connection. REQUIRES: started.
+  void take(int descriptor);
+  // Makes its clients reconnect for their next call, and returns. Calls in progress continue,
+  // except health watches and reflection, which end with UNAVAILABLE.
+  void retire();
+  // Reports NOT_SERVING to health watches and ends the calls without an end.
+  void end_long_calls();
+  // Waits for the calls in progress and cancels the rest at the deadline. After retire() also on
+  // another thread.
+  void end_by(std::chrono::system_clock::time_point deadline);
+
+ private:
+  ServerStatePointer state_;
+  InferenceService inference_;
+  HealthService health_;
+  Reflection reflection_;
+  ReflectionService<::grpc::reflection::v1::ServerReflection::CallbackService> reflection_v1_{
+      reflection_};
+  ReflectionService<::grpc::reflection::v1alpha::ServerReflection::CallbackService>
+      reflection_v1alpha_{reflection_};
+  UnknownMethods unknown_;
+  std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> connections_;
+  std::unique_ptr<::grpc::Server> server_;
+  std::future<void> retiring_;  // valid after retire()
+};
+
+int milliseconds(Duration duration) {
+  return static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+int as_int(std::size_t value) {
+  return static_cast<int>(
+      std::min<std::size_t>(value, static_cast<std::size_t>(std::numeric_limits<int>::max())));
+}
+
+LibraryServer::LibraryServer(const ServerStatePointer& state)
+    : state_(state), inference_(state), health_(state), reflection_(state) {}
+
+LibraryServer::~LibraryServer() {
+  if (server_) end_by(std::chrono::system_clock::now());
+}
+
+Status LibraryServer::start(std::size_t max_message_bytes, const ::grpc::ResourceQuota& memory,
+                            const std::shared_ptr<::grpc::ServerCredentials>& credentials) {
+  const GrpcServerOptions& options = state_->options;
+  ::grpc::ServerBuilder builder;
+  connections_ = builder.experimental().AddExternalConnectionAcceptor(
+      ::grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  builder.RegisterService(&inference_);
+  builder.RegisterService(&health_);
+  builder.RegisterService(&reflection_v1_);
+  builder.RegisterService(&reflection_v1alpha_);
+  builder.RegisterCallbackGenericService(&unknown_);
+  builder.SetMaxReceiveMessageSize(as_int(max_message_bytes));
+  builder.SetMaxSendMessageSize(-1);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                             as_int(options.max_calls_of_connection));
+  builder.SetResourceQuota(memory);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             milliseconds(options.handshake_timeout));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds(options.idle_timeout));
+  server_ = builder.BuildAndStart();
+  if (!server_) return {StatusCode::unavailable, "the gRPC library did not start a server"};
+  return {};
+}
+
+void LibraryServer::take(int descriptor) {
+  ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters one;
+  one.fd = descriptor;
+  connections_->HandleNewConnection(&one);
+}
+
+void LibraryServer::retire() {
+  health_.end_watches();
+  reflection_.drain();
+  retiring_ = std::async(std::launch::async, [this] { server_->Shutdown(); });
+}
+
+void LibraryServer::end_long_calls() {
+  health_.drain();
+  reflection_.drain();
+}
+
+void LibraryServer::end_by(std::chrono::system_clock::time_point deadline) {
+  if (!retiring_.valid()) {
+    server_->Shutdown(deadline);
+    return;
+  }
+  if (retiring_.wait_until(deadline) == std::future_status::ready) return;
+  ::grpc_server_cancel_all_calls(server_->c_server());
+  retiring_.wait();
+}
+
+}  // namespace
 
 class GrpcServer::Impl {
  public:
-  explicit Impl(SitePointer site)
-      : site_(std::move(site)),
-        certificate_(std::make_shared<ServerCertificate>(site_->options.tls)),
+  explicit Impl(ServerStatePointer state)
+      : state_(std::move(state)),
+        certificate_(std::make_shared<ServerCertificate>(state_->options.tls)),
         memory_("gpulet"),
-        max_message_bytes_(site_->options.max_message_bytes) {
-    memory_.Resize(site_->options.max_buffered_bytes);
+        max_message_bytes_(state_->options.max_message_bytes) {
+    memory_.Resize(state_->options.max_buffered_bytes);
   }
 
   ~Impl() {
-    site_->open = false;
+    state_->open = false;
     if (acceptor_) acceptor_->close();
     if (draining_.joinable()) draining_.join();
   }
@@ -42,45 +244,45 @@ class GrpcServer::Impl {
   [[nodiscard]] std::uint16_t port() const { return acceptor_->port(); }
 
   Status take_messages_up_to(std::size_t bytes) {
-    constexpr std::size_t kMost = std::numeric_limits<int>::max();  // that the library knows
+    constexpr std::size_t kMost = std::numeric_limits<int>::max();  // the library's limit
     if (std::min(bytes, kMost) <= max_message_bytes_ || draining_.joinable()) return {};
-    // Rounded up, so that few servers follow each other however models grow.
-    const std::size_t wanted = std::min(std::bit_ceil(std::min(bytes, kMost)), kMost);
+    // Rounded up, so that growing models need few new servers.
+    const std::size_t limit = std::min(std::bit_ceil(std::min(bytes, kMost)), kMost);
     std::unique_ptr<LibraryServer> before = std::move(server_);
-    if (Status started = start_server(wanted); !started.ok()) {
+    if (Status started = start_server(limit); !started.ok()) {
       server_ = std::move(before);
       return started;
     }
-    max_message_bytes_ = wanted;
-    before->leave();
-    leaving_.push_back(std::move(before));
+    max_message_bytes_ = limit;
+    before->retire();
+    retiring_.push_back(std::move(before));
     return {};
   }
 
   void use_certificate(TlsTexts tls) { certificate_->replace(std::move(tls)); }
   void tokens_changed() {
-    std::erase_if(site_->streams, [](const auto& stream) { return stream.expired(); });
-    const auto streams = site_->streams;  // one that ends may be the last to hold others
+    std::erase_if(state_->streams, [](const auto& stream) { return stream.expired(); });
+    const auto streams = state_->streams;  // a copy: an ending stream may change the list
     for (const auto& one : streams) {
       if (const auto stream = one.lock()) stream->tokens_changed();
     }
   }
 
-  // Shutting down waits for calls that this thread has to answer: so another one waits.
+  // Waits on another thread, because this one has to complete the calls.
   void drain(Duration patience) {
     if (draining_.joinable()) return;
     acceptor_->close();
-    server_->end_lasting_calls();
+    server_->end_long_calls();
     draining_ = std::jthread([this, patience] {
       const auto deadline = std::chrono::system_clock::now() + patience;
-      for (const auto& server : leaving_) server->end_by(deadline);
+      for (const auto& server : retiring_) server->end_by(deadline);
       server_->end_by(deadline);
     });
   }
 
  private:
   Status start_server(std::size_t max_message_bytes) {
-    auto server = std::make_unique<LibraryServer>(site_);
+    auto server = std::make_unique<LibraryServer>(state_);
     if (Status started = server->start(max_message_bytes, memory_, credentials()); !started.ok())
       return started;
     server_ = std::move(server);
@@ -88,28 +290,28 @@ class GrpcServer::Impl {
   }
 
   [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const {
-    if (site_->options.tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
-    return credentials_of(certificate_);
+    if (state_->options.tls.certificate.empty()) return ::grpc::InsecureServerCredentials();
+    return std::make_shared<ReloadedCredentials>(certificate_);
   }
 
-  // Not before the server has started: it would drop what is handed over.
+  // Called after the server has started, which drops connections before.
   Status accept(const std::string& host, std::uint16_t port) {
     ListenerOptions options;
-    options.places = site_->options.places;
-    options.last_descriptor = site_->options.last_descriptor;
+    options.connections = state_->options.connections;
+    options.last_descriptor = state_->options.last_descriptor;
     Result<std::unique_ptr<Acceptor>> acceptor =
-        Acceptor::listen(site_->executor, host, port, options,
+        Acceptor::listen(state_->executor, host, port, options,
                          [this](int descriptor) { server_->take(descriptor); });
     if (acceptor.ok()) acceptor_ = std::move(acceptor).value();
     return acceptor.status();
   }
 
-  SitePointer site_;
+  ServerStatePointer state_;
   std::shared_ptr<ServerCertificate> certificate_;
-  ::grpc::ResourceQuota memory_;  // of all servers together
+  ::grpc::ResourceQuota memory_;  // shared by all servers
   std::size_t max_message_bytes_;
-  std::unique_ptr<LibraryServer> server_;                // takes new connections
-  std::vector<std::unique_ptr<LibraryServer>> leaving_;  // with lower limits; a few
+  std::unique_ptr<LibraryServer> server_;                 // accepts new connections
+  std::vector<std::unique_ptr<LibraryServer>> retiring_;  // with lower limits; few
   std::unique_ptr<Acceptor> acceptor_;
   std::jthread draining_;
 };
@@ -122,7 +324,7 @@ Result<std::unique_ptr<GrpcServer>> GrpcServer::listen(
     const GrpcServerOptions& options, kserve::ProtocolHost& protocol_host,
     kserve::SharedMemory& regions) {
   auto impl = std::make_unique<Impl>(
-      std::make_shared<Site>(Site{executor, options, protocol_host, regions}));
+      std::make_shared<ServerState>(ServerState{executor, options, protocol_host, regions}));
   if (const Status listening = impl->listen(host, port); !listening.ok()) return listening;
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
 }

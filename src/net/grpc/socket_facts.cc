@@ -1,39 +1,15 @@
-#include "socket_facts.h"
+#include "net/grpc/socket_facts.h"
 
 #include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 
+#include "gpulet/base/file_descriptor.h"
+
 namespace gpulet::net::grpc_api {
-namespace {
-
-// The socket itself, by another descriptor: whoever holds the first may close it at any time, and
-// its number may then be another's.
-class Held {
- public:
-  Held(int descriptor, std::uint64_t cookie) : own_(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)) {
-    right_ = own_ >= 0 && cookie_of(own_) == cookie;
-  }
-  ~Held() {
-    if (own_ >= 0) ::close(own_);
-  }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
-  [[nodiscard]] bool right() const { return right_; }
-  [[nodiscard]] int descriptor() const { return own_; }
-
- private:
-  int own_;
-  bool right_ = false;
-};
-
-}  // namespace
-
 std::optional<std::uint64_t> cookie_of(int descriptor) {
   std::uint64_t cookie = 0;
   socklen_t bytes = sizeof(cookie);
@@ -52,8 +28,9 @@ std::optional<Traffic> traffic_of(int descriptor, std::uint64_t cookie) {
 }
 
 void end_connection(int descriptor, std::uint64_t cookie) {
-  const Held socket(descriptor, cookie);
-  if (socket.right()) ::shutdown(socket.descriptor(), SHUT_RDWR);
+  // A duplicate, because the owner may close the descriptor at any time.
+  const FileDescriptor socket(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (socket.valid() && cookie_of(socket.get()) == cookie) ::shutdown(socket.get(), SHUT_RDWR);
 }
 
 }  // namespace gpulet::net::grpc_api

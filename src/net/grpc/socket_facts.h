@@ -1,5 +1,5 @@
-// What the kernel knows of a TCP connection that a library holds. Private to net/grpc; any thread.
-// In a source of its own: the kernel's header of it and the system's exclude each other.
+// The kernel's view of a TCP connection that a library owns. A source of its own, because Asio's
+// and the kernel's TCP headers exclude each other. Private to net/grpc; any thread.
 #pragma once
 
 #include <chrono>
@@ -8,18 +8,17 @@
 
 namespace gpulet::net::grpc_api {
 
-// A number that no other socket of this machine has or had; nothing where the descriptor is not a
-// socket any more.
+// A number unique to the socket on this machine; empty if the descriptor is no socket any more.
 [[nodiscard]] std::optional<std::uint64_t> cookie_of(int descriptor);
 
 struct Traffic {
   bool any_received = false;
   std::chrono::milliseconds since_last{};  // byte in either direction
 };
-// Nothing where the descriptor is not that socket any more.
+// Empty if the descriptor is not that socket any more.
 [[nodiscard]] std::optional<Traffic> traffic_of(int descriptor, std::uint64_t cookie);
 
-// Ends the connection without closing its descriptor: its holder finds it at an end.
+// Shuts down the connection without closing its descriptor, so that its owner reads an end of file.
 void end_connection(int descriptor, std::uint64_t cookie);
 
 }  // namespace gpulet::net::grpc_api

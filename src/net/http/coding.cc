@@ -5,50 +5,42 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <utility>
 
+#include "gpulet/base/text.h"
+#include "gpulet/net/http/message.h"
+
 namespace gpulet::net::http {
 namespace {
 
-// A fraction of a millisecond of work: other requests take their turn between two steps.
+// Takes a fraction of a millisecond; other requests are served between two steps.
 constexpr std::size_t kInflatedPerStep = 64U << 10U;
 constexpr std::size_t kDeflatedPerStep = 64U << 10U;
 
 constexpr int kWindowBits = 15;
-constexpr int kGzip = 16;  // zlib's way to ask for gzip's frame instead of its own
+constexpr int kGzip = 16;  // added to the window bits, selects gzip framing
 constexpr int kMemoryLevel = 8;
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
+constexpr std::string_view kBlank = " \t";
 
-char lower(char letter) {
-  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
-}
-
-bool same_word(std::string_view left, std::string_view right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](char a, char b) { return lower(a) == lower(b); });
-}
-
-// "q=0.5" of a list's entry; 1 without it, 0 where it makes no sense.
+// The weight of a list entry ("q=0.5"); 1 without one, 0 if it is malformed.
 double weight_of(std::string_view parameters) {
   const std::size_t at = parameters.find_first_of("qQ");
   if (at == std::string_view::npos) return 1;
-  const std::string_view value = trimmed(parameters.substr(at + 1));
+  const std::string_view value = trimmed(parameters.substr(at + 1), kBlank);
   if (!value.starts_with('=')) return 0;
-  const std::string_view digits = trimmed(value.substr(1));
+  const std::string_view digits = trimmed(value.substr(1), kBlank);
   double weight = 0;
+  // What follows the number is ignored, so that parse_number() does not fit.
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), weight);
   return error == std::errc{} && std::isfinite(weight) ? weight : 0;
 }
 
-// A body that calls itself "deflate" has zlib's frame; some senders leave it away.
-bool has_zlib_frame(std::span<const std::byte> bytes) {
+// A "deflate" body has zlib framing, which some senders omit.
+bool has_zlib_framing(std::span<const std::byte> bytes) {
   constexpr unsigned kDeflateMethod = 8;
   constexpr unsigned kMethodMask = 0x0F;
   constexpr unsigned kCheck = 31;
@@ -62,18 +54,18 @@ int window_bits(Coding coding) {
   return coding == Coding::gzip ? kWindowBits + kGzip : kWindowBits;
 }
 
-// zlib only reads there, but its types do not say so.
+// zlib only reads the input, but its type is not const.
 Bytef* input_of(std::span<const std::byte> bytes) {
   return reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
 }
 Bytef* output_of(std::span<std::byte> bytes) { return reinterpret_cast<Bytef*>(bytes.data()); }
 
+}  // namespace
+
 std::size_t total_bytes(const std::vector<Bytes>& parts) {
   return std::accumulate(parts.begin(), parts.end(), std::size_t{0},
                          [](std::size_t total, const Bytes& part) { return total + part.size(); });
 }
-
-}  // namespace
 
 std::string_view to_string(Coding coding) {
   switch (coding) {
@@ -88,10 +80,10 @@ std::string_view to_string(Coding coding) {
 }
 
 std::optional<Coding> parse_coding(std::string_view content_encoding) {
-  const std::string_view name = trimmed(content_encoding);
-  if (name.empty() || same_word(name, "identity")) return Coding::identity;
-  if (same_word(name, "gzip") || same_word(name, "x-gzip")) return Coding::gzip;
-  if (same_word(name, "deflate")) return Coding::deflate;
+  const std::string_view name = trimmed(content_encoding, kBlank);
+  if (name.empty() || same_ignoring_case(name, "identity")) return Coding::identity;
+  if (same_ignoring_case(name, "gzip") || same_ignoring_case(name, "x-gzip")) return Coding::gzip;
+  if (same_ignoring_case(name, "deflate")) return Coding::deflate;
   return std::nullopt;
 }
 
@@ -112,7 +104,7 @@ Coding preferred_coding(std::string_view accept_encoding) {
   return preferred;
 }
 
-// ---- taking it off
+// ---- decoding
 
 struct Inflation::Stream {
   z_stream zlib{};
@@ -135,19 +127,18 @@ Progress Inflation::fail(Status failure) {
   return Progress::failed;
 }
 
-Progress Inflation::fail_of_zlib() {
+Progress Inflation::fail_in_zlib() {
   const char* const words = stream_->zlib.msg;
-  return fail({StatusCode::malformed, "the body is not what its Content-Encoding says, " +
-                                          std::string(to_string(coding_)) + ": " +
-                                          (words != nullptr ? words : "it ends too early")});
+  return fail({StatusCode::malformed, "the body is not valid " + std::string(to_string(coding_)) +
+                                          ": " + (words != nullptr ? words : "it ends too early")});
 }
 
 Progress Inflation::step() {
   z_stream& zlib = stream_->zlib;
   if (!stream_->begun) {
-    const bool raw = coding_ == Coding::deflate && !has_zlib_frame(encoded_.view());
+    const bool raw = coding_ == Coding::deflate && !has_zlib_framing(encoded_.view());
     if (inflateInit2(&zlib, raw ? -kWindowBits : window_bits(coding_)) != Z_OK)
-      return fail({StatusCode::overloaded, "no memory to decompress the body"});
+      return fail({StatusCode::overloaded, "out of memory while decompressing the body"});
     stream_->begun = true;
   }
   std::size_t produced = 0;
@@ -168,18 +159,18 @@ Progress Inflation::step() {
     produced += room.size() - zlib.avail_out;
     if (outcome == Z_STREAM_END) {
       if (taken_ == encoded_.size()) return Progress::done;
-      // gzip allows one stream after another.
-      if (coding_ != Coding::gzip || inflateReset(&zlib) != Z_OK) return fail_of_zlib();
-      // Many empty streams are work too.
+      // gzip allows several streams in a row.
+      if (coding_ != Coding::gzip || inflateReset(&zlib) != Z_OK) return fail_in_zlib();
+      // Limits the number of empty streams per step.
       produced += kDeflatedPerStep;
       continue;
     }
-    if (outcome != Z_OK) return fail_of_zlib();
+    if (outcome != Z_OK) return fail_in_zlib();
   }
   return Progress::more;
 }
 
-// ---- putting it on
+// ---- encoding
 
 struct Deflation::Stream {
   z_stream zlib{};
@@ -193,7 +184,7 @@ Deflation::Deflation(Coding coding, std::vector<Bytes> plain, BufferPool& buffer
     : plain_(std::move(plain)),
       output_(buffers, total_bytes(plain_)),
       stream_(std::make_unique<Stream>()) {
-  // The fastest level: the sender has other requests to serve.
+  // The fastest level, because encoding delays other requests.
   stream_->begun = deflateInit2(&stream_->zlib, Z_BEST_SPEED, Z_DEFLATED, window_bits(coding),
                                 kMemoryLevel, Z_DEFAULT_STRATEGY) == Z_OK;
 }
@@ -230,6 +221,39 @@ Progress Deflation::step() {
     if (outcome != Z_OK && outcome != Z_BUF_ERROR) return Progress::failed;
   }
   return Progress::more;
+}
+
+// ---- GrowingMemory
+
+Result<std::span<std::byte>> GrowingMemory::space() {
+  constexpr std::size_t kFirstBytes = 16U << 10U;
+  if (size_ < memory_.size()) return memory_.view().subspan(size_);
+  if (size_ >= max_bytes_) {
+    return Status(StatusCode::invalid, "the body exceeds " + std::to_string(max_bytes_) + " bytes");
+  }
+  const std::size_t capacity = std::min(std::max(2 * size_, kFirstBytes), max_bytes_);
+  Result<MutableBytes> larger = buffers_->take(capacity);
+  if (!larger.ok()) return larger.status();
+  if (size_ > 0) std::memcpy(larger.value().view().data(), memory_.view().data(), size_);
+  memory_ = std::move(larger).value();
+  return memory_.view().subspan(size_);
+}
+
+Status GrowingMemory::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const Result<std::span<std::byte>> room = space();
+    if (!room.ok()) return room.status();
+    const std::size_t count = std::min(room.value().size(), bytes.size());
+    std::memcpy(room.value().data(), bytes.data(), count);
+    filled(count);
+    bytes = bytes.subspan(count);
+  }
+  return {};
+}
+
+Bytes GrowingMemory::take() {
+  const MutableBytes memory = std::exchange(memory_, {});
+  return memory.freeze().slice(0, std::exchange(size_, 0));
 }
 
 }  // namespace gpulet::net::http

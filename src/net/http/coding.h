@@ -1,27 +1,55 @@
-// Content codings: gzip and deflate, taken off and put on in steps, so that a large body does not
-// hold up everybody else. Private to net/http. One thread at a time.
+// Content codings: gzip and deflate, decoded and encoded in bounded steps, so that a large body
+// does not delay other connections. Private to net/http. One thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
 #include "gpulet/net/buffer_pool.h"
-#include "net/http/growing_memory.h"
 
 namespace gpulet::net::http {
+
+// Pooled memory for a body of unknown length.
+class GrowingMemory {
+ public:
+  GrowingMemory(BufferPool& buffers, std::size_t max_bytes)
+      : buffers_(&buffers), max_bytes_(max_bytes) {}
+
+  void set_limit(std::size_t max_bytes) { max_bytes_ = max_bytes; }
+  // Memory for more bytes, never empty. Fails with invalid (the limit is reached) or overloaded
+  // (the pool's limit is reached).
+  [[nodiscard]] Result<std::span<std::byte>> space();
+  // The first `bytes` of space() were written. REQUIRES: not more than its size.
+  void filled(std::size_t bytes) { size_ += bytes; }
+  // Fails as space().
+  [[nodiscard]] Status append(std::span<const std::byte> bytes);
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // Returns all bytes and starts over.
+  [[nodiscard]] Bytes take();
+
+ private:
+  BufferPool* buffers_;
+  std::size_t max_bytes_;
+  MutableBytes memory_;
+  std::size_t size_ = 0;
+};
+
+[[nodiscard]] std::size_t total_bytes(const std::vector<Bytes>& parts);
 
 enum class Coding : std::uint8_t { identity, gzip, deflate };
 
 [[nodiscard]] std::string_view to_string(Coding coding);
-// Of a Content-Encoding; an empty one is identity. Nothing where it is unknown, or more than one.
+// Parses a Content-Encoding; empty text is identity. Empty for an unknown coding or several.
 [[nodiscard]] std::optional<Coding> parse_coding(std::string_view content_encoding);
-// The one that an Accept-Encoding likes best; identity where it asks for none of ours.
+// The preferred coding of an Accept-Encoding; identity where it accepts none of these.
 [[nodiscard]] Coding preferred_coding(std::string_view accept_encoding);
 
 enum class Progress : std::uint8_t { more, done, failed };
@@ -34,17 +62,17 @@ class Inflation {
   Inflation(const Inflation&) = delete;
   Inflation& operator=(const Inflation&) = delete;
 
-  // A bounded piece of the work.
+  // Decodes a bounded number of bytes.
   [[nodiscard]] Progress step();
-  // After `done`.
+  // REQUIRES: step() returned done.
   [[nodiscard]] Bytes take() { return output_.take(); }
-  // After `failed`: malformed (not of the coding), invalid (longer than max_bytes), overloaded.
+  // After `failed`: malformed (invalid data), invalid (longer than max_bytes) or overloaded.
   [[nodiscard]] const Status& failure() const { return failure_; }
 
  private:
   struct Stream;
   [[nodiscard]] Progress fail(Status failure);
-  [[nodiscard]] Progress fail_of_zlib();
+  [[nodiscard]] Progress fail_in_zlib();
 
   Coding coding_;
   Bytes encoded_;
@@ -62,8 +90,8 @@ class Deflation {
   Deflation(const Deflation&) = delete;
   Deflation& operator=(const Deflation&) = delete;
 
-  // A bounded piece of the work. Fails where the result is not smaller, or there is no memory:
-  // then the plain parts are as good.
+  // Encodes a bounded number of bytes. Fails if the result is not smaller or there is no memory;
+  // the body can then be sent unencoded.
   [[nodiscard]] Progress step();
   [[nodiscard]] Bytes take() { return output_.take(); }                        // after `done`
   [[nodiscard]] std::vector<Bytes> take_plain() { return std::move(plain_); }  // after `failed`
@@ -73,7 +101,7 @@ class Deflation {
 
   std::vector<Bytes> plain_;
   std::size_t part_ = 0;
-  std::size_t offset_ = 0;  // in it
+  std::size_t offset_ = 0;  // in plain_[part_]
   GrowingMemory output_;
   std::unique_ptr<Stream> stream_;
 };

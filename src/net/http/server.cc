@@ -25,8 +25,8 @@ Duration sweep_period(const HttpServerOptions& options) {
 RequestHandler::BodyBound RequestHandler::body_bound(const HttpRequest&) { return {}; }
 bool RequestHandler::may_use_reserve(const HttpRequest&) { return false; }
 
-// Deadlines of all sessions are looked at together, now and then: a timer of its own would cost
-// every request more than its deadlines are worth.
+// One timer checks the deadlines of all sessions periodically; a timer per session would slow every
+// request down.
 class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
  public:
   Impl(const asio::any_io_executor& executor, const HttpServerOptions& options, BufferPool& buffers,
@@ -39,17 +39,17 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
                               std::uint16_t port);
   void drain();
   void close();
-  void close_those(const std::function<bool(const PeerIdentity&)>& who);
+  void close_matching(const std::function<bool(const PeerIdentity&)>& matches);
   [[nodiscard]] Listener& listener() { return *listener_; }
 
   [[nodiscard]] const Listener& listener() const { return *listener_; }
   [[nodiscard]] std::size_t connections() const { return sessions_.size(); }
 
  private:
-  void on_socket(Stream stream, ConnectionSlot slot);
+  void on_socket(Stream stream, ConnectionSlotPointer slot);
   void sweep_later();
   void sweep();
-  // REQUIRES: `act` ends no session but the one that it is given.
+  // REQUIRES: `act` closes no session but its argument.
   template <typename Act>
   void for_each_session(Act act);
 
@@ -64,23 +64,23 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 Status HttpServer::Impl::listen(const asio::any_io_executor& executor, const std::string& host,
                                 std::uint16_t port) {
   ListenerOptions options;
-  options.places = context_->options.places;
+  options.connections = context_->options.connections;
   options.last_descriptor = context_->options.last_descriptor;
   options.tls = context_->options.tls;
-  auto listener =
-      Listener::listen(executor, host, port, options, [this](Stream stream, ConnectionSlot slot) {
-        on_socket(std::move(stream), std::move(slot));
-      });
+  auto listener = Listener::listen(executor, host, port, options,
+                                   [this](Stream stream, ConnectionSlotPointer slot) {
+                                     on_socket(std::move(stream), std::move(slot));
+                                   });
   if (!listener.ok()) return listener.status();
   listener_ = std::move(listener).value();
   return {};
 }
 
-void HttpServer::Impl::on_socket(Stream stream, ConnectionSlot slot) {
+void HttpServer::Impl::on_socket(Stream stream, ConnectionSlotPointer slot) {
   const auto place = sessions_.emplace(sessions_.end());
   *place = std::make_shared<Session>(std::move(stream), std::move(slot), context_,
                                      [this, place] { sessions_.erase(place); });
-  const std::shared_ptr<Session> session = *place;  // it may end at once
+  const std::shared_ptr<Session> session = *place;  // may close at once
   session->start();
   if (!sweeps_) sweep_later();
 }
@@ -115,9 +115,9 @@ void HttpServer::Impl::drain() {
   for_each_session([](Session& session) { session.drain(); });
 }
 
-void HttpServer::Impl::close_those(const std::function<bool(const PeerIdentity&)>& who) {
-  for_each_session([&who](Session& session) {
-    if (who(session.peer())) session.close();
+void HttpServer::Impl::close_matching(const std::function<bool(const PeerIdentity&)>& matches) {
+  for_each_session([&matches](Session& session) {
+    if (matches(session.peer())) session.close();
   });
 }
 
@@ -145,11 +145,11 @@ HttpServer::~HttpServer() { impl_->close(); }
 std::uint16_t HttpServer::port() const { return impl_->listener().port(); }
 std::string HttpServer::local_address() const { return impl_->listener().local_address(); }
 std::size_t HttpServer::connections() const { return impl_->connections(); }
-const Places& HttpServer::places() const { return impl_->listener().places(); }
+const ConnectionSlots& HttpServer::slots() const { return impl_->listener().slots(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::use_tls(TlsContextPointer tls) { impl_->listener().use_tls(std::move(tls)); }
-void HttpServer::close_those(const std::function<bool(const PeerIdentity&)>& who) {
-  impl_->close_those(who);
+void HttpServer::close_matching(const std::function<bool(const PeerIdentity&)>& matches) {
+  impl_->close_matching(matches);
 }
 
 }  // namespace gpulet::net::http

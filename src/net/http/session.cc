@@ -12,25 +12,20 @@ using std::chrono::seconds;
 
 constexpr std::size_t kInboxBytes = 8U << 10U;
 constexpr std::size_t kChunkedInboxBytes = 64U << 10U;
-constexpr std::size_t kGatheredBytes = 64U << 10U;  // of pipelined answers before they are sent
-constexpr int kMaxStepsPerTurn = 64;                // two make a request
-constexpr Duration kLongestTurn = std::chrono::milliseconds(1);  // until others get theirs
-constexpr std::size_t kLargestDiscarded = 64U << 10U;            // of a refused request's body
+constexpr std::size_t kGatheredBytes = 64U << 10U;  // of pipelined responses before they are sent
+constexpr int kMaxStepsPerTurn = 64;                // two per request
+constexpr Duration kLongestTurn = std::chrono::milliseconds(1);
+constexpr std::size_t kLargestDiscarded = 64U << 10U;  // body of a rejected request
 constexpr Duration kLinger = seconds(1);
-constexpr Duration kReservedFor = seconds(5);  // without a request, beyond the general places
+constexpr Duration kReservedFor = seconds(5);  // without a request, in a reserved slot
 constexpr Duration kParkAfter = seconds(2);
 
 constexpr unsigned kBadRequest = 400;
 constexpr unsigned kRequestTimeout = 408;
 constexpr unsigned kContentTooLarge = 413;
-constexpr unsigned kUnknownCoding = 415;
+constexpr unsigned kUnsupportedCoding = 415;
 constexpr unsigned kExpectationFailed = 417;
 constexpr unsigned kUnavailable = 503;
-
-bool same_word(std::string_view left, std::string_view right) {
-  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
-                    [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b; });
-}
 
 }  // namespace
 
@@ -49,7 +44,7 @@ void Session::Inbox::release() {
   bytes_ = {};
 }
 
-Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionContext> context,
+Session::Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<SessionContext> context,
                  std::function<void()> on_closed)
     : stream_(std::move(stream)),
       slot_(std::move(slot)),
@@ -58,11 +53,11 @@ Session::Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionCont
       reader_({context_->options.max_header_bytes, context_->options.max_body_bytes},
               context_->buffers),
       peer_(std::make_shared<PeerIdentity>(PeerIdentity{stream_.peer_address()})),
-      shaking_hands_(stream_.shaking_hands()),
+      handshaking_(stream_.handshaking()),
       pace_(context_->options.pace),
       idle_since_(Clock::now()) {
   const HttpServerOptions& options = context_->options;
-  read_deadline_ = idle_since_ + (shaking_hands_ ? options.header_timeout : idle_timeout());
+  read_deadline_ = idle_since_ + (handshaking_ ? options.header_timeout : idle_timeout());
   if (slot_->reserved()) read_deadline_ = std::min(read_deadline_, idle_since_ + kReservedFor);
   slot_->set_holder(this);
   stream_.prepare();
@@ -74,13 +69,13 @@ Duration Session::idle_timeout() const {
   return silent_ ? std::min(options.first_timeout, options.idle_timeout) : options.idle_timeout;
 }
 
-Place::Holder::Standing Session::standing() const {
+ConnectionSlot::Holder::Activity Session::activity() const {
   const bool begun = phase_ == Phase::idle || phase_ == Phase::receiving;
   if (!begun && phase_ != Phase::lingering) return {State::busy, idle_since_};
   return {silent_ ? State::silent : State::idle, idle_since_};
 }
 
-void Session::give_way() {
+void Session::evict() {
   const std::shared_ptr<Session> self = shared_from_this();
   close();
 }
@@ -93,12 +88,12 @@ void Session::later(void (*act)(Session&)) {
 
 void Session::start() { wait_for_bytes(); }
 
-// Of a connection beyond the general places.
-std::optional<HttpResponse> Session::turn_away() {
+// REQUIRES: the slot is reserved.
+std::optional<HttpResponse> Session::check_reserved() {
   keep_alive_ = false;
   if (context_->handler.may_use_reserve(reader_.head())) return std::nullopt;
-  return context_->handler.error(
-      kUnavailable, "this server has as many connections as it may have; try again later");
+  return context_->handler.error(kUnavailable,
+                                 "the server has reached its connection limit; try again later");
 }
 
 // ---- receiving
@@ -106,13 +101,13 @@ std::optional<HttpResponse> Session::turn_away() {
 std::size_t Session::inbox_capacity() const {
   if (phase_ != Phase::receiving) return std::max(inbox_.capacity(), kInboxBytes);
   if (reader_.inside_chunks()) return std::max(inbox_.capacity(), kChunkedInboxBytes);
-  // A head must be there whole before it can be understood.
+  // A head is parsed only as a whole.
   const bool long_head = inbox_.view().size() >= kInboxBytes;
   return std::max(inbox_.capacity(),
                   long_head ? context_->options.max_header_bytes + 1 : kInboxBytes);
 }
 
-// Without a buffer.
+// Waits without a buffer.
 void Session::wait_for_bytes() {
   reading_ = true;
   stream_.async_wait_readable([self = shared_from_this()](const error_code& error) {
@@ -130,7 +125,7 @@ void Session::read() {
       phase_ == Phase::receiving && inbox_.empty() && !reader_.body_space().empty();
   const std::span<std::byte> space =
       into_body ? reader_.body_space() : inbox_.space(inbox_capacity());
-  if (space.empty()) return;  // until something of it is taken
+  if (space.empty()) return;  // until bytes are parsed
   reading_ = true;
   stream_.async_read_some(
       asio::mutable_buffer(space.data(), space.size()),
@@ -149,10 +144,10 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
     return wait_for_bytes();
   }
   if (error == asio::error::eof) return on_peer_left();
-  if (error && stream_.peer_is_plain()) {  // nothing is read without TLS, but the peer is told
-    stream_.speak_plain();
-    shaking_hands_ = false;
-    fail(kBadRequest, "this port speaks HTTP under TLS only; use https://");
+  if (error && stream_.peer_is_plain()) {  // tell the peer that this port needs TLS
+    stream_.drop_tls();
+    handshaking_ = false;
+    fail(kBadRequest, "this port requires TLS; use https://");
     flush();
     return read();
   }
@@ -171,8 +166,8 @@ void Session::on_read(const error_code& error, std::size_t bytes, bool into_body
   turn();
 }
 
-// Who shuts down only its sending side still gets the answers to what was complete, unless the
-// handler gives up at on_gone().
+// A peer that shuts down only its sending direction still gets the responses to complete requests,
+// unless the handler gives up in on_gone().
 void Session::on_peer_left() {
   peer_left_ = true;
   if (phase_ == Phase::waiting) return tell_gone();
@@ -181,7 +176,7 @@ void Session::on_peer_left() {
   close();
 }
 
-// Takes requests out of the inbox as long as they are answered at once.
+// Parses requests from the inbox while they are answered at once.
 void Session::turn() {
   if (closed()) return;
   in_turn_ = true;
@@ -190,7 +185,7 @@ void Session::turn() {
   bool more = true;
   const Clock::time_point until = Clock::now() + kLongestTurn;
   while (more && (phase_ == Phase::idle || phase_ == Phase::receiving)) {
-    // When a request was answered, idle_since_ is now.
+    // After a response idle_since_ is the current time.
     if (steps == kMaxStepsPerTurn || queue_.cost() >= kGatheredBytes || idle_since_ >= until) {
       turn_due_ = true;
       break;
@@ -203,7 +198,7 @@ void Session::turn() {
   read();
 }
 
-// False where it takes more bytes to go on.
+// False if more bytes are needed.
 bool Session::take_step() {
   const RequestReader::Step step = reader_.read(inbox_.view());
   inbox_.take(step.taken);
@@ -228,9 +223,9 @@ bool Session::on_need_more() {
     phase_ = Phase::receiving;
     read_deadline_ = Clock::now() + context_->options.header_timeout;
   }
-  // Only a head, a chunk's size or a trailer must be there whole; the reader bounds the first.
+  // A chunk header or trailer is parsed only as a whole; the reader limits the head.
   if (reader_.inside_chunks() && inbox_.view().size() >= kChunkedInboxBytes)
-    fail(kBadRequest, "malformed request: the head of a chunk is too long");
+    fail(kBadRequest, "malformed request: a chunk header is too long");
   return false;
 }
 
@@ -244,9 +239,9 @@ void Session::on_head() {
   accepted_ = preferred_coding(find_header(headers, "Accept-Encoding"));
   silent_ = false;
   std::optional<HttpResponse> no;
-  if (slot_->reserved()) no = turn_away();
+  if (slot_->reserved()) no = check_reserved();
   if (!no) no = refusal();
-  if (closed()) return;  // the handler may end the server
+  if (closed()) return;  // the handler may destroy the server
   if (!no) no = bound_body();
   if (no) return refuse(std::move(*no));
   if (const Status taken = reader_.take_body(max_body_bytes_); !taken.ok()) {
@@ -255,8 +250,8 @@ void Session::on_head() {
         context_->handler.error(too_long ? kContentTooLarge : kUnavailable, taken.message()));
   }
   begin_body();
-  const bool waits_for_leave = http_1_1_ && !find_header(headers, "Expect").empty();
-  if (waits_for_leave && inbox_.empty() && reader_.body_bytes() != 0)
+  const bool awaits_continue = http_1_1_ && !find_header(headers, "Expect").empty();
+  if (awaits_continue && inbox_.empty() && reader_.body_bytes() != 0)
     queue_.push({std::string(kContinue), {}});
 }
 
@@ -266,7 +261,7 @@ void Session::begin_body() {
   read_deadline_ = std::min(now + context_->options.progress_timeout, pace_.deadline());
 }
 
-// Short bodies as they are cost nothing that is worth a question.
+// Short unencoded bodies do not need the handler's limit.
 std::optional<HttpResponse> Session::bound_body() {
   max_body_bytes_ = context_->options.max_body_bytes;
   const HttpRequest& head = reader_.head();
@@ -285,25 +280,25 @@ std::optional<HttpResponse> Session::refusal() {
   if (std::optional<HttpResponse> no = context_->handler.refuse(reader_.head())) return no;
   const std::string_view coding = find_header(headers, "Content-Encoding");
   if (!parse_coding(coding)) {
-    return context_->handler.error(
-        kUnknownCoding, "Content-Encoding \"" + std::string(coding) +
-                            "\" is not known here; send it as gzip, deflate or not encoded");
+    return context_->handler.error(kUnsupportedCoding,
+                                   "Content-Encoding \"" + std::string(coding) +
+                                       "\" is not supported; use gzip, deflate or none");
   }
   const std::string_view expected = find_header(headers, "Expect");
-  if (http_1_1_ && !expected.empty() && !same_word(expected, "100-continue")) {
+  if (http_1_1_ && !expected.empty() && !same_ignoring_case(expected, "100-continue")) {
     return context_->handler.error(kExpectationFailed,
-                                   "Expect \"" + std::string(expected) + "\" is not known here");
+                                   "Expect \"" + std::string(expected) + "\" is not supported");
   }
   return std::nullopt;
 }
 
-// A short body is discarded, so that the connection may stay. Of a client that waits for leave to
-// send it nobody knows whether it will.
+// Discards a short body to keep the connection. A client that waits for "100 Continue" may or may
+// not send its body, so that the connection must close.
 void Session::refuse(HttpResponse response) {
   const std::optional<std::uint64_t> body = reader_.body_bytes();
-  const bool awaits_leave = !find_header(reader_.head().headers, "Expect").empty();
-  if (!body || *body > kLargestDiscarded || awaits_leave) keep_alive_ = false;
-  push_answer(std::move(response));
+  const bool awaits_continue = !find_header(reader_.head().headers, "Expect").empty();
+  if (!body || *body > kLargestDiscarded || awaits_continue) keep_alive_ = false;
+  push_response(std::move(response));
   if (phase_ != Phase::idle) return;
   phase_ = Phase::receiving;
   refused_ = true;
@@ -346,13 +341,13 @@ void Session::decode() {
   hand_over(std::move(request));
 }
 
-// An error of the connection's own: where the next request would begin is not known.
+// After such an error the start of the next request is unknown.
 void Session::fail(unsigned status, const std::string& message) {
   keep_alive_ = false;
-  push_answer(context_->handler.error(status, message));
+  push_response(context_->handler.error(status, message));
 }
 
-// ---- the end
+// ---- closing
 
 void Session::become_idle() {
   phase_ = Phase::idle;
@@ -388,7 +383,7 @@ void Session::drain() {
 }
 
 void Session::check_deadlines(Clock::time_point now) {
-  if (shaking_hands_ && !stream_.shaking_hands()) on_hands_shaken(now);
+  if (handshaking_ && !stream_.handshaking()) on_handshake_done(now);
   if (write_deadline_ <= now) return close();
   const bool may_park = phase_ == Phase::idle && reading_ && !parking_ && !waits_to_write_;
   if (may_park && park_at_ <= now && inbox_.empty() && inbox_.capacity() > 0) {
@@ -400,16 +395,16 @@ void Session::check_deadlines(Clock::time_point now) {
   if (phase_ != Phase::receiving) return;
   const bool too_slow = reader_.inside_body() && pace_.deadline() <= now;
   fail(kRequestTimeout,
-       too_slow ? "the request's body comes too slowly; send at least " + pace_.demand()
-       : reader_.inside_body() ? std::string("the rest of the request's body did not come")
-                               : std::string("the rest of the request's head did not come"));
+       too_slow ? "the request body arrives too slowly; send at least " + pace_.demand()
+       : reader_.inside_body() ? std::string("timed out waiting for the rest of the request body")
+                               : std::string("timed out waiting for the rest of the request head"));
   flush();
   read();
 }
 
-// A client that connects in advance may take its time from here, unless it is one too many.
-void Session::on_hands_shaken(Clock::time_point now) {
-  shaking_hands_ = false;
+// A client may connect in advance and then gets the idle timeout, except in a reserved slot.
+void Session::on_handshake_done(Clock::time_point now) {
+  handshaking_ = false;
   if (phase_ != Phase::idle || slot_->reserved()) return;
   read_deadline_ = now + idle_timeout();
   park_at_ = std::min(park_at_, now + kParkAfter);
@@ -438,6 +433,215 @@ void Session::abandon() {
   drained_ = nullptr;
   on_closed_ = nullptr;
   if (!closed()) shut();
+}
+
+// ---- responses
+
+namespace {
+
+constexpr int kMaxWritesPerFlush = 16;
+constexpr std::size_t kSmallestCompressed = 1U << 10U;
+constexpr unsigned kInternalError = 500;
+
+class SessionStream final : public ResponseStream {
+ public:
+  explicit SessionStream(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+  ~SessionStream() override { session_->end_stream(); }
+  SessionStream(const SessionStream&) = delete;
+  SessionStream& operator=(const SessionStream&) = delete;
+
+  bool send(std::string part) override { return session_->send_part(std::move(part)); }
+  void on_drained(std::function<void()> drained) override {
+    session_->on_drained(std::move(drained));
+  }
+  void abort() override { session_->abort_stream(); }
+
+ private:
+  std::shared_ptr<Session> session_;
+};
+
+class SessionExchange final : public Exchange {
+ public:
+  explicit SessionExchange(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+  ~SessionExchange() override {
+    if (session_) session_->drop();
+  }
+  SessionExchange(const SessionExchange&) = delete;
+  SessionExchange& operator=(const SessionExchange&) = delete;
+
+  void answer(HttpResponse response) override {
+    if (const auto session = std::exchange(session_, nullptr)) session->answer(std::move(response));
+  }
+  std::unique_ptr<ResponseStream> stream(HttpResponse head) override {
+    auto session = std::exchange(session_, nullptr);
+    session->begin_stream(head);
+    return std::make_unique<SessionStream>(std::move(session));
+  }
+  void on_gone(std::function<void()> gone) override {
+    if (session_) session_->on_gone(std::move(gone));
+  }
+
+ private:
+  std::shared_ptr<Session> session_;  // null once answered
+};
+
+}  // namespace
+
+void Session::hand_over(HttpRequest request) {
+  phase_ = Phase::waiting;
+  read_deadline_ = Clock::time_point::max();
+  context_->handler.on_request(std::move(request),
+                               std::make_unique<SessionExchange>(shared_from_this()));
+}
+
+void Session::answer(HttpResponse response) {
+  // Destroys the callback, which must not be called any more.
+  const std::function<void()> not_gone = std::exchange(gone_, nullptr);
+  if (phase_ != Phase::waiting) return;
+  const bool may_gain = accepted_ != Coding::identity && !without_body_ &&
+                        total_bytes(response.body) >= kSmallestCompressed &&
+                        find_header(response.headers, "Content-Encoding").empty();
+  if (may_gain) {
+    phase_ = Phase::encoding;
+    deflation_ =
+        std::make_unique<Deflation>(accepted_, std::exchange(response.body, {}), context_->buffers);
+    response_ = std::move(response);
+    encode();
+  } else {
+    push_response(std::move(response));
+  }
+  if (in_turn_) return;
+  flush();
+  read();
+}
+
+void Session::encode() {
+  const Progress progress = deflation_->step();
+  if (progress == Progress::more) {
+    return later([](Session& self) {
+      self.encode();
+      self.turn();
+    });
+  }
+  const std::unique_ptr<Deflation> deflation = std::move(deflation_);
+  HttpResponse response = std::exchange(response_, {});
+  if (progress == Progress::failed) {
+    response.body = deflation->take_plain();
+    return push_response(std::move(response));
+  }
+  response.body.push_back(deflation->take());
+  push_response(std::move(response), accepted_);
+}
+
+void Session::push_response(HttpResponse response, Coding coding) {
+  if (closed()) return;
+  ResponseFormat format;
+  format.http_1_1 = http_1_1_;
+  format.keep_alive = keep_alive_ && !context_->draining && !peer_left_;
+  format.body_bytes = total_bytes(response.body);
+  format.coding = coding;
+  if (without_body_ || has_no_body(response.status)) response.body.clear();
+  queue_.push({response_head(response, format, context_->date.now()), std::move(response.body)});
+  if (format.keep_alive) {
+    become_idle();
+  } else {
+    leave();
+  }
+}
+
+void Session::drop() {
+  const std::function<void()> not_gone = std::exchange(gone_, nullptr);
+  if (phase_ != Phase::waiting) return;
+  if (peer_left_) return close();
+  answer(context_->handler.error(kInternalError, "the handler did not respond"));
+}
+
+void Session::on_gone(std::function<void()> gone) {
+  const bool left = peer_left_ || (closed() && !abandoned_);
+  if (abandoned_ || (phase_ != Phase::waiting && !closed())) return;
+  gone_ = std::move(gone);
+  if (left) asio::post(stream_.get_executor(), [self = shared_from_this()] { self->tell_gone(); });
+}
+
+void Session::tell_gone() {
+  if (const auto gone = std::exchange(gone_, nullptr)) gone();
+}
+
+// ---- streams
+
+void Session::begin_stream(const HttpResponse& head) {
+  const std::function<void()> not_gone = std::exchange(gone_, nullptr);
+  if (phase_ != Phase::waiting) return;
+  ResponseFormat format;
+  format.http_1_1 = http_1_1_;
+  format.keep_alive = false;
+  queue_.push({response_head(head, format, context_->date.now()), {}});
+  phase_ = Phase::streaming;
+  if (!in_turn_) flush();
+}
+
+bool Session::send_part(std::string part) {
+  if (phase_ != Phase::streaming) return false;
+  if (part.empty() || without_body_) return true;
+  queue_.push({http_1_1_ ? chunk_of(part) : std::move(part), {}});
+  if (!in_turn_) flush();
+  if (queue_.cost() > context_->options.max_stream_bytes) close();
+  return !closed();
+}
+
+void Session::on_drained(std::function<void()> drained) {
+  if (abandoned_) return;
+  drained_ = std::move(drained);
+  if (queue_.empty() || phase_ != Phase::streaming) tell_drained();
+}
+
+void Session::tell_drained() {
+  if (drained_) asio::post(stream_.get_executor(), std::exchange(drained_, nullptr));
+}
+
+void Session::abort_stream() {
+  if (phase_ == Phase::streaming) close();
+}
+
+void Session::end_stream() {
+  const std::function<void()> not_drained = std::exchange(drained_, nullptr);
+  if (phase_ != Phase::streaming) return;
+  if (http_1_1_ && !without_body_) queue_.push({std::string(kLastChunk), {}});
+  leave();
+}
+
+// ---- writing
+
+// Writes without waiting for readiness: the socket nearly always has room.
+void Session::flush() {
+  if (closed() || waits_to_write_ || phase_ == Phase::lingering) return;
+  for (int i = 0; i < kMaxWritesPerFlush && !queue_.empty(); ++i) {
+    const WriteQueue::Pieces pieces = queue_.front();
+    error_code error;
+    const std::size_t bytes = stream_.write_some(pieces, error);
+    if (error == asio::error::would_block || error == asio::error::try_again)
+      return wait_until_writable();
+    if (error) return close();
+    queue_.written(bytes);
+    write_deadline_ = Clock::time_point::max();
+    if (bytes < pieces.byte_size()) return wait_until_writable();
+  }
+  if (!queue_.empty()) return wait_until_writable();
+  tell_drained();
+  if (phase_ == Phase::leaving) return all_sent();
+  if (std::exchange(turn_due_, false)) later([](Session& self) { self.turn(); });
+}
+
+void Session::wait_until_writable() {
+  waits_to_write_ = true;
+  if (write_deadline_ == Clock::time_point::max())
+    write_deadline_ = Clock::now() + context_->options.progress_timeout;
+  stream_.async_wait_writable([self = shared_from_this()](const error_code& error) {
+    self->waits_to_write_ = false;
+    if (self->closed()) return;
+    if (error) return self->close();
+    self->flush();
+  });
 }
 
 }  // namespace gpulet::net::http

@@ -1,8 +1,8 @@
-// Session: one connection of an HttpServer. Private to net/http; single-strand, as the server.
+// Session: one connection of an HttpServer. Private to net/http. Single-strand type, as the server.
 //
-// One request is under way at a time. While the handler has it, reading goes on into the same small
-// buffer until that is full: so the next request may already come, and a peer that left is noticed
-// without a system call for it. A connection that idles gives its buffers back.
+// Handles one request at a time. Meanwhile it keeps reading into the same small buffer until that
+// is full, so that pipelined requests arrive early and a disconnect is noticed without an extra
+// system call. An idle session frees its buffers.
 #pragma once
 
 #include <chrono>
@@ -18,14 +18,13 @@
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/server.h"
 #include "gpulet/net/listener.h"
-#include "net/http/answer_head.h"
 #include "net/http/coding.h"
-#include "net/http/request_reader.h"
+#include "net/http/http1.h"
 #include "net/write_queue.h"
 
 namespace gpulet::net::http {
 
-// What all sessions of a server share.
+// Shared by all sessions of a server.
 struct SessionContext {
   const HttpServerOptions options;
   BufferPool& buffers;
@@ -34,16 +33,16 @@ struct SessionContext {
   bool draining = false;
 };
 
-class Session final : public std::enable_shared_from_this<Session>, private Place::Holder {
+class Session final : public std::enable_shared_from_this<Session>, private ConnectionSlot::Holder {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `on_closed` is called once, when it has closed by itself; not after abandon().
-  Session(Stream stream, ConnectionSlot slot, std::shared_ptr<SessionContext> context,
+  // `on_closed` is called once when the session closes; not after abandon().
+  Session(Stream stream, ConnectionSlotPointer slot, std::shared_ptr<SessionContext> context,
           std::function<void()> on_closed);
 
   void start();
-  // The context is draining now.
+  // REQUIRES: the context is draining.
   void drain();
   void check_deadlines(Clock::time_point now);
   // Closes without a callback.
@@ -52,9 +51,9 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   void close();
   [[nodiscard]] const PeerIdentity& peer() const { return *peer_; }
 
-  // ---- of its exchange
+  // ---- for its exchange
   void answer(HttpResponse response);
-  void drop();  // it will not be answered
+  void drop();  // the handler will not respond
   void on_gone(std::function<void()> gone);
   void begin_stream(const HttpResponse& head);
   bool send_part(std::string part);
@@ -63,22 +62,22 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   void abort_stream();
 
  private:
-  [[nodiscard]] Standing standing() const override;
-  void give_way() override;
+  [[nodiscard]] Activity activity() const override;
+  void evict() override;
 
   enum class Phase : std::uint8_t {
-    idle,       // between requests: nothing of the next one is here
+    idle,       // between requests, no byte of the next one has arrived
     receiving,  // a request
-    decoding,   // taking off its Content-Encoding
-    waiting,    // the handler has it
-    encoding,   // putting a Content-Encoding on its answer
-    streaming,  // its answer has no end yet
-    leaving,    // the last answer goes out; what comes in is discarded
-    lingering,  // all is out; closing with unread bytes would take the answer from the peer
+    decoding,   // the request's Content-Encoding
+    waiting,    // for the handler
+    encoding,   // the response
+    streaming,  // a response without an end yet
+    leaving,    // sending the last response; received bytes are discarded
+    lingering,  // waits for the peer to close: closing with unread bytes would lose the response
     closed,
   };
 
-  // Bytes that were received and not taken yet.
+  // Received bytes that are not parsed yet.
   class Inbox {
    public:
     [[nodiscard]] std::span<const std::byte> view() const {
@@ -88,8 +87,8 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
     [[nodiscard]] std::size_t capacity() const { return bytes_.size(); }
     void take(std::size_t bytes) { begin_ += bytes; }
 
-    // Room behind what is there, of a buffer of that size at least; empty where that is full.
-    // It stays where it is until the next of these calls: a pending read may fill it meanwhile.
+    // Free space in a buffer of at least `capacity`; empty if it is full. Valid until the next
+    // call, so that a pending read may fill it.
     [[nodiscard]] std::span<std::byte> space(std::size_t capacity);
     void received(std::size_t bytes) { end_ += bytes; }
     void clear() { begin_ = end_ = 0; }
@@ -114,7 +113,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   [[nodiscard]] std::optional<HttpResponse> bound_body();
   void begin_body();
   [[nodiscard]] Duration idle_timeout() const;
-  [[nodiscard]] std::optional<HttpResponse> turn_away();
+  [[nodiscard]] std::optional<HttpResponse> check_reserved();
   void refuse(HttpResponse response);
   void on_whole();
   void decode();
@@ -123,7 +122,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
 
   // ---- answering
   void encode();
-  void push_answer(HttpResponse response, Coding coding = Coding::identity);
+  void push_response(HttpResponse response, Coding coding = Coding::identity);
   void flush();
   void wait_until_writable();
   void all_sent();
@@ -131,7 +130,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   // ---- the end
   void become_idle();
   void leave();
-  void on_hands_shaken(Clock::time_point now);
+  void on_handshake_done(Clock::time_point now);
   void shut();
   void tell_gone();
   void tell_drained();
@@ -144,7 +143,7 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   void later(void (*act)(Session&));
 
   Stream stream_;
-  ConnectionSlot slot_;
+  ConnectionSlotPointer slot_;
   const std::shared_ptr<SessionContext> context_;
   std::function<void()> on_closed_;
   RequestReader reader_;
@@ -159,25 +158,25 @@ class Session final : public std::enable_shared_from_this<Session>, private Plac
   std::unique_ptr<Deflation> deflation_;
 
   Phase phase_ = Phase::idle;
-  Coding accepted_ = Coding::identity;  // by the request under way, for its answer
-  bool keep_alive_ = true;              // asked for by it
-  bool http_1_1_ = true;                // spoken by it
-  bool without_body_ = false;           // its answer: it was a HEAD
-  bool refused_ = false;                // answered before its body was here
-  bool in_turn_ = false;                // answers gather until the end of it
-  bool turn_due_ = false;               // it ended early: goes on once everything is sent
+  Coding accepted_ = Coding::identity;  // for the response to the current request
+  bool keep_alive_ = true;              // requested by the current request
+  bool http_1_1_ = true;                // version of the current request
+  bool without_body_ = false;           // the current request is a HEAD
+  bool refused_ = false;                // rejected before its body arrived
+  bool in_turn_ = false;                // responses are gathered until its end
+  bool turn_due_ = false;               // the turn ended early; resume once all is sent
   bool reading_ = false;
-  bool parking_ = false;         // its pending read is being cancelled to give its buffer back
-  bool waits_to_write_ = false;  // the kernel takes no more for now
+  bool parking_ = false;         // cancelling the pending read to free its buffer
+  bool waits_to_write_ = false;  // the socket is full
   bool peer_left_ = false;
   bool abandoned_ = false;
-  bool shaking_hands_;              // when it was looked at last
-  std::size_t max_body_bytes_ = 0;  // of the request under way, sent and decompressed
-  Pace pace_;                       // of its body
+  bool handshaking_;                // as last polled
+  std::size_t max_body_bytes_ = 0;  // of the current request, encoded and decoded
+  Pace pace_;                       // of the current body
   Clock::time_point read_deadline_;
   Clock::time_point write_deadline_ = Clock::time_point::max();
-  bool silent_ = true;            // no request's head has come
-  Clock::time_point idle_since_;  // where it is
+  bool silent_ = true;            // no request head has arrived
+  Clock::time_point idle_since_;  // in phase idle
   Clock::time_point park_at_ = Clock::time_point::max();
 };
 

@@ -1,13 +1,12 @@
 #include "gpulet/net/kserve/settings.h"
 
-#include <charconv>
+#include <optional>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <variant>
 
-#include "json_events.h"
-#include "wording.h"
+#include "gpulet/base/text.h"
+#include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {
 namespace {
@@ -38,7 +37,7 @@ class SettingsReader final : public JsonReader {
     return true;
   }
   bool key(std::string_view name) override {
-    if (settings.size() == kMostSettings) return refuse("there are not so many settings");
+    if (settings.size() == kMostSettings) return refuse("too many settings");
     settings.push_back({std::string(name), {}});
     return true;
   }
@@ -62,11 +61,11 @@ class SettingsReader final : public JsonReader {
   std::size_t depth_ = 0;
 };
 
-Status wrong(const Setting& setting, std::string_view wanted) {
+Status wrong(const Setting& setting, std::string_view expected) {
   std::string given = "null";
   if (!setting.values.empty()) given = in_quotes(setting.values.front());
   if (setting.values.size() > 1) given += " and more";
-  return invalid("setting " + in_quotes(setting.name) + " must be " + std::string(wanted) +
+  return invalid("setting " + in_quotes(setting.name) + " must be " + std::string(expected) +
                  "; was " + given);
 }
 
@@ -83,31 +82,30 @@ Status take(const Setting& setting, bool& into) {
 
 Status take(const Setting& setting, std::uint32_t& into, std::uint32_t least) {
   const std::string_view value = only_value(setting);
-  std::uint32_t number = 0;
-  const auto [end, failure] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (failure != std::errc() || end != value.data() + value.size() || number < least)
+  const std::optional<std::uint32_t> number = parse_number<std::uint32_t>(value);
+  if (!number || *number < least)
     return wrong(setting, "an integer of at least " + std::to_string(least));
-  into = number;
+  into = *number;
   return {};
 }
 
-// What cannot be another: its value is taken, and null.
+// Accepts only the fixed value of a setting, or null.
 Status keep(const Setting& setting, std::string_view value, std::string_view why) {
   if (setting.values.empty() || (setting.values.size() == 1 && setting.values.front() == value))
     return {};
-  return invalid("setting " + in_quotes(setting.name) + " is always " + in_quotes(value) + ": " +
+  return invalid("setting " + in_quotes(setting.name) + " must be " + in_quotes(value) + ": " +
                  std::string(why));
 }
 
 Status unknown(const Setting& setting, std::string_view known) {
-  return invalid("setting " + in_quotes(setting.name) + " is not known here; known are " +
-                 std::string(known));
+  return invalid("setting " + in_quotes(setting.name) +
+                 " is unknown; known settings: " + std::string(known));
 }
 
 Result<LogLevel> level_of(const LogSwitches& switches) {
   const auto needs = [](const char* one, const char* other) {
     return invalid(std::string(one) + " needs " + other +
-                   ": the log has one level, and shows what is of it or more severe; set both");
+                   ": the log has a single level that includes more severe messages; set both");
   };
   if (switches.verbose > 0 && !switches.info) return needs("log_verbose_level", "log_info");
   if (switches.info && !switches.warning) return needs("log_info", "log_warning");
@@ -126,9 +124,7 @@ Status take_level(const Setting& setting, TraceSampling& sampling) {
   }
   for (const std::string& value : setting.values) {
     if (value == "TENSORS") {
-      return invalid(
-          "setting 'trace_level' has no TENSORS here: tensors are not traced; write "
-          "TIMESTAMPS or OFF");
+      return invalid("setting 'trace_level' does not support TENSORS; use TIMESTAMPS or OFF");
     }
     if (value != "TIMESTAMPS" && value != "OFF") return wrong(setting, "TIMESTAMPS or OFF");
   }
@@ -145,13 +141,13 @@ Status take(const Setting& setting, TraceSampling& sampling) {
     return {};
   }
   if (setting.name == "trace_count")
-    return keep(setting, "-1", "sampling goes on until trace_level is OFF");
+    return keep(setting, "-1", "sampling continues until trace_level is OFF");
   if (setting.name == "log_frequency" || setting.name == "trace_file") {
     return keep(setting, setting.name == "trace_file" ? "" : "0",
-                "traces are kept in memory; GET /gpulet/trace?seconds=0 gives them");
+                "traces are kept in memory; GET /gpulet/trace?seconds=0 returns them");
   }
   if (setting.name == "trace_mode")
-    return keep(setting, "triton", "there is no export to OpenTelemetry");
+    return keep(setting, "triton", "OpenTelemetry export is not supported");
   return unknown(setting,
                  "trace_level, trace_rate, trace_count, log_frequency, trace_file, trace_mode");
 }
@@ -181,9 +177,8 @@ Result<LogLevel> change_log(LogLevel level, std::span<const Setting> settings) {
     if (setting.name == "log_info") return take(setting, switches.info);
     if (setting.name == "log_verbose_level") return take(setting, switches.verbose, 0);
     if (setting.name == "log_file")
-      return keep(setting, "", "the daemon logs to its standard error, wherever that leads");
-    if (setting.name == "log_format")
-      return keep(setting, "default", "the log's lines have one form");
+      return keep(setting, "", "the daemon logs to its standard error");
+    if (setting.name == "log_format") return keep(setting, "default", "the log has one format");
     return unknown(setting,
                    "log_file, log_info, log_warning, log_error, log_verbose_level, log_format");
   };
@@ -211,12 +206,12 @@ Result<TraceSampling> change_tracing(TraceSampling sampling, std::span<const Set
 
 Status check_model_tracing(const TraceSampling& sampling, std::span<const Setting> settings) {
   for (const Setting& setting : settings) {
-    if (setting.values.empty()) continue;  // as for all models
-    TraceSampling wanted = sampling;
-    if (Status taken = take(setting, wanted); !taken.ok()) return taken;
-    if (wanted != sampling) {
+    if (setting.values.empty()) continue;  // null: the value of all models
+    TraceSampling changed = sampling;
+    if (Status taken = take(setting, changed); !taken.ok()) return taken;
+    if (changed != sampling) {
       return invalid("setting " + in_quotes(setting.name) +
-                     " is the same for all models here; change it at /v2/trace/setting");
+                     " applies to all models; change it at /v2/trace/setting");
     }
   }
   return {};

@@ -1,5 +1,3 @@
-#include "gpulet/net/kserve/shared_memory.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -9,7 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "wording.h"
+#include "gpulet/net/kserve/infer_call.h"
+#include "net/kserve/json.h"
 
 namespace gpulet::net::kserve {
 namespace {
@@ -24,8 +23,8 @@ Status failed(const std::string& name, std::string_view what, int reason) {
   return invalid(shown_region(name) + ": " + std::string(what) + ": " + std::strerror(reason));
 }
 
-// Calls `move(done)` for what is left until all bytes are moved. Returns 0 or errno; EIO where the
-// memory ends too early.
+// Calls `move(done)` until all bytes are moved. Returns 0 or errno; EIO if the memory ends too
+// early.
 template <typename Move>
 int move_all(std::size_t bytes, const Move& move) {
   for (std::size_t done = 0; done < bytes;) {
@@ -38,11 +37,25 @@ int move_all(std::size_t bytes, const Move& move) {
   return 0;
 }
 
+// The size of the open file; 0 if it is not shared memory.
+std::uint64_t size_of(const FileDescriptor& memory) {
+  struct stat about {};
+  if (::fstat(memory.get(), &about) != 0 || !S_ISREG(about.st_mode)) return 0;
+  return static_cast<std::uint64_t>(about.st_size);
+}
+
+// Read-only memory is accepted: it can hold inputs. Not valid on failure; errno has the reason.
+FileDescriptor open_memory(const std::string& key) {
+  FileDescriptor memory(::shm_open(key.c_str(), O_RDWR | O_NONBLOCK, 0));
+  if (memory.valid() || errno != EACCES) return memory;
+  return FileDescriptor(::shm_open(key.c_str(), O_RDONLY | O_NONBLOCK, 0));
+}
+
 }  // namespace
 
 std::string cuda_memory_refusal(const std::string& region) {
   return "failed to register CUDA shared memory region " + in_quotes(region) +
-         ": this server takes no tensors from GPU memory; register system shared memory "
+         ": CUDA shared memory is not supported; register system shared memory "
          "(systemsharedmemory, SystemSharedMemoryRegister) or send the tensors with the request";
 }
 
@@ -50,59 +63,30 @@ Status unknown_cuda_region(const std::string& region) {
   return {StatusCode::not_found, "Unable to find cuda shared memory region: " + in_quotes(region)};
 }
 
-class SharedMemory::Descriptor {
- public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { ::close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  [[nodiscard]] int number() const { return number_; }
-
-  // Of what is open; 0 where it is no shared memory.
-  [[nodiscard]] std::uint64_t bytes() const {
-    struct stat about {};
-    if (::fstat(number_, &about) != 0 || !S_ISREG(about.st_mode)) return 0;
-    return static_cast<std::uint64_t>(about.st_size);
-  }
-
-  // -1 where there is none of that name; errno says why. Memory that may only be read is good for
-  // inputs.
-  [[nodiscard]] static int open(const std::string& key) {
-    const int number = ::shm_open(key.c_str(), O_RDWR | O_NONBLOCK, 0);
-    if (number >= 0 || errno != EACCES) return number;
-    return ::shm_open(key.c_str(), O_RDONLY | O_NONBLOCK, 0);
-  }
-
- private:
-  int number_;
-};
-
 Status SharedMemory::check_enabled() const {
   if (enabled_) return {};
   return {StatusCode::unavailable,
-          R"(shared memory is off; "shared_memory": "on" in the frontend's file switches it on)"};
+          R"(shared memory is disabled; set "shared_memory": "on" in the frontend's file)"};
 }
 
-Status SharedMemory::add(const RegionToRegister& region) {
+Status SharedMemory::add(const RegionInfo& region) {
   if (Status enabled = check_enabled(); !enabled.ok()) return enabled;
   if (regions_.contains(region.name))
-    return invalid(shown_region(region.name) + " is registered already; unregister it first");
+    return invalid(shown_region(region.name) + " is already registered; unregister it first");
   if (regions_.size() == kMostRegions) {
-    return invalid(shown_region(region.name) + ": no more than " + std::to_string(kMostRegions) +
-                   " regions; unregister what is not used any more");
+    return invalid(shown_region(region.name) + ": the limit of " + std::to_string(kMostRegions) +
+                   " regions is reached; unregister unused ones");
   }
   if (region.key.find('\0') != std::string::npos)
-    return invalid(shown_region(region.name) + ": its key holds a zero byte");
-  const int number = Descriptor::open(region.key);
-  if (number < 0)
+    return invalid(shown_region(region.name) + ": its key has a zero byte");
+  FileDescriptor memory = open_memory(region.key);
+  if (!memory.valid())
     return failed(region.name, "cannot open shared memory " + in_quotes(region.key), errno);
-  auto memory = std::make_shared<const Descriptor>(number);
-  const std::uint64_t there = memory->bytes();
-  if (region.bytes == 0 || region.offset > there || region.bytes > there - region.offset) {
+  const std::uint64_t available = size_of(memory);
+  if (region.bytes == 0 || region.offset > available || region.bytes > available - region.offset) {
     return invalid(shown_region(region.name) + ": " + std::to_string(region.bytes) +
-                   " bytes at offset " + std::to_string(region.offset) + " do not lie within the " +
-                   std::to_string(there) + " bytes of " + in_quotes(region.key));
+                   " bytes at offset " + std::to_string(region.offset) + " exceed the " +
+                   std::to_string(available) + " bytes of " + in_quotes(region.key));
   }
   regions_.emplace(region.name, Region{region, std::move(memory)});
   return {};
@@ -128,11 +112,11 @@ Result<const SharedMemory::Region*> SharedMemory::find(const RegionSlice& slice)
   const auto found = regions_.find(slice.region);
   if (found == regions_.end())
     return invalid("unable to find " + shown_region(slice.region) + "; register it first");
-  const std::uint64_t there = found->second.info.bytes;
-  if (slice.offset > there || slice.bytes > there - slice.offset) {
+  const std::uint64_t available = found->second.info.bytes;
+  if (slice.offset > available || slice.bytes > available - slice.offset) {
     return invalid(shown_region(slice.region) + ": " + std::to_string(slice.bytes) +
-                   " bytes at offset " + std::to_string(slice.offset) + " do not lie within its " +
-                   std::to_string(there) + " bytes");
+                   " bytes at offset " + std::to_string(slice.offset) + " exceed its " +
+                   std::to_string(available) + " bytes");
   }
   return &found->second;
 }
@@ -142,10 +126,10 @@ Result<Bytes> SharedMemory::read(const RegionSlice& slice) const {
   if (!found.ok()) return found.status();
   const Region& region = *found.value();
   const std::uint64_t from = region.info.offset + slice.offset;
-  if (slice.bytes > region.memory->bytes()) return failed(slice.region, "cannot be read", EIO);
+  if (slice.bytes > size_of(region.memory)) return failed(slice.region, "cannot be read", EIO);
   std::vector<std::byte> bytes(slice.bytes);
   const int reason = move_all(bytes.size(), [&](std::size_t done) {
-    return ::pread(region.memory->number(), bytes.data() + done, bytes.size() - done,
+    return ::pread(region.memory.get(), bytes.data() + done, bytes.size() - done,
                    static_cast<off_t>(from + done));
   });
   if (reason != 0) return failed(slice.region, "cannot be read", reason);
@@ -161,12 +145,12 @@ Status SharedMemory::write(const RegionSlice& slice, const Bytes& data) {
   }
   const Region& region = *found.value();
   const std::uint64_t to = region.info.offset + slice.offset;
-  // Writing would make it grow again.
-  if (to + data.size() > region.memory->bytes())
+  // Writing beyond the end would make the memory grow.
+  if (to + data.size() > size_of(region.memory))
     return failed(slice.region, "cannot be written", EIO);
   const auto view = data.view();
   const int reason = move_all(view.size(), [&](std::size_t done) {
-    return ::pwrite(region.memory->number(), view.data() + done, view.size() - done,
+    return ::pwrite(region.memory.get(), view.data() + done, view.size() - done,
                     static_cast<off_t>(to + done));
   });
   return reason == 0 ? Status() : failed(slice.region, "cannot be written", reason);

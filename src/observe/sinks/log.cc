@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "gpulet/core/escape.h"
+#include "gpulet/base/text.h"
 
 namespace gpulet::observe {
 namespace {

@@ -12,14 +12,19 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <string>
 #include <system_error>
+
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/text.h"
 
 namespace gpulet::partition {
 namespace {
 
 constexpr std::string_view kPrefix = "gpulet-";
-constexpr std::chrono::microseconds kPeriod{10'000};     // why 10 ms: cpu_quota.h
-constexpr std::chrono::microseconds kLeastQuota{1'000};  // the kernel's own bound
+constexpr std::chrono::microseconds kPeriod{
+    10'000};  // the reason is in partition/drivers/drivers.h
+constexpr std::chrono::microseconds kLeastQuota{1'000};  // the kernel's minimum
 constexpr std::chrono::microseconds kLongestPeriod{1'000'000};
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -37,7 +42,7 @@ bool lists(std::string_view text, char separator, std::string_view word) {
   return std::find(parts.begin(), parts.end(), word) != parts.end();
 }
 
-// mountinfo writes a blank in a path as \040, and so on.
+// Decodes the octal escapes of mountinfo, such as \040 for a blank.
 std::string unescape(std::string_view text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -55,7 +60,7 @@ std::string unescape(std::string_view text) {
 
 struct Mount {
   CgroupVersion version = CgroupVersion::v2;
-  std::string root;  // the part of the hierarchy that is mounted
+  std::string root;  // the mounted part of the hierarchy
   std::string point;
 };
 
@@ -76,7 +81,7 @@ std::vector<Mount> cgroup_mounts(std::string_view mountinfo, std::string_view co
   return mounts;
 }
 
-// The process's own path in the hierarchy of that version; empty if it is in none.
+// The process's path in the hierarchy; empty where it is in none.
 std::string_view own_path(std::string_view own_cgroups, CgroupVersion version,
                           std::string_view controller) {
   for (const auto line : split(own_cgroups, '\n')) {
@@ -96,7 +101,7 @@ std::string first_line(const std::filesystem::path& file) {
   return text.substr(0, text.find('\n'));
 }
 
-// Of a cgroup for this process alone.
+// The name of a cgroup for this process alone.
 std::string own_name() { return std::string(kPrefix) + std::to_string(::getpid()) + "-backend"; }
 
 bool is_alive(pid_t process) { return ::kill(process, 0) == 0 || errno == EPERM; }
@@ -110,8 +115,8 @@ std::vector<CgroupPlace> find_cgroup_places(std::string_view mountinfo,
   for (const auto& mount : cgroup_mounts(mountinfo, controller)) {
     const auto path = own_path(own_cgroups, mount.version, controller);
     if (path.empty()) continue;
-    // A container sees its own part of the hierarchy mounted, and its path may be told from the
-    // host's root.
+    // In a container only a part of the hierarchy is mounted, and the path may begin at the host's
+    // root.
     const std::string root = mount.root == "/" ? "" : mount.root;
     const bool below = path.starts_with(root) && path.find("..") == std::string_view::npos;
     std::filesystem::path directory(mount.point);
@@ -177,16 +182,14 @@ std::string read_cgroup_file(const std::filesystem::path& file) {
   return text.str();
 }
 
-// Control files must be written by one write call, and must exist.
+// A control file must exist and be written by one call.
 Status write_cgroup_file(const std::filesystem::path& file, const std::string& text) {
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  const bool written = descriptor >= 0 && ::write(descriptor, text.data(), text.size()) ==
-                                              static_cast<ssize_t>(text.size());
-  const int error = errno;
-  if (descriptor >= 0) ::close(descriptor);
+  const FileDescriptor out(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  const bool written = out.valid() && ::write(out.get(), text.data(), text.size()) ==
+                                          static_cast<ssize_t>(text.size());
   if (written) return {};
   return {StatusCode::unavailable,
-          "cannot write \"" + text + "\" to " + file.string() + ": " + std::strerror(error)};
+          "cannot write \"" + text + "\" to " + file.string() + ": " + std::strerror(errno)};
 }
 
 pid_t owner_of_cgroup(std::string_view name) {
@@ -194,10 +197,7 @@ pid_t owner_of_cgroup(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   const auto dash = name.find('-');
   if (dash == std::string_view::npos || dash + 1 == name.size()) return 0;
-  pid_t owner = 0;
-  const auto* end = name.data() + dash;
-  const auto parsed = std::from_chars(name.data(), end, owner);
-  return parsed.ec == std::errc() && parsed.ptr == end && owner > 0 ? owner : 0;
+  return std::max(parse_number<pid_t>(name.substr(0, dash)).value_or(0), 0);
 }
 
 CpuBandwidth bandwidth_of(double cores) {
@@ -217,8 +217,8 @@ Result<CpuCgroups> CpuCgroups::open(bool with_memory) {
   std::string tried;
   for (const auto& place : own_cgroup_places("cpu")) {
     CpuCgroups cgroups(place);
-    // Before the cpu controller: below a cgroup with processes that one makes threaded cgroups
-    // only, which memory knows nothing of. Shares do without it.
+    // Memory comes before the cpu controller: below a cgroup with processes, the cpu controller
+    // allows only threaded cgroups, which do not support memory. Shares work without memory.
     if (with_memory && place.version == CgroupVersion::v2)
       static_cast<void>(enable_below(place, "memory"));
     const auto prepared = cgroups.prepare();
@@ -229,12 +229,11 @@ Result<CpuCgroups> CpuCgroups::open(bool with_memory) {
     tried += (tried.empty() ? "" : "; ") + prepared.message();
   }
   return Status(StatusCode::unavailable,
-                "no cgroup with the cpu controller may be written: " +
+                "no writable cgroup with the cpu controller: " +
                     (tried.empty() ? std::string("none is mounted") : tried) +
                     "; delegate one to this user, or run as root");
 }
 
-// A second process of this backend's id cannot exist, so the name 0 is free for the trial.
 Status CpuCgroups::prepare() const {
   if (place_.version == CgroupVersion::v2) {
     if (!cgroup_lists(place_.directory / "cgroup.controllers", "cpu")) {
@@ -261,14 +260,14 @@ Status CpuCgroups::prepare() const {
 }
 
 Status CpuCgroups::make_directory(const std::filesystem::path& directory) const {
-  ::rmdir(directory.c_str());  // an empty one of a dead process that had this process's id
+  ::rmdir(directory.c_str());  // left over by a dead process with the same id
   if (::mkdir(directory.c_str(), 0755) != 0) {
     return {StatusCode::unavailable,
-            "cannot make the cgroup " + directory.string() + ": " + std::strerror(errno)};
+            "cannot create the cgroup " + directory.string() + ": " + std::strerror(errno)};
   }
   if (place_.version == CgroupVersion::v2 &&
       first_line(directory / "cgroup.type") == "domain invalid") {
-    // The parent holds processes itself (this one): below it only threaded cgroups may.
+    // The parent contains this process, so only threaded cgroups are allowed below it.
     return write_cgroup_file(directory / "cgroup.type", "threaded");
   }
   return {};
@@ -285,16 +284,16 @@ Status CpuCgroups::limit(GpuletId gpulet, CpuBandwidth bandwidth) {
   const auto quota_file = directory / "cpu.cfs_quota_us";
   const auto period_file = directory / "cpu.cfs_period_us";
   if (first_line(period_file) == period) return write_cgroup_file(quota_file, quota);
-  // Period and quota are two files and a moment between them must be legal under the parent's own
-  // limit: no quota.
+  // Period and quota are two files. Remove the quota first, so that the values are legal under the
+  // parent's limit at any moment.
   auto limited = write_cgroup_file(quota_file, "-1");
   if (limited.ok()) limited = write_cgroup_file(period_file, period);
   return limited.ok() ? write_cgroup_file(quota_file, quota) : limited;
 }
 
 Status CpuCgroups::weigh(GpuletId gpulet, CpuWeight weight) {
-  // A tenth of the usual weight: with the least that there is, anything else that keeps the core
-  // busy (a compiler, say) holds up a loading process for minutes.
+  // A tenth of the default weight. With the minimum, any other process that keeps the core busy
+  // would delay a loading process for minutes.
   const bool low = weight == CpuWeight::low;
   const auto directory = directory_of(gpulet);
   return place_.version == CgroupVersion::v2
@@ -308,6 +307,120 @@ Status CpuCgroups::add(GpuletId gpulet, pid_t process) {
 
 bool CpuCgroups::remove(GpuletId gpulet) {
   return ::rmdir(directory_of(gpulet).c_str()) == 0 || errno != EBUSY;
+}
+
+namespace {
+
+// The number at the beginning of the text; 0 where there is none.
+std::uint64_t number_in(std::string_view text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// The number in the line "name number"; 0 where there is none.
+std::uint64_t number_after(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    if (line.starts_with(name) && line.size() > name.size() && line[name.size()] == ' ') {
+      return number_in(line.substr(name.size() + 1));
+    }
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  }
+  return 0;
+}
+
+OutOfMemory reported(std::uint64_t killed, std::uint64_t reached_limit) {
+  if (killed == 0) return OutOfMemory::no;
+  return reached_limit > 0 ? OutOfMemory::at_its_limit : OutOfMemory::with_the_node;
+}
+
+bool file_exists(const std::filesystem::path& file) { return ::access(file.c_str(), F_OK) == 0; }
+
+}  // namespace
+
+OutOfMemory out_of_memory_v2(std::string_view memory_events) {
+  return reported(number_after(memory_events, "oom_kill"), number_after(memory_events, "oom"));
+}
+
+OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view most_used,
+                             std::string_view limit) {
+  // The kernel charges memory in batches; the last batch did not fit.
+  constexpr std::uint64_t kChargeBatch = std::uint64_t{1} << 20U;
+  const bool reached =
+      number_in(limit) > 0 && number_in(most_used) + kChargeBatch >= number_in(limit);
+  return reported(number_after(oom_control, "oom_kill"), reached ? 1 : 0);
+}
+
+Result<MemoryCgroups> MemoryCgroups::open(const CpuCgroups& cpu) {
+  constexpr GpuletId kTrial{0};  // no gpulet has this id
+  if (cpu.place().version == CgroupVersion::v2 &&
+      file_exists(cpu.place().directory / "cgroup.subtree_control") &&
+      cgroup_lists(cpu.place().directory / "cgroup.subtree_control", "memory")) {
+    return MemoryCgroups(cpu.place());
+  }
+  std::string tried =
+      "the memory controller is not enabled below " + cpu.place().directory.string();
+  for (const auto& place : own_cgroup_places("memory")) {
+    if (place.version != CgroupVersion::v1) continue;
+    MemoryCgroups cgroups(place);
+    const auto made = cgroups.create(kTrial, std::uint64_t{1} << 40U);
+    static_cast<void>(cgroups.remove(kTrial));
+    if (made.ok()) {
+      remove_abandoned_cgroups(place);
+      return cgroups;
+    }
+    tried += "; " + made.message();
+  }
+  return Status(StatusCode::unavailable, std::move(tried));
+}
+
+Status MemoryCgroups::create(GpuletId gpulet, std::uint64_t bytes) {
+  const auto directory = directory_of(gpulet);
+  const auto limit = std::to_string(bytes);
+  limited_.insert(gpulet);
+  if (place_.version == CgroupVersion::v2) {
+    if (file_exists(directory / "memory.swap.max")) {
+      if (auto none = write_cgroup_file(directory / "memory.swap.max", "0"); !none.ok())
+        return none;
+    }
+    return write_cgroup_file(directory / "memory.max", limit);
+  }
+  ::rmdir(directory.c_str());  // left over by a dead process with the same id
+  if (::mkdir(directory.c_str(), 0755) != 0) {
+    return {StatusCode::unavailable,
+            "cannot create the cgroup " + directory.string() + ": " + std::strerror(errno)};
+  }
+  auto limited = write_cgroup_file(directory / "memory.limit_in_bytes", limit);
+  // Set after the memory limit, because memory plus swap must not be below it.
+  const auto with_swap = directory / "memory.memsw.limit_in_bytes";
+  if (limited.ok() && file_exists(with_swap)) limited = write_cgroup_file(with_swap, limit);
+  return limited;
+}
+
+Status MemoryCgroups::add(GpuletId gpulet, pid_t process) {
+  if (place_.version == CgroupVersion::v2 || !limited_.contains(gpulet))
+    return {};  // CpuCgroups has added it
+  return write_cgroup_file(directory_of(gpulet) / "cgroup.procs", std::to_string(process));
+}
+
+OutOfMemory MemoryCgroups::out_of_memory(GpuletId gpulet) const {
+  if (!limited_.contains(gpulet)) return OutOfMemory::no;
+  const auto directory = directory_of(gpulet);
+  if (place_.version == CgroupVersion::v2)
+    return out_of_memory_v2(read_cgroup_file(directory / "memory.events"));
+  const bool counts_swap = file_exists(directory / "memory.memsw.limit_in_bytes");
+  const std::string counter = counts_swap ? "memory.memsw." : "memory.";
+  return out_of_memory_v1(read_cgroup_file(directory / "memory.oom_control"),
+                          read_cgroup_file(directory / (counter + "max_usage_in_bytes")),
+                          read_cgroup_file(directory / (counter + "limit_in_bytes")));
+}
+
+bool MemoryCgroups::remove(GpuletId gpulet) {
+  const bool removed = place_.version == CgroupVersion::v2 || !limited_.contains(gpulet) ||
+                       ::rmdir(directory_of(gpulet).c_str()) == 0 || errno != EBUSY;
+  if (removed) limited_.erase(gpulet);
+  return removed;
 }
 
 }  // namespace gpulet::partition

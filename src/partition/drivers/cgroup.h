@@ -1,27 +1,29 @@
-// The two versions of Linux control groups, as far as CPU shares need them.
+// Linux control groups, versions 1 and 2: CPU shares and memory limits of gpulets.
 //
-// Finding out where this process's cgroups are is pure (text of /proc/self/mountinfo and
-// /proc/self/cgroup in); CpuCgroups then makes, sets and removes cgroups by small file writes.
-// Single thread.
+// The parsers of /proc/self/mountinfo, /proc/self/cgroup and memory events are pure. CpuCgroups and
+// MemoryCgroups create, change and remove cgroups by small file writes. Single thread.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/ids.h"
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
+#include "gpulet/partition/driver.h"
 
 namespace gpulet::partition {
 
 enum class CgroupVersion : std::uint8_t { v1 = 1, v2 = 2 };
 
-// A directory that stands for the process's own cgroup.
+// The directory of this process's own cgroup in one hierarchy.
 struct CgroupPlace {
   CgroupVersion version = CgroupVersion::v2;
   std::filesystem::path directory;
@@ -29,51 +31,51 @@ struct CgroupPlace {
   friend bool operator==(const CgroupPlace&, const CgroupPlace&) = default;
 };
 
-// Every mounted hierarchy that may hold the cpu controller, v2 first. A v2 place still has to be
-// asked whether it has the controller: on machines with both versions mounted it belongs to one of
-// them.
+// All mounted hierarchies that may have the controller, v2 first. Check whether a v2 hierarchy
+// really has it: where both versions are mounted, a controller belongs to only one of them.
 [[nodiscard]] std::vector<CgroupPlace> find_cgroup_places(std::string_view mountinfo,
                                                           std::string_view own_cgroups,
                                                           std::string_view controller = "cpu");
-// Those of this process. Where it moved below its own cgroup (enable_below), the one that it left.
+// find_cgroup_places() for this process. After enable_below(), the cgroup that it moved out of.
 [[nodiscard]] std::vector<CgroupPlace> own_cgroup_places(std::string_view controller);
 
-// The gpulet's cgroup below this process's own.
+// The cgroup of the gpulet, below the place.
 [[nodiscard]] std::filesystem::path gpulet_cgroup(const CgroupPlace& place, GpuletId gpulet);
-// Removes what dead backends left there.
+// Removes the cgroups of backends that no longer run.
 void remove_abandoned_cgroups(const CgroupPlace& place);
 
-// Makes a controller available to cgroups below a place of version 2. Such a cgroup may hold no
-// process itself, so this process moves into one below it, if it is alone there. Fails with
-// unavailable; then nothing has changed.
+// Enables a controller for the cgroups below a place of version 2. The place must then contain no
+// process, so this process moves into a new cgroup below it, if it is the only one. Fails with
+// unavailable and then changes nothing.
 [[nodiscard]] Status enable_below(const CgroupPlace& place, std::string_view controller);
 
-// Whether the word stands in the file's first line, between blanks.
+// Whether the first line of the file contains the word.
 [[nodiscard]] bool cgroup_lists(const std::filesystem::path& file, std::string_view word);
 [[nodiscard]] std::string read_cgroup_file(const std::filesystem::path& file);
 [[nodiscard]] Status write_cgroup_file(const std::filesystem::path& file, const std::string& text);
 
-// The backend's process id in "gpulet-<pid>-<gpulet>", or 0 where the name is none of ours.
+// The backend's process id in "gpulet-<pid>-<gpulet>"; 0 for other names.
 [[nodiscard]] pid_t owner_of_cgroup(std::string_view name);
 
-// CPU time per period. The kernel takes no quota below 1 ms, so a small quota gets a longer period.
+// CPU time per period. The kernel accepts no quota below 1 ms, so a small share has a longer
+// period.
 struct CpuBandwidth {
   std::chrono::microseconds quota{};
   std::chrono::microseconds period{};
 
   friend bool operator==(const CpuBandwidth&, const CpuBandwidth&) = default;
 };
-// `cores`: how many cores' worth of time, for example 0.2. REQUIRES: cores > 0.
+// `cores`: for example 0.2. REQUIRES: cores > 0.
 [[nodiscard]] CpuBandwidth bandwidth_of(double cores);
 
 enum class CpuWeight : std::uint8_t { low, normal };
 
-// The gpulets' cgroups below this process's own.
+// The gpulets' cgroups, below this process's own.
 class CpuCgroups {
  public:
-  // Makes and removes one cgroup to find out whether it may; then removes what dead backends left.
-  // `with_memory`: makes the memory controller available as well, where that can be. Fails with
-  // unavailable, naming each place that was tried and what it said.
+  // Creates and removes a cgroup as a trial, then removes the cgroups of dead backends. With
+  // `with_memory`, also enables the memory controller where possible. Fails with unavailable and
+  // the reason for each place that it tried.
   [[nodiscard]] static Result<CpuCgroups> open(bool with_memory = false);
 
   [[nodiscard]] CgroupVersion version() const { return place_.version; }
@@ -83,7 +85,7 @@ class CpuCgroups {
   [[nodiscard]] Status limit(GpuletId gpulet, CpuBandwidth bandwidth);
   [[nodiscard]] Status weigh(GpuletId gpulet, CpuWeight weight);
   [[nodiscard]] Status add(GpuletId gpulet, pid_t process);
-  // False where the kernel still sees a process in it: try again later.
+  // False while the kernel still counts a process in it: retry later.
   [[nodiscard]] bool remove(GpuletId gpulet);
 
  private:
@@ -96,6 +98,40 @@ class CpuCgroups {
   }
 
   CgroupPlace place_;
+};
+
+// Parses memory.events (version 2).
+[[nodiscard]] OutOfMemory out_of_memory_v2(std::string_view memory_events);
+// Parses memory.oom_control, max_usage_in_bytes and limit_in_bytes (version 1). failcnt is useless:
+// recent kernels leave it at 0.
+[[nodiscard]] OutOfMemory out_of_memory_v1(std::string_view oom_control, std::string_view most_used,
+                                           std::string_view limit);
+
+// Memory limits. Version 2 uses the cgroup that CpuCgroups created; version 1 uses a cgroup of the
+// same name in the memory hierarchy. Swap counts towards the limit where the kernel accounts for
+// it.
+class MemoryCgroups {
+ public:
+  // `cpu`: the CPU cgroups of the same gpulets. Fails with unavailable and the reason.
+  [[nodiscard]] static Result<MemoryCgroups> open(const CpuCgroups& cpu);
+
+  // Limits the gpulet's memory. REQUIRES: its CPU cgroup was created. The methods below do nothing
+  // for a gpulet without a limit.
+  [[nodiscard]] Status create(GpuletId gpulet, std::uint64_t bytes);
+  [[nodiscard]] Status add(GpuletId gpulet, pid_t process);
+  // Whether the kernel killed one of its processes for lack of memory.
+  [[nodiscard]] OutOfMemory out_of_memory(GpuletId gpulet) const;
+  // False while the kernel still counts a process in it: retry later.
+  [[nodiscard]] bool remove(GpuletId gpulet);
+
+ private:
+  explicit MemoryCgroups(CgroupPlace place) : place_(std::move(place)) {}
+  [[nodiscard]] std::filesystem::path directory_of(GpuletId gpulet) const {
+    return gpulet_cgroup(place_, gpulet);
+  }
+
+  CgroupPlace place_;
+  std::set<GpuletId> limited_;
 };
 
 }  // namespace gpulet::partition

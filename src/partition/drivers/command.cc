@@ -17,14 +17,15 @@
 #include <string_view>
 #include <utility>
 
-#include "partition/drivers/descriptor.h"
+#include "gpulet/base/file_descriptor.h"
+#include "partition/drivers/process_control.h"
 
 namespace gpulet::partition {
 namespace {
 
-constexpr std::size_t kMostInput = 4096;  // a pipe takes that much from a writer that cannot wait
+constexpr std::size_t kMostInput = 4096;  // an empty pipe accepts as much without blocking
 constexpr std::size_t kMostText = 64UL << 10U;
-constexpr int kNotStarted = 127;  // as a shell says it
+constexpr int kNotStarted = 127;  // the convention of shells
 
 using Clock = std::chrono::steady_clock;
 
@@ -33,8 +34,8 @@ Status failure(const Command& command, const std::string& what) {
 }
 
 struct Pipe {
-  Descriptor read_end;
-  Descriptor write_end;
+  FileDescriptor read_end;
+  FileDescriptor write_end;
 };
 
 Result<Pipe> make_pipe() {
@@ -42,7 +43,7 @@ Result<Pipe> make_pipe() {
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return Status(StatusCode::unavailable, std::string("cannot make a pipe: ") + strerror(errno));
   }
-  return Pipe{Descriptor(ends[0]), Descriptor(ends[1])};
+  return Pipe{FileDescriptor(ends[0]), FileDescriptor(ends[1])};
 }
 
 std::vector<std::string> environment_of(const Command& command) {
@@ -66,10 +67,10 @@ std::vector<char*> as_pointers(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// In the child, between fork and exec, where nothing may be allocated. Raw calls: the library's
-// would look for threads to tell.
-[[noreturn]] void become(const Command& command, int input, int output, char* const* arguments,
-                         char* const* environment) {
+// Runs in the child between fork and exec, where allocation is forbidden. Uses raw system calls,
+// because the library's setuid functions synchronise with other threads.
+[[noreturn]] void exec_child(const Command& command, int input, int output, char* const* arguments,
+                             char* const* environment) {
   ::setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);
@@ -87,7 +88,7 @@ std::vector<char*> as_pointers(std::vector<std::string>& strings) {
   ::_exit(kNotStarted);
 }
 
-// posix_spawn would do, but for the user.
+// posix_spawn cannot change the user.
 Result<pid_t> start(const Command& command, int input, int output) {
   std::vector<std::string> words{command.program.string()};
   words.insert(words.end(), command.arguments.begin(), command.arguments.end());
@@ -95,12 +96,12 @@ Result<pid_t> start(const Command& command, int input, int output) {
   const auto arguments = as_pointers(words);
   const auto environment = as_pointers(variables);
   const pid_t process = ::fork();
-  if (process < 0) return failure(command, std::string("cannot be started: ") + strerror(errno));
-  if (process == 0) become(command, input, output, arguments.data(), environment.data());
+  if (process < 0) return failure(command, std::string("cannot start: ") + strerror(errno));
+  if (process == 0) exec_child(command, input, output, arguments.data(), environment.data());
   return process;
 }
 
-// What is there to read, without waiting; false at the end.
+// Reads without blocking; false at the end of the stream.
 bool read_some(int descriptor, std::string& text) {
   std::array<char, 4096> piece{};
   const ssize_t got = ::read(descriptor, piece.data(), piece.size());
@@ -114,10 +115,10 @@ int milliseconds_until(Clock::time_point deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
 }
 
-// False where it has not ended by then. A daemon may keep the pipe open: the process's own end
-// counts.
-bool listen_to_the_end(pid_t process, int output, Clock::time_point deadline, std::string& text) {
-  const Descriptor exit(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+// Reads until the process exits; false at the deadline. Does not wait for the end of the stream,
+// because a daemon may keep the pipe open.
+bool read_until_exit(pid_t process, int output, Clock::time_point deadline, std::string& text) {
+  const FileDescriptor exit = open_pidfd(process);
   bool open = true;
   while (Clock::now() < deadline) {
     std::array<pollfd, 2> watched{pollfd{exit.get(), POLLIN, 0},
@@ -137,27 +138,28 @@ bool listen_to_the_end(pid_t process, int output, Clock::time_point deadline, st
 
 }  // namespace
 
-Result<CommandAnswer> run_command(const Command& command) {
-  if (command.input.size() > kMostInput) return failure(command, "more input than a command has");
+Result<CommandOutput> run_command(const Command& command) {
+  if (command.input.size() > kMostInput)
+    return failure(command, "the input is longer than " + std::to_string(kMostInput) + " bytes");
   auto input = make_pipe();
   if (!input.ok()) return input.status();
   auto output = make_pipe();
   if (!output.ok()) return output.status();
-  auto& from_it = output.value().read_end;
-  ::fcntl(from_it.get(), F_SETFL, O_NONBLOCK);
-  // All of it fits the pipe, and this process holds both ends: no wait, and no signal.
+  auto& from_child = output.value().read_end;
+  ::fcntl(from_child.get(), F_SETFL, O_NONBLOCK);
+  // The input fits into the pipe and this process holds both ends: no blocking, no SIGPIPE.
   if (::write(input.value().write_end.get(), command.input.data(), command.input.size()) !=
       static_cast<ssize_t>(command.input.size())) {
-    return failure(command, "cannot be told anything");
+    return failure(command, "cannot write its input");
   }
   const auto process = start(command, input.value().read_end.get(), output.value().write_end.get());
   if (!process.ok()) return process.status();
   input.value() = {};
   output.value().write_end = {};
 
-  CommandAnswer answer;
-  const bool ended = listen_to_the_end(process.value(), from_it.get(),
-                                       Clock::now() + command.patience, answer.text);
+  CommandOutput result;
+  const bool ended = read_until_exit(process.value(), from_child.get(),
+                                     Clock::now() + command.patience, result.text);
   if (!ended) {
     ::kill(-process.value(), SIGKILL);
     ::kill(process.value(), SIGKILL);
@@ -165,19 +167,19 @@ Result<CommandAnswer> run_command(const Command& command) {
   int status = 0;
   ::waitpid(process.value(), &status, 0);
   if (!ended) {
-    return Status(StatusCode::timeout, command.program.string() + " did not answer within " +
+    return Status(StatusCode::timeout, command.program.string() + " did not finish within " +
                                            std::to_string(to_seconds(command.patience)) + " s");
   }
   if (WIFSIGNALED(status)) {
-    return failure(command, std::string("was ended by ") + ::strsignal(WTERMSIG(status)));
+    return failure(command, std::string("ended by signal: ") + ::strsignal(WTERMSIG(status)));
   }
-  answer.exit_code = WEXITSTATUS(status);
-  if (answer.exit_code == kNotStarted) {
+  result.exit_code = WEXITSTATUS(status);
+  if (result.exit_code == kNotStarted) {
     return failure(
-        command, "cannot be started" +
+        command, "cannot start" +
                      (command.user ? " as user " + std::to_string(*command.user) : std::string()));
   }
-  return answer;
+  return result;
 }
 
 Result<std::filesystem::path> find_program(const std::filesystem::path& name) {

@@ -1,4 +1,4 @@
-#include "gpulet/partition/drivers/cpu_quota.h"
+#include <sched.h>
 
 #include <algorithm>
 #include <map>
@@ -8,15 +8,14 @@
 #include <string>
 #include <utility>
 
-#include "partition/drivers/affinity.h"
+#include "gpulet/partition/drivers/drivers.h"
 #include "partition/drivers/cgroup.h"
-#include "partition/drivers/memory_cgroup.h"
-#include "partition/drivers/pacing.h"
+#include "partition/drivers/process_control.h"
 
 namespace gpulet::partition {
 namespace {
 
-// What both mechanisms have in common: who has which share of the device's cores.
+// The common part of both mechanisms: the grants and their shares of the cores.
 class CpuQuotaDriver : public PartitionDriver {
  public:
   explicit CpuQuotaDriver(std::vector<std::uint32_t> cores) : cores_(std::move(cores)) {}
@@ -37,7 +36,7 @@ class CpuQuotaDriver : public PartitionDriver {
 
   [[nodiscard]] Status attach(GpuletId gpulet, pid_t process) final {
     if (!granted_.contains(gpulet)) return unknown(gpulet);
-    auto held = hold_loosely(gpulet, process);
+    auto held = limit_loosely(gpulet, process);
     if (held.ok()) granted_.at(gpulet).process = process;
     return held;
   }
@@ -46,7 +45,7 @@ class CpuQuotaDriver : public PartitionDriver {
     const auto found = granted_.find(gpulet);
     if (found == granted_.end()) return unknown(gpulet);
     auto held = bind_to_cores(found->second.process, cores_);
-    if (held.ok()) held = hold_firmly(gpulet, found->second.cores);
+    if (held.ok()) held = enforce(gpulet, found->second.cores);
     if (held.ok()) found->second.active = true;
     return held;
   }
@@ -54,10 +53,10 @@ class CpuQuotaDriver : public PartitionDriver {
   [[nodiscard]] Status adjust(GpuletId gpulet, double cores) final {
     const auto found = granted_.find(gpulet);
     if (found == granted_.end()) return unknown(gpulet);
-    if (!(cores > 0 && cores <= all_cores())) {  // NaN is neither
+    if (!(cores > 0 && cores <= all_cores())) {  // also rejects NaN
       return {StatusCode::invalid,
               name_of(gpulet) + " can have above 0 and up to " + std::to_string(cores_.size()) +
-                  " cores, all that its device has; was " + std::to_string(cores)};
+                  " cores, the cores of its device; was " + std::to_string(cores)};
     }
     auto changed = found->second.active ? change(gpulet, cores) : Status();
     if (changed.ok()) found->second.cores = cores;
@@ -65,7 +64,7 @@ class CpuQuotaDriver : public PartitionDriver {
   }
 
   void release(GpuletId gpulet) final {
-    if (granted_.erase(gpulet) > 0) let_go(gpulet);
+    if (granted_.erase(gpulet) > 0) forget(gpulet);
   }
 
  protected:
@@ -76,11 +75,11 @@ class CpuQuotaDriver : public PartitionDriver {
   };
 
   [[nodiscard]] virtual Status reserve(const Claim& claim) = 0;
-  [[nodiscard]] virtual Status hold_loosely(GpuletId gpulet, pid_t process) = 0;
-  [[nodiscard]] virtual Status hold_firmly(GpuletId gpulet, double cores) = 0;
-  // Of a gpulet that is held firmly.
+  [[nodiscard]] virtual Status limit_loosely(GpuletId gpulet, pid_t process) = 0;
+  [[nodiscard]] virtual Status enforce(GpuletId gpulet, double cores) = 0;
+  // Changes an enforced limit.
   [[nodiscard]] virtual Status change(GpuletId gpulet, double cores) = 0;
-  virtual void let_go(GpuletId gpulet) = 0;
+  virtual void forget(GpuletId gpulet) = 0;
 
   [[nodiscard]] double all_cores() const { return static_cast<double>(cores_.size()); }
   [[nodiscard]] const std::map<GpuletId, Held>& granted() const { return granted_; }
@@ -99,8 +98,8 @@ class CpuQuotaDriver : public PartitionDriver {
                                                    {"OPENBLAS_NUM_THREADS", threads},
                                                    {"MKL_NUM_THREADS", threads}};
     if (claim.adjustable) {
-      // To any OpenMP library, in GCC's and LLVM's own words, and to OpenBLAS's threads, which
-      // otherwise wait awake for tens of milliseconds (2^4 ticks are the least).
+      // Idle threads sleep: for any OpenMP library, for GCC's and LLVM's, and for OpenBLAS, whose
+      // threads otherwise spin for tens of milliseconds (2^4 ticks are the minimum).
       environment.insert({{"OMP_WAIT_POLICY", "PASSIVE"},
                           {"GOMP_SPINCOUNT", "0"},
                           {"KMP_BLOCKTIME", "0"},
@@ -115,7 +114,7 @@ class CpuQuotaDriver : public PartitionDriver {
 
 class CgroupDriver final : public CpuQuotaDriver {
  public:
-  // `memory`: the limits and what holds them; both or none.
+  // Without `memory`, `limits` is not used.
   CgroupDriver(std::vector<std::uint32_t> cores, CpuCgroups cgroups, MemoryLimits limits,
                std::optional<MemoryCgroups> memory)
       : CpuQuotaDriver(std::move(cores)),
@@ -145,28 +144,28 @@ class CgroupDriver final : public CpuQuotaDriver {
     const auto limit = memory_limit(limits_, claim.memory_bytes);
     if (!made.ok() || !memory_ || limit == 0) return made;
     made = memory_->create(claim.gpulet, limit);
-    if (!made.ok()) let_go(claim.gpulet);
+    if (!made.ok()) forget(claim.gpulet);
     return made;
   }
-  [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
+  [[nodiscard]] Status limit_loosely(GpuletId gpulet, pid_t process) override {
     auto held = cgroups_.limit(gpulet, bandwidth_of(all_cores()));
     if (held.ok()) held = cgroups_.weigh(gpulet, CpuWeight::low);
     if (held.ok()) held = cgroups_.add(gpulet, process);
     return held.ok() && memory_ ? memory_->add(gpulet, process) : held;
   }
-  [[nodiscard]] Status hold_firmly(GpuletId gpulet, double cores) override {
+  [[nodiscard]] Status enforce(GpuletId gpulet, double cores) override {
     auto held = cgroups_.limit(gpulet, bandwidth_of(cores));
     return held.ok() ? cgroups_.weigh(gpulet, CpuWeight::normal) : held;
   }
   [[nodiscard]] Status change(GpuletId gpulet, double cores) override {
     return cgroups_.limit(gpulet, bandwidth_of(cores));
   }
-  void let_go(GpuletId gpulet) override {
+  void forget(GpuletId gpulet) override {
     removing_.insert(gpulet);
     remove_emptied();
   }
 
-  // The kernel may count a process a moment longer than its parent: what was busy is tried again.
+  // The kernel may count an exited process a little longer; retries busy cgroups.
   void remove_emptied() {
     std::erase_if(removing_, [this](GpuletId gpulet) {
       const bool gone = !memory_ || memory_->remove(gpulet);
@@ -188,37 +187,36 @@ class PacingDriver final : public CpuQuotaDriver {
 
  private:
   [[nodiscard]] Status reserve(const Claim& /*claim*/) override { return {}; }
-  // Without privileges a priority cannot be raised again once lowered, so loading is bounded by
-  // what serving leaves.
-  [[nodiscard]] Status hold_loosely(GpuletId gpulet, pid_t process) override {
+  // A lowered priority cannot be raised again without privileges. So a loading process is limited
+  // to the time that the serving ones leave.
+  [[nodiscard]] Status limit_loosely(GpuletId gpulet, pid_t process) override {
     double left = all_cores();
     for (const auto& [id, held] : granted()) left -= held.active ? held.cores : 0;
     return pacer_.add(gpulet, process, std::max(granted().at(gpulet).cores, left));
   }
-  [[nodiscard]] Status hold_firmly(GpuletId gpulet, double cores) override {
+  [[nodiscard]] Status enforce(GpuletId gpulet, double cores) override {
     return change(gpulet, cores);
   }
   [[nodiscard]] Status change(GpuletId gpulet, double cores) override {
     pacer_.set(gpulet, cores);
     return {};
   }
-  void let_go(GpuletId gpulet) override { pacer_.remove(gpulet); }
+  void forget(GpuletId gpulet) override { pacer_.remove(gpulet); }
 
   Pacer pacer_;
 };
 
 Status check_cores(const std::vector<std::uint32_t>& cores) {
   if (cores.empty()) {
-    return {StatusCode::invalid, "a cpu_quota device needs cores; name some in \"cores\""};
+    return {StatusCode::invalid, "a cpu_quota device needs cores; list them in \"cores\""};
   }
   const auto usable = usable_cores();
   for (const auto core : cores) {
     if (!std::binary_search(usable.begin(), usable.end(), core)) {
-      return {StatusCode::invalid, "core " + std::to_string(core) +
-                                       " is not one that this process may use (it may use " +
-                                       std::to_string(usable.size()) + " cores, the first is " +
-                                       std::to_string(usable.empty() ? 0 : usable.front()) +
-                                       "); correct \"cores\""};
+      return {StatusCode::invalid,
+              "core " + std::to_string(core) + " is not usable by this process (it may use " +
+                  std::to_string(usable.size()) + " cores, the first is " +
+                  std::to_string(usable.empty() ? 0 : usable.front()) + "); correct \"cores\""};
     }
   }
   return {};
@@ -231,6 +229,17 @@ std::uint64_t memory_limit(const MemoryLimits& limits, std::uint64_t needed_byte
   const auto times = static_cast<std::uint64_t>(limits.factor * static_cast<double>(needed_bytes));
   const auto limit = std::max(times, limits.floor_bytes);
   return limits.device_bytes > 0 ? std::min(limit, limits.device_bytes) : limit;
+}
+
+std::vector<std::uint32_t> usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<std::uint32_t> cores;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
 }
 
 Result<std::unique_ptr<PartitionDriver>> make_cpu_quota_driver(std::vector<std::uint32_t> cores,

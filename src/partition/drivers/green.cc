@@ -1,13 +1,13 @@
-#include "gpulet/partition/drivers/green.h"
-
 #include <cmath>
 #include <set>
 #include <utility>
 
+#include "gpulet/partition/drivers/drivers.h"
+
 namespace gpulet::partition {
 namespace {
 
-constexpr std::size_t kLanesOfABlock = 2;
+constexpr std::size_t kStreamsPerBlock = 2;
 
 class GreenDriver final : public PartitionDriver {
  public:
@@ -31,11 +31,11 @@ class GreenDriver final : public PartitionDriver {
       return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
     const std::uint32_t blocks = gpu_.sizes.divisible / gpu_.sizes.step;
-    if (granted_.size() >= kLanesOfABlock * blocks) {
-      return Status(StatusCode::unavailable, gpu_.uuid + " has " + std::to_string(blocks) +
-                                                 " blocks of " + std::to_string(gpu_.sizes.step) +
-                                                 " SMs, and " + std::to_string(granted_.size()) +
-                                                 " gpulets on them; plan fewer gpulets for it");
+    if (granted_.size() >= kStreamsPerBlock * blocks) {
+      return Status(StatusCode::unavailable,
+                    gpu_.uuid + " already has " + std::to_string(granted_.size()) +
+                        " gpulets on its " + std::to_string(blocks) + " blocks of " +
+                        std::to_string(gpu_.sizes.step) + " SMs; plan fewer gpulets for it");
     }
     granted_.insert(claim.gpulet);
     return Grant{{{"CUDA_VISIBLE_DEVICES", gpu_.uuid},
@@ -46,7 +46,7 @@ class GreenDriver final : public PartitionDriver {
                   {kDeviceSmsVariable, std::to_string(gpu_.sizes.sms)}}};
   }
 
-  // The lane has its SMs from its first batch on, and tells which.
+  // The stream has its SMs from the first batch on, and reports them.
   [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
   [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
   void release(GpuletId gpulet) override { granted_.erase(gpulet); }
@@ -63,9 +63,9 @@ Status check_green_size(const GreenGpu& gpu, Share share) {
   if (share.fraction() * sizes.sms >= sizes.smallest) return {};
   const double least = std::ceil(sizes.percent_of(sizes.smallest));
   return {StatusCode::invalid, "a share of " + std::to_string(share.percent) + " % of " + gpu.uuid +
-                                   " is less than the " + std::to_string(sizes.smallest) + " of " +
-                                   std::to_string(sizes.sms) +
-                                   " SMs by which it can be divided; make it " +
+                                   " is below its smallest group of " +
+                                   std::to_string(sizes.smallest) + " of " +
+                                   std::to_string(sizes.sms) + " SMs; make it " +
                                    std::to_string(static_cast<int>(least)) + " % or more"};
 }
 

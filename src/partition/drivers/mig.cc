@@ -1,34 +1,344 @@
-#include "gpulet/partition/drivers/mig.h"
+#include <sys/types.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
-#include "gpulet/core/megabytes.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/text.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/gpu/cuda_driver.h"
-#include "partition/drivers/mig_keeper.h"
+#include "gpulet/partition/drivers/drivers.h"
+#include "gpulet/partition/mig_geometry.h"
+#include "partition/drivers/mps.h"
 
 namespace gpulet::partition {
 namespace {
 
-// Of the memory that the geometry gives an instance, this much at least it must have: drivers keep
-// some back, and a GPU of another size has half or twice as much.
+using namespace std::chrono_literals;
+
+constexpr auto kRetryInterval = 200ms;
+constexpr auto kRefreshInterval = 5s;  // to notice changes by other programs
+constexpr auto kForgetAfter = 5s;      // requests that are not repeated
+
+// MigSupervisor: the instances of one GPU, their gpulets, and the thread that creates and destroys
+// instances. Its methods do not block; one thread calls them.
+//
+// acquire() requests an instance that does not exist. The thread then makes room for it, creates it
+// and, where several processes share it, starts its MPS daemon. It retries a failed request for as
+// long as acquire() is repeated.
+class MigSupervisor {
+ public:
+  struct Held {
+    gpu::MigDeviceInstance instance;
+    std::map<std::string, std::string> daemon{};  // environment of its MPS daemon; empty: none
+  };
+
+  MigSupervisor(gpu::MigDevice device, std::vector<gpu::MigDeviceInstance> there, MigGpu gpu,
+                MpsOptions mps);
+  ~MigSupervisor();
+  MigSupervisor(const MigSupervisor&) = delete;
+  MigSupervisor& operator=(const MigSupervisor&) = delete;
+
+  // Fails with unavailable (the instance is being created, is full, or other instances block it) or
+  // internal (NVML's message). REQUIRES: the instance exists in the geometry.
+  [[nodiscard]] Result<Held> acquire(GpuletId gpulet, const MigInstance& instance);
+  void release(GpuletId gpulet);
+  // No request is pending, and all MPS daemons are ready.
+  [[nodiscard]] bool ready() const;
+  // As PartitionDriver::end.
+  [[nodiscard]] bool end(GpuletId gpulet, pid_t process);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Holder {
+    MigInstance instance;
+    std::string uuid;
+  };
+  struct Request {
+    Clock::time_point requested;  // last time
+    Status refusal;               // of the last attempt
+  };
+
+  // REQUIRES: the mutex is locked.
+  [[nodiscard]] Status check_capacity(const MigInstance& instance) const;
+  [[nodiscard]] const gpu::MigDeviceInstance* find(const MigInstance& instance) const;
+  [[nodiscard]] bool blocks(const gpu::MigDeviceInstance& there, const MigInstance& instance) const;
+  void record_result(const MigInstance& instance, Status how);
+
+  // On the thread. REQUIRES: the mutex is not locked.
+  void run();
+  [[nodiscard]] Status create_instance(const MigInstance& instance);
+  [[nodiscard]] Status refresh();
+  [[nodiscard]] Status make_room(const MigInstance& instance);
+  [[nodiscard]] Status start_daemon(const MigInstance& instance);
+
+  const MigGpu gpu_;
+  const MpsOptions mps_;
+  const gpu::MigDevice device_;  // used by thread_ only
+  mutable std::mutex mutex_;     // guards the members below, except the thread
+  std::condition_variable changed_;
+  std::vector<gpu::MigDeviceInstance> instances_;
+  std::map<GpuletId, Holder> holders_;
+  std::map<MigInstance, Request> requests_;
+  std::map<MigInstance, Status> failed_;                           // until it is requested again
+  std::map<std::string, std::shared_ptr<MpsSupervisor>> daemons_;  // by UUID of the instance
+  bool stopping_ = false;
+  std::thread thread_;  // last: it uses the members above
+};
+
+MigSupervisor::MigSupervisor(gpu::MigDevice device, std::vector<gpu::MigDeviceInstance> there,
+                             MigGpu gpu, MpsOptions mps)
+    : gpu_(std::move(gpu)),
+      mps_(std::move(mps)),
+      device_(std::move(device)),
+      instances_(std::move(there)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+MigSupervisor::~MigSupervisor() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Result<MigSupervisor::Held> MigSupervisor::acquire(GpuletId gpulet, const MigInstance& instance) {
+  const std::lock_guard lock(mutex_);
+  if (holders_.contains(gpulet))
+    return Status(StatusCode::internal, name_of(gpulet) + " has an instance already");
+  if (Status place = check_capacity(instance); !place.ok()) return place;
+  const gpu::MigDeviceInstance* const there = find(instance);
+  const bool shared = gpu_.processes_per_instance > 1;
+  const auto daemon = there != nullptr ? daemons_.find(there->uuid) : daemons_.end();
+  if (there != nullptr && (!shared || daemon != daemons_.end())) {
+    Held held{*there};
+    if (shared) {
+      if (Status ready = daemon->second->ready(); !ready.ok()) return ready;
+      held.daemon = daemon->second->environment();
+    }
+    holders_[gpulet] = {instance, there->uuid};
+    requests_.erase(instance);
+    failed_.erase(instance);
+    return held;
+  }
+  if (const auto failed = failed_.extract(instance)) return failed.mapped();
+  Request& request = requests_[instance];
+  request.requested = Clock::now();
+  changed_.notify_all();
+  if (!request.refusal.ok()) return request.refusal;
+  return Status(StatusCode::unavailable,
+                to_string(instance) + " of " + gpu_.uuid + " is being created");
+}
+
+void MigSupervisor::release(GpuletId gpulet) {
+  const std::lock_guard lock(mutex_);
+  holders_.erase(gpulet);
+}
+
+bool MigSupervisor::ready() const {
+  const std::lock_guard lock(mutex_);
+  return requests_.empty() && std::all_of(daemons_.begin(), daemons_.end(), [](const auto& daemon) {
+           return daemon.second->ready().ok();
+         });
+}
+
+bool MigSupervisor::end(GpuletId gpulet, pid_t process) {
+  std::shared_ptr<MpsSupervisor> daemon;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto holder = holders_.find(gpulet);
+    if (holder == holders_.end()) return false;
+    const auto found = daemons_.find(holder->second.uuid);
+    if (found == daemons_.end()) return false;
+    daemon = found->second;
+  }
+  return daemon->end(process);
+}
+
+Status MigSupervisor::check_capacity(const MigInstance& instance) const {
+  std::uint32_t processes = 0;
+  for (const auto& [gpulet, holder] : holders_) {
+    const MigInstance& other = holder.instance;
+    if (other == instance) {
+      ++processes;
+    } else if (!gpu_.geometry.compatible(other, instance)) {
+      return {StatusCode::unavailable, to_string(instance) + " of " + gpu_.uuid +
+                                           " is blocked by " + to_string(other) + ", which " +
+                                           name_of(gpulet) + " uses"};
+    }
+  }
+  if (processes < gpu_.processes_per_instance) return {};
+  return {StatusCode::unavailable,
+          to_string(instance) + " of " + gpu_.uuid + " has " + std::to_string(processes) +
+              (processes == 1 ? " process" : " processes") + ", the maximum"};
+}
+
+// The existing instance, if it is usable.
+const gpu::MigDeviceInstance* MigSupervisor::find(const MigInstance& instance) const {
+  const std::uint32_t size = gpu_.geometry.find(instance.slices)->memory_slices;
+  const auto found = std::find_if(instances_.begin(), instances_.end(), [&](const auto& there) {
+    return there.slices == instance.slices && there.start == instance.start &&
+           there.memory_slices == size && !there.uuid.empty();
+  });
+  return found == instances_.end() ? nullptr : &*found;
+}
+
+// Also for instances of profiles that the geometry does not know.
+bool MigSupervisor::blocks(const gpu::MigDeviceInstance& there, const MigInstance& instance) const {
+  const std::uint32_t end = instance.start + gpu_.geometry.find(instance.slices)->memory_slices;
+  if (there.start < end && instance.start < there.start + there.memory_slices) return true;
+  const MigInstance known{there.slices, there.start};
+  return gpu_.geometry.exists(known) && !gpu_.geometry.compatible(known, instance);
+}
+
+// Records the result of an attempt to create the instance.
+void MigSupervisor::record_result(const MigInstance& instance, Status how) {
+  const auto request = requests_.find(instance);
+  if (request == requests_.end()) return;
+  const bool passes = how.code() == StatusCode::unavailable;
+  if (passes && Clock::now() - request->second.requested < kForgetAfter) {
+    request->second.refusal = std::move(how);
+    return;
+  }
+  if (!how.ok() && !passes) failed_[instance] = std::move(how);
+  requests_.erase(request);
+}
+
+void MigSupervisor::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    const bool fresh = std::any_of(requests_.begin(), requests_.end(),
+                                   [](const auto& request) { return request.second.refusal.ok(); });
+    if (!fresh) {
+      // Repeated requests do not shorten the retry interval.
+      const auto until = Clock::now() + (requests_.empty() ? Clock::duration(kRefreshInterval)
+                                                           : Clock::duration(kRetryInterval));
+      changed_.wait_until(lock, until, [this] {
+        return stopping_ ||
+               std::any_of(requests_.begin(), requests_.end(),
+                           [](const auto& request) { return request.second.refusal.ok(); });
+      });
+      if (stopping_) return;
+    }
+    std::vector<MigInstance> instances;
+    for (const auto& [instance, request] : requests_) instances.push_back(instance);
+    lock.unlock();
+    if (instances.empty()) (void)refresh();  // the next request reports a failure
+    std::vector<Status> how;
+    for (const MigInstance& instance : instances) how.push_back(create_instance(instance));
+    lock.lock();
+    for (std::size_t i = 0; i < instances.size(); ++i)
+      record_result(instances[i], std::move(how[i]));
+  }
+}
+
+Status MigSupervisor::create_instance(const MigInstance& instance) {
+  if (Status seen = refresh(); !seen.ok()) return seen;
+  bool there = false;
+  {
+    const std::lock_guard lock(mutex_);
+    there = find(instance) != nullptr;
+  }
+  if (!there) {
+    if (Status room = make_room(instance); !room.ok()) return room;
+    const auto made = device_.create(instance.slices, instance.start);
+    const Status seen = refresh();
+    if (!made.ok()) return made.status();
+    if (!seen.ok()) return seen;
+  }
+  return gpu_.processes_per_instance > 1 ? start_daemon(instance) : Status();
+}
+
+Status MigSupervisor::refresh() {
+  auto there = device_.instances();
+  if (!there.ok()) return there.status();
+  std::vector<std::shared_ptr<MpsSupervisor>> without_instance;  // destroyed when this returns
+  const std::lock_guard lock(mutex_);
+  instances_ = std::move(there).value();
+  for (auto daemon = daemons_.begin(); daemon != daemons_.end();) {
+    const bool there_still =
+        std::any_of(instances_.begin(), instances_.end(),
+                    [&](const auto& instance) { return instance.uuid == daemon->first; });
+    if (!there_still) without_instance.push_back(std::move(daemon->second));
+    daemon = there_still ? std::next(daemon) : daemons_.erase(daemon);
+  }
+  return {};
+}
+
+// Removes the victims from the list first, so that no claim can get one.
+Status MigSupervisor::make_room(const MigInstance& instance) {
+  std::vector<gpu::MigDeviceInstance> victims;
+  std::vector<std::shared_ptr<MpsSupervisor>> daemons;
+  {
+    const std::lock_guard lock(mutex_);
+    if (Status place = check_capacity(instance); !place.ok()) return place;
+    const auto kept = std::stable_partition(
+        instances_.begin(), instances_.end(),
+        [&](const gpu::MigDeviceInstance& there) { return !blocks(there, instance); });
+    victims.assign(kept, instances_.end());
+    instances_.erase(kept, instances_.end());
+    for (const auto& victim : victims) {
+      if (auto daemon = daemons_.extract(victim.uuid))
+        daemons.push_back(std::move(daemon.mapped()));
+    }
+  }
+  daemons.clear();  // a daemon keeps its instance in use
+  for (const auto& victim : victims) {
+    const Status destroyed = device_.destroy(victim);
+    if (destroyed.ok()) continue;
+    (void)refresh();
+    return destroyed.within(to_string(instance) + " cannot be created");
+  }
+  return {};
+}
+
+Status MigSupervisor::start_daemon(const MigInstance& instance) {
+  std::string uuid;
+  {
+    const std::lock_guard lock(mutex_);
+    const gpu::MigDeviceInstance* const there = find(instance);
+    if (there == nullptr || daemons_.contains(there->uuid)) return {};
+    uuid = there->uuid;
+  }
+  auto started = MpsDaemon::start(mps_, uuid);
+  if (!started.ok()) return started.status().within(to_string(instance));
+  auto supervisor = std::make_shared<MpsSupervisor>(std::move(started).value(), mps_, uuid);
+  const std::lock_guard lock(mutex_);
+  daemons_[uuid] = std::move(supervisor);
+  return {};
+}
+
+// An instance must have at least this part of the geometry's memory. Drivers reserve some; a GPU of
+// another size has half or twice as much.
 constexpr double kLeastMemory = 0.9;
 
-std::string starts_in_words(const std::vector<std::uint32_t>& starts) {
-  std::string words;
-  for (const std::uint32_t start : starts)
-    words += (words.empty() ? "" : ", ") + std::to_string(start);
-  return words;
+std::string starts_text(const std::vector<std::uint32_t>& starts) {
+  std::vector<std::string> texts;
+  for (const std::uint32_t start : starts) texts.push_back(std::to_string(start));
+  return joined(texts);
 }
 
 class MigDriver final : public PartitionDriver {
  public:
   MigDriver(gpu::MigDevice device, std::vector<gpu::MigDeviceInstance> there, std::uint32_t sms,
             const MigGpu& gpu, const MpsOptions& mps)
-      : gpu_(gpu), sms_(sms), keeper_(std::move(device), std::move(there), gpu, mps) {}
+      : gpu_(gpu), sms_(sms), supervisor_(std::move(device), std::move(there), gpu, mps) {}
 
   [[nodiscard]] std::string mechanism() const override { return "mig"; }
-  // Processes of one instance that share it by MPS have its faults in common; each tells its own.
+  // MPS clients of one instance share its faults; each process reports its own.
   [[nodiscard]] Traits traits() const override {
     return {.step_percent = 100.0 / gpu_.geometry.compute_slices(),
             .change = ChangeOfSize::new_process,
@@ -38,26 +348,25 @@ class MigDriver final : public PartitionDriver {
 
   [[nodiscard]] Result<Grant> grant(const Claim& claim) override {
     if (Status possible = check(claim); !possible.ok()) return possible;
-    const auto held = keeper_.hold(claim.gpulet, *claim.instance);
+    const auto held = supervisor_.acquire(claim.gpulet, *claim.instance);
     if (!held.ok()) return held.status();
     return Grant{environment_of(claim, held.value())};
   }
 
-  [[nodiscard]] bool ready() const override { return keeper_.ready(); }
-  // The process has its instance from its first use of CUDA on, and tells what it found.
+  [[nodiscard]] bool ready() const override { return supervisor_.ready(); }
+  // The instance applies from the process's first use of CUDA; the process reports what it found.
   [[nodiscard]] Status attach(GpuletId /*gpulet*/, pid_t /*process*/) override { return {}; }
   [[nodiscard]] Status activate(GpuletId /*gpulet*/) override { return {}; }
   [[nodiscard]] bool end(GpuletId gpulet, pid_t process) override {
-    return keeper_.end(gpulet, process);
+    return supervisor_.end(gpulet, process);
   }
-  void release(GpuletId gpulet) override { keeper_.let_go(gpulet); }
+  void release(GpuletId gpulet) override { supervisor_.release(gpulet); }
 
  private:
   [[nodiscard]] Status check(const Claim& claim) const {
     if (!claim.instance) {
-      return {StatusCode::invalid, gpu_.uuid + " is divided by MIG, and gpulet " +
-                                       std::to_string(claim.gpulet.value) +
-                                       " does not say which instance it is to have"};
+      return {StatusCode::invalid, gpu_.uuid + " is divided by MIG, but the claim of " +
+                                       name_of(claim.gpulet) + " names no instance"};
     }
     if (!gpu_.geometry.exists(*claim.instance)) {
       return {StatusCode::invalid, gpu_.uuid + " (" + std::string(gpu_.geometry.name()) +
@@ -71,7 +380,7 @@ class MigDriver final : public PartitionDriver {
   }
 
   [[nodiscard]] std::map<std::string, std::string> environment_of(
-      const Claim& claim, const MigKeeper::Held& held) const {
+      const Claim& claim, const MigSupervisor::Held& held) const {
     std::map<std::string, std::string> variables{
         {"CUDA_VISIBLE_DEVICES", held.instance.uuid},
         {kDeviceVariable, "cuda:0"},
@@ -90,15 +399,15 @@ class MigDriver final : public PartitionDriver {
   }
 
   const MigGpu gpu_;
-  const std::uint32_t sms_;  // of all instances that there could be at most
-  MigKeeper keeper_;
+  const std::uint32_t sms_;  // of the largest instance
+  MigSupervisor supervisor_;
 };
 
 }  // namespace
 
 Status check_mig_geometry(const MigGeometry& geometry,
                           const std::vector<gpu::MigProfileInfo>& profiles) {
-  const std::string mend = "; name the GPU's own geometry, or add it to gpulet";
+  const std::string fix = "; configure the GPU's own geometry, or add it to gpulet";
   for (const MigProfile& expected : geometry.profiles()) {
     const std::string name = mig_profile_name(expected.slices);
     const auto found = std::find_if(profiles.begin(), profiles.end(), [&](const auto& profile) {
@@ -107,21 +416,20 @@ Status check_mig_geometry(const MigGeometry& geometry,
     const std::string by_geometry = " in the geometry " + std::string(geometry.name());
     if (found == profiles.end())
       return {StatusCode::invalid,
-              "the GPU has no " + name + ", and there is one" + by_geometry + mend};
+              "the GPU has no profile " + name + ", which is" + by_geometry + fix};
     const std::vector<std::uint32_t> starts(expected.starts().begin(), expected.starts().end());
     if (found->starts != starts || found->memory_slices != expected.memory_slices) {
-      return {StatusCode::invalid, "the GPU has " + name + " at " + starts_in_words(found->starts) +
+      return {StatusCode::invalid, "the GPU has " + name + " at " + starts_text(found->starts) +
                                        " over " + std::to_string(found->memory_slices) +
-                                       " memory slices, and at " + starts_in_words(starts) +
-                                       " over " + std::to_string(expected.memory_slices) +
-                                       by_geometry + mend};
+                                       " memory slices, and at " + starts_text(starts) + " over " +
+                                       std::to_string(expected.memory_slices) + by_geometry + fix};
     }
     const double has_mb = static_cast<double>(found->memory_bytes) / kBytesPerMegabyte;
     if (has_mb < kLeastMemory * expected.memory_mb) {
       return {StatusCode::invalid, "a " + name + " of the GPU has " +
                                        std::to_string(static_cast<long>(has_mb)) + " MB, and " +
                                        std::to_string(static_cast<long>(expected.memory_mb)) +
-                                       by_geometry + mend};
+                                       by_geometry + fix};
     }
   }
   return {};
@@ -137,7 +445,7 @@ Result<std::unique_ptr<PartitionDriver>> make_mig_driver(const MigGpu& gpu,
     return alike.within(gpu.uuid);
   if (gpu.processes_per_instance > 1) {
     const auto control = find_mps_control(mps.control);
-    if (!control.ok()) return control.status().within("several processes on one instance take MPS");
+    if (!control.ok()) return control.status().within("several processes per instance need MPS");
   }
   auto there = device.value().instances();
   if (!there.ok()) return there.status();

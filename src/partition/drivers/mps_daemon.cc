@@ -1,7 +1,3 @@
-#include "gpulet/partition/drivers/mps_daemon.h"
-
-#include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,8 +11,10 @@
 #include <thread>
 #include <utility>
 
+#include "gpulet/base/text.h"
 #include "partition/drivers/command.h"
-#include "partition/drivers/descriptor.h"
+#include "partition/drivers/mps.h"
+#include "partition/drivers/process_control.h"
 
 namespace gpulet::partition {
 namespace {
@@ -25,9 +23,9 @@ constexpr const char* kPipeVariable = "CUDA_MPS_PIPE_DIRECTORY";
 constexpr const char* kLogVariable = "CUDA_MPS_LOG_DIRECTORY";
 constexpr const char* kVisibleDevicesVariable = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kPidFile = "nvidia-cuda-mps-control.pid";
-// The name of a socket has 107 bytes, and the daemon adds up to 20 of its own.
+// A socket path has at most 107 bytes, and the daemon appends up to 20.
 constexpr std::size_t kLongestPipeDirectory = 86;
-constexpr Duration kAskAgainAfter = std::chrono::milliseconds(20);
+constexpr Duration kPollInterval = std::chrono::milliseconds(20);
 
 using Clock = std::chrono::steady_clock;
 
@@ -37,27 +35,20 @@ std::vector<pid_t> pids_in(const std::string& text) {
   std::vector<pid_t> found;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
-    const bool is_number = std::all_of(word.begin(), word.end(),
-                                       [](unsigned char letter) { return std::isdigit(letter); });
-    if (is_number && word.size() < 10) found.push_back(std::stoi(word));
+    const auto process = parse_number<pid_t>(word);
+    if (process && *process > 0) found.push_back(*process);
   }
   return found;
 }
 
-std::string trimmed(std::string text) {
-  const auto is_blank = [](unsigned char letter) { return std::isspace(letter) != 0; };
-  while (!text.empty() && is_blank(static_cast<unsigned char>(text.back()))) text.pop_back();
-  return text;
-}
-
-// 0 where the file is not there or holds no number.
+// 0 where the file does not exist or has no number.
 pid_t read_pid(const std::filesystem::path& file) {
   pid_t process = 0;
   std::ifstream(file) >> process;
   return process;
 }
 
-// Whether that process is the daemon, and not one that got its number after it.
+// Whether that process is the daemon and not another one that reused its id.
 bool is_daemon(pid_t process, const std::filesystem::path& control) {
   std::ifstream file("/proc/" + std::to_string(process) + "/cmdline");
   std::string line;
@@ -89,7 +80,7 @@ class MpsDaemon::Impl {
             {kVisibleDevicesVariable, uuid_}};
   }
 
-  [[nodiscard]] Result<std::string> ask(const std::string& command) const;
+  [[nodiscard]] Result<std::string> send(const std::string& command) const;
   [[nodiscard]] Result<std::vector<pid_t>> servers() const;
   [[nodiscard]] Result<std::vector<pid_t>> clients_of(pid_t server) const;
 
@@ -99,8 +90,8 @@ class MpsDaemon::Impl {
   [[nodiscard]] Status make_directories() const;
   [[nodiscard]] Status adopt();
   [[nodiscard]] Status launch();
-  [[nodiscard]] Status wait_until_it_answers();
-  void watch();
+  [[nodiscard]] Status wait_until_ready();
+  void open_process();
   void quit();
   [[nodiscard]] Command command() const;
 
@@ -108,7 +99,7 @@ class MpsDaemon::Impl {
   const std::string uuid_;
   const std::filesystem::path pipes_;
   const std::filesystem::path logs_;
-  Descriptor process_;  // a pidfd; none where the daemon does not say which process it is
+  FileDescriptor pidfd_;  // invalid where the daemon's process id is unknown
   bool started_ = false;
 };
 
@@ -116,7 +107,7 @@ Command MpsDaemon::Impl::command() const {
   Command command;
   command.program = options_.control;
   command.environment = environment();
-  // A limit meant for somebody else must not become everybody's.
+  // A limit in this environment must not become the limit of all clients.
   command.without = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
                      "CUDA_MPS_CLIENT_PRIORITY", "CUDA_MPS_SM_PARTITION"};
   command.user = options_.user;
@@ -129,8 +120,8 @@ Status MpsDaemon::Impl::find_control() {
   auto found = find_program(options_.control);
   if (!found.ok()) {
     return unavailable(found.status().message() +
-                       "; install the package of NVIDIA's driver that has it (nvidia-cuda-mps on "
-                       "Debian, nvidia-compute-utils-<version of the driver> on Ubuntu)");
+                       "; install it from NVIDIA's driver packages (nvidia-cuda-mps on Debian, "
+                       "nvidia-compute-utils-<driver version> on Ubuntu)");
   }
   options_.control = std::move(found).value();
   return {};
@@ -140,13 +131,13 @@ Status MpsDaemon::Impl::make_directory(const std::filesystem::path& directory) c
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) {
-    return unavailable("cannot make the folder " + directory.string() + ": " + error.message() +
-                       "; name another one for MPS, or give this user the right to");
+    return unavailable("cannot create the folder " + directory.string() + ": " + error.message() +
+                       "; configure another folder for MPS, or give this user write access");
   }
   if (!options_.user) return {};
   const auto group = options_.group.value_or(static_cast<gid_t>(-1));
   if (::chown(directory.c_str(), *options_.user, group) != 0) {
-    return unavailable("cannot give the folder " + directory.string() + " to user " +
+    return unavailable("cannot change the owner of the folder " + directory.string() + " to user " +
                        std::to_string(*options_.user) + ": " + ::strerror(errno));
   }
   return {};
@@ -160,27 +151,27 @@ Status MpsDaemon::Impl::make_directories() const {
 Status MpsDaemon::Impl::start() {
   if (pipes_.string().size() > kLongestPipeDirectory) {
     return {StatusCode::invalid,
-            "the folder " + pipes_.string() + " has " + std::to_string(pipes_.string().size()) +
-                " letters; MPS makes sockets there, which have room for " +
-                std::to_string(kLongestPipeDirectory) + ": name a shorter one"};
+            "the path " + pipes_.string() + " has " + std::to_string(pipes_.string().size()) +
+                " bytes, and MPS needs one of at most " + std::to_string(kLongestPipeDirectory) +
+                " for its sockets; configure a shorter folder"};
   }
   if (auto found = find_control(); !found.ok()) return found;
   if (auto made = make_directories(); !made.ok()) return made;
-  if (ask("get_server_list").ok()) return adopt();
+  if (send("get_server_list").ok()) return adopt();
   return launch();
 }
 
 Status MpsDaemon::Impl::adopt() {
-  watch();
-  const auto percentage = ask("get_default_active_thread_percentage");
+  open_process();
+  const auto percentage = send("get_default_active_thread_percentage");
   if (!percentage.ok()) return percentage.status();
   double left = 100;
-  const bool told = static_cast<bool>(std::istringstream(percentage.value()) >> left);
-  if (told && left < 100) {
+  const bool known = static_cast<bool>(std::istringstream(percentage.value()) >> left);
+  if (known && left < 100) {
     return unavailable(
-        "the MPS daemon in " + pipes_.string() + " leaves its clients " +
-        trimmed(percentage.value()) +
-        " % of the GPU; tell it set_default_active_thread_percentage 100, or quit it");
+        "the MPS daemon in " + pipes_.string() + " limits its clients to " +
+        std::string(trimmed(percentage.value())) +
+        " % of the GPU; send it set_default_active_thread_percentage 100, or stop it");
   }
   return {};
 }
@@ -189,7 +180,7 @@ Status MpsDaemon::Impl::launch() {
   const auto before = read_pid(pipes_ / kPidFile);
   if (before > 0 && is_daemon(before, options_.control)) {
     return unavailable("the MPS daemon in " + pipes_.string() + ", process " +
-                       std::to_string(before) + ", does not answer; end it");
+                       std::to_string(before) + ", does not answer; stop it");
   }
   std::error_code ignored;
   std::filesystem::remove_all(pipes_, ignored);
@@ -199,70 +190,65 @@ Status MpsDaemon::Impl::launch() {
   const auto answer = run_command(daemon);
   if (!answer.ok()) return answer.status();
   if (answer.value().exit_code != 0) {
-    return unavailable("the MPS daemon of " + uuid_ + " does not start: " +
-                       trimmed(answer.value().text) + " (its logs are in " + logs_.string() + ")");
+    return unavailable("the MPS daemon of " + uuid_ +
+                       " does not start: " + std::string(trimmed(answer.value().text)) +
+                       " (its logs are in " + logs_.string() + ")");
   }
   started_ = true;
-  return wait_until_it_answers();
+  return wait_until_ready();
 }
 
-Status MpsDaemon::Impl::wait_until_it_answers() {
+Status MpsDaemon::Impl::wait_until_ready() {
   const auto deadline = Clock::now() + options_.patience;
   for (;;) {
-    const auto answer = ask("get_server_list");
-    watch();
+    const auto answer = send("get_server_list");
+    open_process();
     if (answer.ok()) return {};
     if (Clock::now() >= deadline) {
       return unavailable("the MPS daemon of " + uuid_ +
-                         " was started and does not answer (its logs are in " + logs_.string() +
+                         " started but does not answer (its logs are in " + logs_.string() +
                          "): " + answer.status().message());
     }
-    std::this_thread::sleep_for(kAskAgainAfter);
+    std::this_thread::sleep_for(kPollInterval);
   }
 }
 
-void MpsDaemon::Impl::watch() {
+void MpsDaemon::Impl::open_process() {
   const auto process = read_pid(pipes_ / kPidFile);
   if (process > 0) {
-    process_ = Descriptor(static_cast<int>(::syscall(SYS_pidfd_open, process, 0)));
+    pidfd_ = open_pidfd(process);
   }
 }
 
-bool MpsDaemon::Impl::running() const {
-  if (!process_.valid()) return true;
-  pollfd ended{process_.get(), POLLIN, 0};
-  return ::poll(&ended, 1, 0) == 0;
-}
+bool MpsDaemon::Impl::running() const { return !pidfd_.valid() || !has_exited(pidfd_); }
 
-// Its own bound is for clients that do not let go; nobody's are left by now.
+// The time limit of the command is for remaining clients; by now there are none.
 void MpsDaemon::Impl::quit() {
   const auto seconds = std::max<std::int64_t>(
       1, std::chrono::duration_cast<std::chrono::seconds>(options_.patience).count());
-  static_cast<void>(ask("quit -t " + std::to_string(seconds)));
-  if (!process_.valid()) return;
-  pollfd ended{process_.get(), POLLIN, 0};
-  ::poll(&ended, 1, static_cast<int>(seconds * 1000));
+  static_cast<void>(send("quit -t " + std::to_string(seconds)));
+  if (pidfd_.valid()) static_cast<void>(has_exited(pidfd_, std::chrono::seconds(seconds)));
 }
 
-Result<std::string> MpsDaemon::Impl::ask(const std::string& what) const {
+Result<std::string> MpsDaemon::Impl::send(const std::string& what) const {
   auto one = command();
   one.input = what + "\n";
   auto answer = run_command(one);
   if (!answer.ok()) return answer.status().within("MPS, " + what);
   if (answer.value().exit_code != 0) {
-    return unavailable("MPS, " + what + ": " + trimmed(answer.value().text));
+    return unavailable("MPS, " + what + ": " + std::string(trimmed(answer.value().text)));
   }
   return std::move(answer).value().text;
 }
 
 Result<std::vector<pid_t>> MpsDaemon::Impl::servers() const {
-  const auto answer = ask("get_server_list");
+  const auto answer = send("get_server_list");
   if (!answer.ok()) return answer.status();
   return pids_in(answer.value());
 }
 
 Result<std::vector<pid_t>> MpsDaemon::Impl::clients_of(pid_t server) const {
-  const auto answer = ask("get_client_list " + std::to_string(server));
+  const auto answer = send("get_client_list " + std::to_string(server));
   if (!answer.ok()) return answer.status();
   return pids_in(answer.value());
 }
@@ -272,8 +258,8 @@ MpsDaemon::MpsDaemon(MpsDaemon&&) noexcept = default;
 MpsDaemon& MpsDaemon::operator=(MpsDaemon&&) noexcept = default;
 MpsDaemon::~MpsDaemon() = default;
 
-Result<MpsDaemon> MpsDaemon::start(const MpsOptions& options, const std::string& gpu_uuid) {
-  auto impl = std::make_unique<Impl>(options, gpu_uuid);
+Result<MpsDaemon> MpsDaemon::start(const MpsOptions& options, const std::string& uuid) {
+  auto impl = std::make_unique<Impl>(options, uuid);
   auto started = impl->start();
   if (!started.ok()) return started;
   return MpsDaemon(std::move(impl));
@@ -285,13 +271,13 @@ std::map<std::string, std::string> MpsDaemon::client_environment() const {
   return impl_->environment();
 }
 
-// There is one server for a user. Where there are several, the worst of them counts.
+// There is one server per user. Returns the worst state of several.
 Result<MpsServerState> MpsDaemon::state() const {
   const auto servers = impl_->servers();
   if (!servers.ok()) return servers.status();
   auto worst = MpsServerState::none;
   for (const pid_t server : servers.value()) {
-    const auto answer = impl_->ask("get_server_status " + std::to_string(server));
+    const auto answer = impl_->send("get_server_status " + std::to_string(server));
     if (!answer.ok()) return answer.status();
     const auto says = [&answer](std::string_view word) {
       return answer.value().find(word) != std::string::npos;
@@ -303,7 +289,7 @@ Result<MpsServerState> MpsDaemon::state() const {
       if (worst == MpsServerState::none) worst = MpsServerState::active;
     } else {
       return unavailable("MPS: server " + std::to_string(server) +
-                         " is in a state unknown here: " + trimmed(answer.value()));
+                         " is in an unknown state: " + std::string(trimmed(answer.value())));
     }
   }
   return worst;
@@ -330,13 +316,13 @@ Status MpsDaemon::terminate(pid_t client) const {
     const auto& all = clients.value();
     if (std::find(all.begin(), all.end(), client) == all.end()) continue;
     const auto answer =
-        impl_->ask("terminate_client " + std::to_string(server) + " " + std::to_string(client));
+        impl_->send("terminate_client " + std::to_string(server) + " " + std::to_string(client));
     if (!answer.ok()) return answer.status();
-    const auto said = trimmed(answer.value());
-    if (said.empty() || said == "0" || said.find("SUCCESS") != std::string::npos) return {};
-    return unavailable("MPS: client " + std::to_string(client) + " was not terminated: " + said);
+    const std::string reply(trimmed(answer.value()));
+    if (reply.empty() || reply == "0" || reply.find("SUCCESS") != std::string::npos) return {};
+    return unavailable("MPS: client " + std::to_string(client) + " was not terminated: " + reply);
   }
-  return {StatusCode::not_found, "process " + std::to_string(client) + " is no client of MPS"};
+  return {StatusCode::not_found, "process " + std::to_string(client) + " is not a client of MPS"};
 }
 
 Result<std::filesystem::path> find_mps_control(const std::filesystem::path& control) {

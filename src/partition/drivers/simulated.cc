@@ -1,7 +1,7 @@
-#include "gpulet/partition/drivers/simulated.h"
-
 #include <map>
 #include <string>
+
+#include "gpulet/partition/drivers/drivers.h"
 
 namespace gpulet::partition {
 namespace {
@@ -9,7 +9,8 @@ namespace {
 Status check_instance(const MigGeometry& geometry, const Claim& claim) {
   const std::string device = "a device of the geometry " + std::string(geometry.name());
   if (!claim.instance) {
-    return {StatusCode::invalid, device + " has gpulets in instances only; name one"};
+    return {StatusCode::invalid,
+            device + " needs a MIG instance for each gpulet; the claim has none"};
   }
   if (!geometry.exists(*claim.instance)) {
     return {StatusCode::invalid, device + " has no instance " + to_string(*claim.instance)};
@@ -36,7 +37,7 @@ class SimulatedDriver : public PartitionDriver {
     if (granted_.contains(claim.gpulet)) {
       return Status(StatusCode::internal, name_of(claim.gpulet) + " has a share already");
     }
-    if (Status possible = check_room(claim); !possible.ok()) return possible;
+    if (Status possible = check_capacity(claim); !possible.ok()) return possible;
     granted_.emplace(claim.gpulet, claim.instance);
     return Grant();
   }
@@ -52,11 +53,12 @@ class SimulatedDriver : public PartitionDriver {
   void release(GpuletId gpulet) override { granted_.erase(gpulet); }
 
  private:
-  [[nodiscard]] Status check_room(const Claim& claim) const {
+  [[nodiscard]] Status check_capacity(const Claim& claim) const {
     if (!instances_) {
       if (!claim.instance) return {};
-      return {StatusCode::invalid, "the device is not divided by MIG; claimed was the instance " +
-                                       to_string(*claim.instance)};
+      return {StatusCode::invalid,
+              "the device is not divided by MIG, but the claim has the instance " +
+                  to_string(*claim.instance)};
     }
     const MigGeometry& geometry = instances_->geometry;
     if (Status possible = check_instance(geometry, claim); !possible.ok()) return possible;
@@ -66,14 +68,14 @@ class SimulatedDriver : public PartitionDriver {
         ++inside;
       } else if (!geometry.compatible(*there, *claim.instance)) {
         return {StatusCode::unavailable,
-                "the instance " + to_string(*claim.instance) + " cannot be made while " +
+                "the instance " + to_string(*claim.instance) + " cannot be created while " +
                     to_string(*there) + " is in use by gpulet " + std::to_string(gpulet.value)};
       }
     }
     if (inside < instances_->processes_per_instance) return {};
     return {StatusCode::unavailable, "the instance " + to_string(*claim.instance) +
                                          " is in use by " + std::to_string(inside) +
-                                         " gpulets, as many as it may have"};
+                                         " gpulets, the maximum"};
   }
 
   const std::optional<SimulatedInstances> instances_;

@@ -1,20 +1,17 @@
-// Cover: choose the fewest ways to fill a device that together serve the demand.
+// The policy cover: chooses the fewest ways to fill a device that together serve the demand.
 //
-//  1. The relaxation prices gpulet time of every size and gives a lower bound on the devices
-//     (relaxation.h).
+//  1. The relaxation prices gpulet time of every size and gives a lower bound on the devices.
 //  2. The plans of the other policies are the first candidates, so that none of them serves what
-//     this one does not, or on fewer devices. Only `ideal` comes last, where all else left demand
-//     without a place that the bound does not rule out: it may take longer than the rest together.
-//     (Where it need not search, its plan is elastic's.)
-//  3. Device by device the search takes fillings that waste least at those prices
-//     (device_choices.h), with more and more alternatives, until a cover meets the bound or the
-//     work is spent. Work is counted in turns and rows looked at, not in time: the same input
-//     always gives the same plan.
+//     this one does not, or does so on fewer devices. `ideal` comes last, and only where everything
+//     else left demand unserved that the bound does not rule out: it may take longer than the rest
+//     together. (Where the cluster is too large for its search, its plan is elastic's.)
+//  3. The search covers the demand device by device with fillings that waste least at those prices,
+//     with more and more alternatives, until a cover meets the bound or the work is spent. Work is
+//     counted in batch slots and curve lookups, not in time, so the same input always gives the
+//     same plan.
 //
-// A plan that meets the bound is optimal; the bound itself counts as the planner does, with
-// latencies that never fall as a batch grows.
-#include "schedule/cover/cover.h"
-
+// A plan that meets the bound is optimal. The bound counts as the planner does, with latencies that
+// never fall as a batch grows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -24,51 +21,224 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/cover/filled_device.h"
+#include "schedule/cover/device_choices.h"
 #include "schedule/cover/relaxation.h"
-#include "schedule/cover/search.h"
-#include "schedule/elastic.h"
-#include "schedule/elastic_preprint.h"
-#include "schedule/finish.h"
-#include "schedule/greedy_best_fit.h"
-#include "schedule/guided_self_tuning.h"
 #include "schedule/ideal.h"
 #include "schedule/mig/mig_policy.h"
-#include "schedule/sbp.h"
-#include "schedule/sbp_split.h"
+#include "schedule/plan_builder.h"
+#include "schedule/plan_output.h"
+#include "schedule/policies.h"
 
 namespace gpulet::schedule {
 namespace {
 
-// What the relaxation's sums may be off by.
-constexpr double kRounding = 1e-6;
+// The sums of the relaxation carry rounding.
+constexpr double kBoundSlack = 1e-7;
+// With more devices to go, a filling is repeated at once as often as the remaining rates allow.
+constexpr std::size_t kFewDevices = 16;
 
-// One device after the other, without alternatives: near linear in the devices, so never cut short.
+struct SearchEffort {
+  SearchWidth width;
+  std::size_t choices = 1;   // for each next device
+  std::size_t beam = 1;      // partial covers that are kept
+  std::size_t max_work = 0;  // DeviceChooser::work before it gives up; 0: unlimited
+};
+
+bool nothing_remains(const Remaining& remaining) {
+  return std::all_of(remaining.rates.begin(), remaining.rates.end(),
+                     [](double rate) { return rate == 0; });
+}
+
+// Covers the demands device by device: a beam search over ways to fill the next device, guided by
+// the relaxation.
+class CoverSearch {
+ public:
+  // Both outlive the object; the relaxation is priced for the context's demands.
+  CoverSearch(PlanContext& context, Relaxation& relaxation)
+      : context_(&context), relaxation_(&relaxation), chooser_(context, relaxation) {}
+
+  // A cover with at most `devices` devices. `only_whole`: gives up where the relaxation proves that
+  // nothing serves everything, and returns nothing where it finds no such cover; otherwise it
+  // covers as much as it can.
+  [[nodiscard]] std::optional<std::vector<FilledDevice>> run(std::size_t devices, bool only_whole,
+                                                             const SearchEffort& effort);
+
+ private:
+  struct Node {
+    std::optional<std::size_t> parent;
+    FilledDevice filled;
+  };
+  struct State {
+    std::optional<std::size_t> node;  // index into nodes_; empty: no device is filled yet
+    Remaining remaining;
+    std::vector<std::size_t> unopened;  // parallel to the context's classes
+    std::size_t used = 0;
+    double bound = 0;  // least number of devices of a whole cover
+  };
+
+  [[nodiscard]] State start() const;
+  [[nodiscard]] bool servable(std::size_t model) const;
+  void expand(const State& state, const SearchEffort& effort, std::vector<State>* next);
+  void add(const State& state, DeviceChoice choice, std::vector<State>* next);
+  [[nodiscard]] double bound_of(const State& state) const;
+  [[nodiscard]] std::vector<FilledDevice> cover_of(const State& state) const;
+
+  PlanContext* context_;
+  Relaxation* relaxation_;
+  DeviceChooser chooser_;
+  std::vector<Node> nodes_;
+  std::size_t devices_ = 0;
+};
+
+std::optional<std::vector<FilledDevice>> CoverSearch::run(std::size_t devices, bool only_whole,
+                                                          const SearchEffort& effort) {
+  nodes_.clear();
+  devices_ = devices;
+  const std::uint64_t first_work = chooser_.work();
+  std::vector<State> beam{start()};
+  std::vector<State> next;
+  State furthest = beam.front();
+  while (!beam.empty()) {
+    next.clear();
+    for (const State& state : beam) {
+      if (nothing_remains(state.remaining)) return cover_of(state);
+      if (effort.max_work > 0 && chooser_.work() - first_work > effort.max_work) break;
+      if (state.used < devices_) expand(state, effort, &next);
+    }
+    if (only_whole) {
+      std::erase_if(next, [&](const State& state) {
+        return state.bound > static_cast<double>(devices_) + kBoundSlack;
+      });
+    }
+    std::stable_sort(next.begin(), next.end(),
+                     [](const State& a, const State& b) { return a.bound < b.bound; });
+    const auto same = [](const State& a, const State& b) {
+      return a.bound == b.bound && a.remaining.rates == b.remaining.rates;
+    };
+    next.erase(std::unique(next.begin(), next.end(), same), next.end());
+    if (next.size() > effort.beam) next.resize(effort.beam);
+    if (!next.empty()) furthest = next.front();
+    std::swap(beam, next);
+  }
+  if (only_whole) return std::nullopt;
+  return cover_of(furthest);
+}
+
+CoverSearch::State CoverSearch::start() const {
+  State state;
+  for (const DeviceClass& known : context_->classes())
+    state.unopened.push_back(known.devices.size());
+  for (std::size_t model = 0; model < context_->models().size(); ++model) {
+    // Models that no device serves are left out.
+    const double rate = servable(model) ? context_->models()[model]->rate : 0;
+    const double cost = relaxation_->cost(model, rate);
+    state.remaining.rates.push_back(rate);
+    state.remaining.costs.push_back(cost);
+  }
+  state.bound = bound_of(state);
+  return state;
+}
+
+bool CoverSearch::servable(std::size_t model) const {
+  for (std::size_t index = 0; index < context_->classes().size(); ++index) {
+    const double limit_mb = context_->classes()[index].example->memory_mb;
+    const ModelOnClass& known = context_->on_class(model, index);
+    if (context_->curve(model, index, known.best_size).max_rate > 0 &&
+        (limit_mb == 0 || known.memory_mb <= limit_mb)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void CoverSearch::expand(const State& state, const SearchEffort& effort, std::vector<State>* next) {
+  for (std::uint32_t index = 0; index < state.unopened.size(); ++index) {
+    if (state.unopened[index] == 0) continue;
+    for (DeviceChoice& choice :
+         chooser_.best(index, state.remaining, effort.width, effort.choices)) {
+      add(state, std::move(choice), next);
+    }
+  }
+}
+
+void CoverSearch::add(const State& state, DeviceChoice choice, std::vector<State>* next) {
+  State& added = next->emplace_back();
+  const std::uint32_t index = choice.filled.device_class;
+  std::size_t copies = 1;
+  if (devices_ - state.used > kFewDevices) {
+    double repetitions =
+        static_cast<double>(std::min(state.unopened[index], devices_ - state.used));
+    for (std::size_t model = 0; model < state.remaining.rates.size(); ++model) {
+      const double taken = state.remaining.rates[model] - choice.remaining.rates[model];
+      if (taken > 0)
+        repetitions = std::min(repetitions, std::floor(state.remaining.rates[model] / taken));
+    }
+    copies = std::max<std::size_t>(1, static_cast<std::size_t>(repetitions));
+  }
+  added.node = state.node;
+  added.unopened = state.unopened;
+  added.unopened[index] -= copies;
+  added.used = state.used + copies;
+  added.remaining = std::move(choice.remaining);
+  for (std::size_t copy = 1; copy < copies; ++copy) {
+    for (const FilledGpulet& gpulet : choice.filled.gpulets) {
+      for (const Portion& portion : gpulet.portions)
+        take_from(&added.remaining, portion, *context_, *relaxation_);
+    }
+  }
+  for (std::size_t copy = 0; copy < copies; ++copy) {
+    nodes_.push_back({added.node, choice.filled});
+    added.node = nodes_.size() - 1;
+  }
+  added.bound = bound_of(added);
+}
+
+double CoverSearch::bound_of(const State& state) const {
+  double bound = static_cast<double>(state.used);
+  for (const double cost : state.remaining.costs) bound += cost;
+  for (std::size_t index = 0; index < state.unopened.size(); ++index) {
+    bound -= static_cast<double>(state.unopened[index]) * relaxation_->scarcity(index);
+  }
+  return bound;
+}
+
+std::vector<FilledDevice> CoverSearch::cover_of(const State& state) const {
+  std::vector<FilledDevice> devices;
+  for (std::optional<std::size_t> at = state.node; at; at = nodes_[*at].parent)
+    devices.push_back(nodes_[*at].filled);
+  std::reverse(devices.begin(), devices.end());
+  return devices;
+}
+
+// The possible rounding error of the relaxation's sums.
+constexpr double kBoundRounding = 1e-6;
+
+// One device after the other, without alternatives: near linear in the devices, hence unlimited.
 constexpr SearchEffort kDive{{2, 2}, 1, 1, 0};
-// Each where the ones before have not reached the bound. The last two end in any case, on small
-// clusters with a cover more often than not.
+// Each runs where the previous ones have not reached the bound. The last two are limited; on small
+// clusters they mostly find a cover.
 constexpr std::array kWider{SearchEffort{{4, 6}, 1, 1, 0}, SearchEffort{{3, 4}, 4, 25, 20000},
                             SearchEffort{{4, 6}, 12, 150, 120000}};
 
-// Plans are compared by what they leave unserved, then by devices.
-struct Candidate {
+// Plans compare by their unserved demand, then by devices.
+struct CandidatePlan {
   Plan plan;
-  double unserved = 0;  // sum over models of the part of each
+  double unserved = 0;  // sum over models of the unserved fraction
   std::size_t devices = 0;
 
-  [[nodiscard]] bool better_than(const Candidate& other) const {
+  [[nodiscard]] bool better_than(const CandidatePlan& other) const {
     if (std::abs(unserved - other.unserved) > kRoundingSlack) return unserved < other.unserved;
     return devices < other.devices;
   }
 };
 
-class Covering {
+class CoverPlanner {
  public:
-  explicit Covering(const PlanInput& input)
-      : input_(input), problem_(input, Division::either), relaxation_(problem_) {
-    for (const ModelDemand* demand : problem_.models()) rates_.push_back(demand->rate);
+  explicit CoverPlanner(const PlanInput& input)
+      : input_(input), context_(input, Division::either), relaxation_(context_) {
+    for (const ModelDemand* demand : context_.models()) rates_.push_back(demand->rate);
     relaxation_.price(rates_);
-    at_least_ = whole_devices(relaxation_.bound(rates_));
+    lower_bound_ = round_up(relaxation_.bound(rates_));
   }
 
   Plan run() {
@@ -81,7 +251,7 @@ class Covering {
       consider(GreedyBestFit().plan(input_));
       consider(GuidedSelfTuning().plan(input_));
       search();
-      if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(problem_)) {
+      if (!best_->plan.schedulable() && possible() && !has_mig() && ideal_searches(context_)) {
         consider(Ideal().plan(input_));
       }
     }
@@ -89,15 +259,15 @@ class Covering {
   }
 
  private:
-  [[nodiscard]] static std::size_t whole_devices(double devices) {
-    return static_cast<std::size_t>(std::max(0.0, std::ceil(devices - kRounding)));
+  [[nodiscard]] static std::size_t round_up(double devices) {
+    return static_cast<std::size_t>(std::max(0.0, std::ceil(devices - kBoundRounding)));
   }
 
-  [[nodiscard]] Candidate candidate_of(Plan plan) const {
-    Candidate candidate;
+  [[nodiscard]] CandidatePlan candidate_of(Plan plan) const {
+    CandidatePlan candidate;
     for (const Unserved& one : plan.unserved) {
       const auto demand = std::lower_bound(
-          problem_.models().begin(), problem_.models().end(), one.model,
+          context_.models().begin(), context_.models().end(), one.model,
           [](const ModelDemand* known, const std::string& name) { return known->name < name; });
       candidate.unserved += one.rate / (*demand)->rate;
     }
@@ -107,65 +277,65 @@ class Covering {
   }
 
   void consider(Plan plan) {
-    Candidate candidate = candidate_of(std::move(plan));
+    CandidatePlan candidate = candidate_of(std::move(plan));
     if (candidate.better_than(*best_)) best_ = std::move(candidate);
   }
 
   [[nodiscard]] bool has_mig() const {
-    return std::any_of(problem_.classes().begin(), problem_.classes().end(),
+    return std::any_of(context_.classes().begin(), context_.classes().end(),
                        [](const DeviceClass& known) { return known.example->mig.has_value(); });
   }
 
   [[nodiscard]] bool may_improve() const {
-    return !best_->plan.schedulable() || best_->devices > at_least_;
+    return !best_->plan.schedulable() || best_->devices > lower_bound_;
   }
 
-  // Whether the bound leaves hope for a plan that serves everything.
-  [[nodiscard]] bool possible() const { return at_least_ <= problem_.device_budget(); }
+  // Whether the bound allows a plan that serves everything.
+  [[nodiscard]] bool possible() const { return lower_bound_ <= context_.device_budget(); }
 
-  // The devices that a cover may use to be of any use.
-  [[nodiscard]] std::size_t most_devices() const {
-    return best_->plan.schedulable() ? best_->devices - 1 : problem_.device_budget();
+  // The most devices with which a cover improves on the best plan.
+  [[nodiscard]] std::size_t max_devices() const {
+    return best_->plan.schedulable() ? best_->devices - 1 : context_.device_budget();
   }
 
   void search() {
-    CoverSearch search(problem_, relaxation_);
-    adopt(search.run(most_devices(), best_->plan.schedulable(), kDive));
+    CoverSearch search(context_, relaxation_);
+    adopt(search.run(max_devices(), best_->plan.schedulable(), kDive));
     for (const SearchEffort& effort : kWider) {
       if (!possible() || !may_improve()) return;
-      adopt(search.run(most_devices(), true, effort));
+      adopt(search.run(max_devices(), true, effort));
     }
   }
 
-  void adopt(const std::optional<Cover>& cover) {
+  void adopt(const std::optional<std::vector<FilledDevice>>& cover) {
     if (!cover) return;
-    Draft draft = draft_of(problem_, cover->devices);
-    draft.use_spare_share();
-    consider(finish("cover", draft));
+    PlanBuilder builder = build_from(context_, *cover);
+    builder.use_spare_share();
+    consider(finish("cover", builder));
   }
 
   Plan explained() {
     Plan plan = std::move(best_->plan);
     plan.policy = "cover";
-    std::size_t bound = at_least_;
-    if (at_least_ > problem_.devices().size()) {
-      bound = std::max(problem_.devices().size(),
-                       whole_devices(relaxation_.bound_without_limits(rates_)));
+    std::size_t bound = lower_bound_;
+    if (lower_bound_ > context_.devices().size()) {
+      bound =
+          std::max(context_.devices().size(), round_up(relaxation_.bound_without_limits(rates_)));
     }
     plan.lower_bound = static_cast<std::uint32_t>(bound);
     return plan;
   }
 
   const PlanInput& input_;
-  Problem problem_;
+  PlanContext context_;
   Relaxation relaxation_;
   std::vector<double> rates_;
-  std::size_t at_least_ = 0;
-  std::optional<Candidate> best_;
+  std::size_t lower_bound_ = 0;
+  std::optional<CandidatePlan> best_;
 };
 
 }  // namespace
 
-Plan CoverPolicy::plan(const PlanInput& input) const { return Covering(input).run(); }
+Plan CoverPolicy::plan(const PlanInput& input) const { return CoverPlanner(input).run(); }
 
 }  // namespace gpulet::schedule

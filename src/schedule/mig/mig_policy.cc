@@ -1,49 +1,88 @@
 #include "schedule/mig/mig_policy.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
-#include "gpulet/schedule/mig_policies.h"
-#include "schedule/cover/filled_device.h"
-#include "schedule/finish.h"
-#include "schedule/mig/most_served.h"
+#include "gpulet/schedule/mig_optimiser.h"
+#include "schedule/plan_builder.h"
+#include "schedule/plan_output.h"
 
 namespace gpulet::schedule {
 namespace {
 
+// The sum over services of the fraction of the need that the device completes.
+double gain_of(const mig::DeviceConfiguration& device, const mig::DeploymentTask& task,
+               const std::vector<double>& needed) {
+  std::map<std::uint32_t, double> rates;
+  for (const mig::PlacedService& placed : device)
+    rates[placed.service] += mig::rate_of(placed, task);
+  double gain = 0;
+  for (const auto& [service, rate] : rates)
+    gain += std::min(rate, needed[service]) / task.services[service].need;
+  return gain;
+}
+
+// The `devices` devices of the deployment that serve most: repeatedly adds the one that completes
+// the largest sum of needs. REQUIRES: the deployment has at least that many.
+mig::Deployment most_served(const mig::Deployment& deployment, const mig::DeploymentTask& task,
+                            std::size_t devices) {
+  std::vector<double> needed;
+  for (const mig::Service& service : task.services) needed.push_back(service.need);
+  std::vector<mig::DeviceConfiguration> others = deployment.devices;
+  mig::Deployment chosen;
+  while (chosen.devices.size() < devices) {
+    std::size_t best = 0;
+    double best_gain = -1;
+    for (std::size_t at = 0; at < others.size(); ++at) {
+      const double gain = gain_of(others[at], task, needed);
+      if (gain <= best_gain) continue;
+      best = at;
+      best_gain = gain;
+    }
+    for (const mig::PlacedService& placed : others[best]) {
+      double& need = needed[placed.service];
+      need = std::max(0.0, need - mig::rate_of(placed, task));
+    }
+    chosen.devices.push_back(std::move(others[best]));
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(best));
+  }
+  return chosen;
+}
+
 class MigPlanner {
  public:
-  explicit MigPlanner(const PlanInput& input) : problem_(input, Division::by_mig) {
-    for (const ModelDemand* demand : problem_.models()) left_.push_back(demand->rate);
+  explicit MigPlanner(const PlanInput& input) : context_(input, Division::by_mig) {
+    for (const ModelDemand* demand : context_.models()) left_.push_back(demand->rate);
   }
 
   Plan run(std::string_view policy, const MigAlgorithm& algorithm) {
-    for (std::uint32_t index = 0; index < problem_.classes().size(); ++index)
+    for (std::uint32_t index = 0; index < context_.classes().size(); ++index)
       fill_class(index, algorithm);
-    return finish(policy, draft_of(problem_, filled_));
+    return finish(policy, build_from(context_, filled_));
   }
 
  private:
   void fill_class(std::uint32_t index, const MigAlgorithm& algorithm) {
-    const std::size_t budget = std::min(problem_.classes()[index].devices.size(),
-                                        problem_.device_budget() - filled_.size());
-    const mig::Task task = task_of(index);
+    const std::size_t budget = std::min(context_.classes()[index].devices.size(),
+                                        context_.device_budget() - filled_.size());
+    const mig::DeploymentTask task = task_of(index);
     if (task.services.empty() || budget == 0) return;
     mig::Deployment deployment = algorithm(task);
     if (deployment.devices.size() > budget) deployment = most_served(deployment, task, budget);
     fill_devices(index, task, deployment);
   }
 
-  // Services are the models of which something is left and that some profile serves: models_.
-  [[nodiscard]] mig::Task task_of(std::uint32_t index) {
-    const DeviceClass& known = problem_.classes()[index];
-    mig::Task task{*known.example->mig, {}};
+  // Sets models_: the models with unserved demand that some profile can serve.
+  [[nodiscard]] mig::DeploymentTask task_of(std::uint32_t index) {
+    const DeviceClass& known = context_.classes()[index];
+    mig::DeploymentTask task{*known.example->mig, {}};
     models_.clear();
     for (std::uint32_t model = 0; model < left_.size(); ++model) {
       if (left_[model] <= 0) continue;
-      mig::Service service{problem_.models()[model]->name, left_[model], {}};
+      mig::Service service{context_.models()[model]->name, left_[model], {}};
       for (std::size_t size = 0; size < known.sizes.size(); ++size)
-        service.rate_on.push_back(problem_.row(model, index, size).most_rate);
+        service.rate_on.push_back(context_.curve(model, index, size).max_rate);
       if (*std::max_element(service.rate_on.begin(), service.rate_on.end()) <= 0) continue;
       task.services.push_back(std::move(service));
       models_.push_back(model);
@@ -51,8 +90,9 @@ class MigPlanner {
     return task;
   }
 
-  // Every instance of a service takes the same part of what it could serve.
-  void fill_devices(std::uint32_t index, const mig::Task& task, const mig::Deployment& deployment) {
+  // All instances of a service get the same fraction of their capacity.
+  void fill_devices(std::uint32_t index, const mig::DeploymentTask& task,
+                    const mig::Deployment& deployment) {
     const std::vector<double> capacity = mig::throughput(deployment, task);
     std::vector<double> part(task.services.size(), 0);
     for (std::size_t service = 0; service < task.services.size(); ++service) {
@@ -60,10 +100,10 @@ class MigPlanner {
       if (capacity[service] > 0) part[service] = std::min(1.0, left / capacity[service]);
       left = std::max(0.0, left - capacity[service]);
     }
-    for (const mig::Configuration& device : deployment.devices) {
+    for (const mig::DeviceConfiguration& device : deployment.devices) {
       FilledDevice& filled = filled_.emplace_back();
       filled.device_class = index;
-      for (const mig::Placed& placed : device) {
+      for (const mig::PlacedService& placed : device) {
         const auto size = static_cast<std::uint32_t>(task.geometry.find(placed.instance.slices) -
                                                      task.geometry.profiles().data());
         const double rate = mig::rate_of(placed, task) * part[placed.service];
@@ -72,10 +112,10 @@ class MigPlanner {
     }
   }
 
-  Problem problem_;
+  PlanContext context_;
   std::vector<FilledDevice> filled_;
-  std::vector<double> left_;           // of each model's rate
-  std::vector<std::uint32_t> models_;  // of the task's services
+  std::vector<double> left_;           // unserved rate, by model
+  std::vector<std::uint32_t> models_;  // by service of the task
 };
 
 }  // namespace
@@ -85,17 +125,18 @@ Plan MigPolicy::plan(const PlanInput& input) const {
 }
 
 MigTwoPhase::MigTwoPhase()
-    : MigPolicy("mig-two-phase", [](const mig::Task& task) { return mig::two_phase(task, {}); }) {}
+    : MigPolicy("mig-two-phase",
+                [](const mig::DeploymentTask& task) { return mig::two_phase(task, {}); }) {}
 MigGreedy::MigGreedy() : MigPolicy("mig-greedy", mig::greedy) {}
 MigWhole::MigWhole() : MigPolicy("mig-whole", mig::whole_devices) {}
 MigSmall::MigSmall() : MigPolicy("mig-7x1", mig::small_instances) {}
 MigMix::MigMix() : MigPolicy("mig-mix", mig::fixed_mix) {}
 
 std::unique_ptr<Policy> make_mig_two_phase(mig::TwoPhaseOptions options) {
-  return std::make_unique<MigPolicy>("mig-two-phase",
-                                     [options = std::move(options)](const mig::Task& task) {
-                                       return mig::two_phase(task, options);
-                                     });
+  return std::make_unique<MigPolicy>(
+      "mig-two-phase", [options = std::move(options)](const mig::DeploymentTask& task) {
+        return mig::two_phase(task, options);
+      });
 }
 
 }  // namespace gpulet::schedule

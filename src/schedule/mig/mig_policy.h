@@ -1,20 +1,25 @@
-// A policy that is an algorithm of room mig: from demands to services, from a deployment to a plan.
+// The policies for devices that MIG divides: MIG-serving's optimiser and its baselines
+// (mig_optimiser.h), from a PlanInput to a Plan. Every gpulet is a process with one model, in an
+// instance of its own or, with Device::processes_per_instance, beside processes of the same model.
+// The capacity of an instance follows from the same model as any gpulet's rate
+// (docs/scheduling.md). Other devices are not used. With a plan in force, configurations go to the
+// devices, and instances to the starts, that already have most of them.
 #pragma once
 
 #include <functional>
 #include <string_view>
 #include <utility>
 
-#include "gpulet/mig/deployment.h"
+#include "gpulet/schedule/mig_optimiser.h"
 #include "gpulet/schedule/policy.h"
 
 namespace gpulet::schedule {
 
-using MigAlgorithm = std::function<mig::Deployment(const mig::Task& task)>;
+using MigAlgorithm = std::function<mig::Deployment(const mig::DeploymentTask& task)>;
 
 class MigPolicy : public Policy {
  public:
-  // `name` is a literal.
+  // `name` must be a string literal.
   MigPolicy(std::string_view name, MigAlgorithm algorithm)
       : name_(name), algorithm_(std::move(algorithm)) {}
 
@@ -26,7 +31,7 @@ class MigPolicy : public Policy {
   MigAlgorithm algorithm_;
 };
 
-// mig-two-phase as make_policy() gives it.
+// mig-two-phase with default options.
 class MigTwoPhase : public MigPolicy {
  public:
   MigTwoPhase();

@@ -10,23 +10,23 @@
 namespace gpulet::schedule {
 namespace {
 
-// The gpulets of one instance: processes of the same models.
+// The gpulets of one instance: processes with the same models.
 using Processes = std::vector<PlannedGpulet>;
-using Place = std::pair<DeviceKey, partition::MigInstance>;
-using Places = std::map<Place, Processes>;
+using InstanceKey = std::pair<DeviceKey, partition::MigInstance>;
+using Instances = std::map<InstanceKey, Processes>;
 
-Places places_of(const Plan& plan) {
-  Places places;
+Instances instances_of(const Plan& plan) {
+  Instances instances;
   for (const PlannedGpulet& gpulet : plan.gpulets) {
-    if (gpulet.instance) places[{gpulet.device, *gpulet.instance}].push_back(gpulet);
+    if (gpulet.instance) instances[{gpulet.device, *gpulet.instance}].push_back(gpulet);
   }
-  return places;
+  return instances;
 }
 
 class Staging {
  public:
   Staging(const Plan& from, const Plan& to, const Cluster& cluster)
-      : to_(to), from_places_(places_of(from)), to_places_(places_of(to)) {
+      : to_(to), from_instances_(instances_of(from)), to_instances_(instances_of(to)) {
     for (const Device& device : cluster.devices) {
       if (!device.mig) continue;
       number_of_[device.key] = static_cast<std::uint32_t>(keys_.size());
@@ -37,12 +37,13 @@ class Staging {
   }
 
   Result<StagedPlan> run() {
-    if (from_places_.empty() && to_places_.empty()) {  // nothing in an instance
+    if (from_instances_.empty() && to_instances_.empty()) {  // no MIG instances
       staged_.plans = {to_};
       return std::move(staged_);
     }
-    if (Status status = add_holdings(from_places_, &staged_.task.from); !status.ok()) return status;
-    if (Status status = add_holdings(to_places_, &staged_.task.to); !status.ok()) return status;
+    if (Status status = add_serving(from_instances_, &staged_.task.from); !status.ok())
+      return status;
+    if (Status status = add_serving(to_instances_, &staged_.task.to); !status.ok()) return status;
     auto planned = mig::plan_transition(staged_.task);
     if (!planned.ok()) return planned.status();
     staged_.transition = std::move(planned).value();
@@ -55,8 +56,8 @@ class Staging {
 
  private:
   void number_services() {
-    for (const Places* places : {&from_places_, &to_places_}) {
-      for (const auto& [place, processes] : *places) {
+    for (const Instances* instances : {&from_instances_, &to_instances_}) {
+      for (const auto& [key, processes] : *instances) {
         for (const PlannedGpulet& gpulet : processes) {
           for (const Assignment& one : gpulet.assignments) service_of_.emplace(one.model, 0);
         }
@@ -68,30 +69,32 @@ class Staging {
     }
   }
 
-  Status add_holdings(const Places& places, std::vector<mig::Holding>* holdings) const {
-    for (const auto& [place, processes] : places) {
-      const auto device = number_of_.find(place.first);
+  Status add_serving(const Instances& instances,
+                     std::vector<mig::ServingInstance>* serving_instances) const {
+    for (const auto& [key, processes] : instances) {
+      const auto device = number_of_.find(key.first);
       if (device == number_of_.end()) {
-        return {StatusCode::invalid, "device " + place.first.node + "/" +
-                                         std::to_string(place.first.device) +
-                                         ": the cluster has none there that MIG divides"};
+        return {StatusCode::invalid, "device " + key.first.node + "/" +
+                                         std::to_string(key.first.device) +
+                                         " is not a MIG device of the cluster"};
       }
       std::map<std::uint32_t, double> rates;
       for (const PlannedGpulet& gpulet : processes) {
         for (const Assignment& one : gpulet.assignments)
           rates[service_of_.at(one.model)] += one.rate;
       }
-      mig::Holding& holding = holdings->emplace_back();
-      holding.device = device->second;
-      holding.instance = place.second;
-      for (const auto& [service, rate] : rates) holding.parts.push_back({service, rate});
+      mig::ServingInstance& serving = serving_instances->emplace_back();
+      serving.device = device->second;
+      serving.instance = key.second;
+      for (const auto& [service, rate] : rates) serving.parts.push_back({service, rate});
     }
     return {};
   }
 
-  [[nodiscard]] std::set<std::string> models_of(const mig::Holding& holding) const {
+  [[nodiscard]] std::set<std::string> models_of(const mig::ServingInstance& serving) const {
     std::set<std::string> models;
-    for (const mig::Part& part : holding.parts) models.insert(staged_.task.services[part.service]);
+    for (const mig::ServiceRate& part : serving.parts)
+      models.insert(staged_.task.services[part.service]);
     return models;
   }
 
@@ -101,27 +104,27 @@ class Staging {
     return held == models;
   }
 
-  // The gpulets of a holding: those of its place in either plan, or, where it only stands in for
-  // another, that other's.
-  [[nodiscard]] Processes processes_of(const mig::Holding& holding) const {
-    const std::set<std::string> models = models_of(holding);
-    const Place place{keys_[holding.device], holding.instance};
-    for (const Places* places : {&to_places_, &from_places_}) {
-      const auto here = places->find(place);
-      if (here != places->end() && holds(here->second, models)) return here->second;
+  // The gpulets of the instance in either plan; for a temporary replica those of the instance that
+  // it replaces.
+  [[nodiscard]] Processes processes_of(const mig::ServingInstance& serving) const {
+    const std::set<std::string> models = models_of(serving);
+    const InstanceKey key{keys_[serving.device], serving.instance};
+    for (const Instances* instances : {&to_instances_, &from_instances_}) {
+      const auto here = instances->find(key);
+      if (here != instances->end() && holds(here->second, models)) return here->second;
     }
     Processes processes;
-    for (const Places* places : {&from_places_, &to_places_}) {
-      const auto like = std::find_if(places->begin(), places->end(), [&](const auto& entry) {
-        return entry.first.second.slices == holding.instance.slices && holds(entry.second, models);
+    for (const Instances* instances : {&from_instances_, &to_instances_}) {
+      const auto like = std::find_if(instances->begin(), instances->end(), [&](const auto& entry) {
+        return entry.first.second.slices == serving.instance.slices && holds(entry.second, models);
       });
-      if (like == places->end()) continue;
+      if (like == instances->end()) continue;
       processes = like->second;
       break;
     }
     for (PlannedGpulet& gpulet : processes) {
-      gpulet.device = place.first;
-      gpulet.instance = place.second;
+      gpulet.device = key.first;
+      gpulet.instance = key.second;
     }
     return processes;
   }
@@ -133,8 +136,8 @@ class Staging {
     for (const PlannedGpulet& gpulet : to_.gpulets) {
       if (!gpulet.instance) plan.gpulets.push_back(gpulet);
     }
-    for (const mig::Holding& holding : stage.after) {
-      const Processes processes = processes_of(holding);
+    for (const mig::ServingInstance& serving : stage.after) {
+      const Processes processes = processes_of(serving);
       plan.gpulets.insert(plan.gpulets.end(), processes.begin(), processes.end());
     }
     std::stable_sort(plan.gpulets.begin(), plan.gpulets.end(),
@@ -146,9 +149,9 @@ class Staging {
   }
 
   const Plan& to_;
-  Places from_places_;
-  Places to_places_;
-  std::vector<DeviceKey> keys_;  // of the task's devices
+  Instances from_instances_;
+  Instances to_instances_;
+  std::vector<DeviceKey> keys_;  // by device of the task
   std::map<DeviceKey, std::uint32_t> number_of_;
   std::map<std::string, std::uint32_t> service_of_;
   StagedPlan staged_;

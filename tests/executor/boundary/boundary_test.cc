@@ -18,7 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr const char* kModel = "a name that no small string holds within itself";
+constexpr const char* kModel = "a name that is too long for the small string optimization";
 
 // Two requests of "ab" and "cd" are answered with "aba" and "cdc".
 ModelToLoad model() {
@@ -28,7 +28,7 @@ ModelToLoad model() {
       .inputs = {{.name = "x", .type = DataType::uint8, .shape = {1, 2}}},
       .outputs = {{.name = "y", .type = DataType::uint8, .shape = {3}}},
       .max_batch = 4,
-      .form = 30,
+      .variant = 30,
       .numerics = {.precision = Precision::half, .channels_last = true, .largest_error = 0.125}};
 }
 
@@ -48,16 +48,16 @@ TEST(Boundary, TheOtherSideHasTheOtherAbi) {
   EXPECT_NE(test_boundary_abi(), _GLIBCXX_USE_CXX11_ABI);
 }
 
-TEST(Boundary, AnExecutorTakesAndTellsWhatItDoesOnItsOwnSide) {
+TEST(Boundary, AnExecutorBehavesAsOnTheInnerSide) {
   const auto executor = make_executor(*test_boundary(), "cpu");
   std::array<std::byte, 80> memory{};
   executor->use_memory(memory);
   EXPECT_EQ(executor->found_share().value(),
             (partition::FoundShare{.held = true, .sms = 100, .device_sms = 80}));
   EXPECT_EQ(executor->health(), partition::DeviceHealth::not_ready);
-  const auto form = executor->load(model());
-  ASSERT_TRUE(form.ok()) << form.status().to_string();
-  EXPECT_EQ(form.value(), 34U);
+  const auto variant = executor->load(model());
+  ASSERT_TRUE(variant.ok()) << variant.status().to_string();
+  EXPECT_EQ(variant.value(), 34U);
   EXPECT_EQ(executor->error_of(2), 0.25);
   EXPECT_EQ(executor->depth(), 2U);
   Areas areas;
@@ -67,7 +67,7 @@ TEST(Boundary, AnExecutorTakesAndTellsWhatItDoesOnItsOwnSide) {
   EXPECT_EQ(areas.answer(), "abacdc");
 }
 
-TEST(Boundary, BatchesBegunHereFinishOnAnotherThread) {
+TEST(Boundary, ABatchMayFinishOnAnotherThread) {
   const auto executor = make_executor(*test_boundary(), "cpu");
   ASSERT_TRUE(executor->load(model()).ok());
   Areas first;
@@ -86,15 +86,15 @@ TEST(Boundary, BatchesBegunHereFinishOnAnotherThread) {
   EXPECT_EQ(first.answer(), "abacdc");
   EXPECT_EQ(second.answer(), "zbzcdc");
 
-  BatchToRun of_nothing = first.batch(kModel);
-  of_nothing.count = 0;
-  const auto nothing = executor->begin(of_nothing);
+  BatchToRun empty = first.batch(kModel);
+  empty.count = 0;
+  const auto nothing = executor->begin(empty);
   EXPECT_EQ(nothing.status(), Status(StatusCode::invalid, "a batch of nothing"));
   const auto unknown = executor->begin(first.batch("unknown")).value()->finish();
   EXPECT_EQ(unknown.status().code(), StatusCode::not_found);
 }
 
-TEST(Boundary, FailuresComeWithTheirCodeAndEveryWord) {
+TEST(Boundary, FailuresKeepTheirCodeAndMessage) {
   const auto executor = make_executor(*test_boundary(), "cpu");
   ModelToLoad bad = model();
   bad.name.assign(100'000, 'n');
@@ -108,7 +108,7 @@ TEST(Boundary, FailuresComeWithTheirCodeAndEveryWord) {
   EXPECT_EQ(executor->run(areas.batch("unknown")).status().code(), StatusCode::not_found);
 }
 
-TEST(Boundary, WhatIsThrownInsideArrivesAsAFailure) {
+TEST(Boundary, ExceptionsInsideBecomeFailures) {
   const auto executor = make_executor(*test_boundary(), "cpu");
   ModelToLoad bad = model();
   bad.name = "throws";
@@ -121,22 +121,22 @@ TEST(Boundary, WhatIsThrownInsideArrivesAsAFailure) {
   EXPECT_THROW((void)make_executor(*test_boundary(), "broken"), std::runtime_error);
 }
 
-TEST(Boundary, LanesOfADeviceServeOnThreadsOfTheirOwn) {
+TEST(Boundary, ExecutorsOfADeviceRunOnSeveralThreads) {
   EXPECT_EQ(make_shared_device(*test_boundary(), "toaster").status(),
             Status(StatusCode::invalid, "device 'toaster'"));
   const auto device = make_shared_device(*test_boundary(), "cpu");
   ASSERT_TRUE(device.ok());
-  EXPECT_EQ(device.value()->add_lane(Share{0}).status(),
+  EXPECT_EQ(device.value()->add_executor(Share{0}).status(),
             Status(StatusCode::unavailable, "a share of 0"));
   std::array<std::string, 2> answers;
   const auto serve = [&](int percent, std::string& answer) {
-    const auto lane = device.value()->add_lane(Share{percent});
-    ASSERT_TRUE(lane.ok());
-    EXPECT_EQ(lane.value()->found_share().value().sms, static_cast<std::uint32_t>(percent));
-    ASSERT_TRUE(lane.value()->load(model()).ok());
+    const auto executor = device.value()->add_executor(Share{percent});
+    ASSERT_TRUE(executor.ok());
+    EXPECT_EQ(executor.value()->found_share().value().sms, static_cast<std::uint32_t>(percent));
+    ASSERT_TRUE(executor.value()->load(model()).ok());
     for (int i = 0; i < 100; ++i) {
       Areas areas;
-      ASSERT_TRUE(lane.value()->run(areas.batch(kModel)).ok());
+      ASSERT_TRUE(executor.value()->run(areas.batch(kModel)).ok());
       answer = areas.answer();
     }
   };
@@ -154,18 +154,18 @@ TEST(Boundary, ALibraryIsOpenedByItsName) {
   EXPECT_EQ(make_executor(*opened.value(), "cpu")->depth(), 2U);
 }
 
-TEST(Boundary, ALibraryThatIsNotThereIsUnavailable) {
+TEST(Boundary, AMissingLibraryIsUnavailable) {
   const auto opened = open_boundary("libthere-is-no-such.so", "test_boundary");
   EXPECT_EQ(opened.status().code(), StatusCode::unavailable);
   EXPECT_THAT(opened.status().message(), HasSubstr("libthere-is-no-such.so"));
 }
 
-TEST(Boundary, ALibraryOfSomethingElseIsRefused) {
+TEST(Boundary, ALibraryWithoutTheFunctionIsRejected) {
   const auto opened = open_boundary(GPULET_BOUNDARY_INSIDE, "another_boundary");
   EXPECT_EQ(opened.status().code(), StatusCode::invalid);
 }
 
-TEST(Boundary, ALibraryOfAnotherVersionIsRefused) {
+TEST(Boundary, ALibraryOfAnotherVersionIsRejected) {
   const auto opened = open_boundary(GPULET_BOUNDARY_INSIDE, "test_boundary_of_another_version");
   EXPECT_EQ(opened.status().code(), StatusCode::invalid);
   EXPECT_THAT(opened.status().message(), HasSubstr("of another version"));

@@ -26,10 +26,10 @@ class Running final : public RunningBatch {
   BatchToRun batch_;
 };
 
-// Runs batches as the simulated one does, and tells all that it was told.
-class Told final : public Executor {
+// Runs batches as SimulatedExecutor does, and returns in its results what it was given.
+class EchoExecutor final : public Executor {
  public:
-  explicit Told(Share share = kWholeDevice) : share_(share) {}
+  explicit EchoExecutor(Share share = kWholeDevice) : share_(share) {}
 
   void use_memory(std::span<std::byte> memory) override { memory_ = memory; }
   Result<partition::FoundShare> found_share() override {
@@ -44,11 +44,11 @@ class Told final : public Executor {
     if (model.file.empty()) return Status(StatusCode::not_found, "no file");
     if (!executor_.load(model).ok()) return executor_.load(model).status();
     numerics_ = model.numerics;
-    return model.form + model.max_batch;
+    return model.variant + model.max_batch;
   }
-  double error_of(std::uint32_t form) const override {
+  double error_of(std::uint32_t variant) const override {
     return numerics_.precision == Precision::half && numerics_.channels_last
-               ? numerics_.largest_error * form
+               ? numerics_.largest_error * variant
                : 0;
   }
   Result<std::size_t> run(const BatchToRun& batch) override { return executor_.run(batch); }
@@ -67,10 +67,10 @@ class Told final : public Executor {
 
 class Device final : public SharedDevice {
  public:
-  Result<std::unique_ptr<Executor>> add_lane(Share share) override {
+  Result<std::unique_ptr<Executor>> add_executor(Share share) override {
     if (!share.valid())
       return Status(StatusCode::unavailable, "a share of " + std::to_string(share.percent));
-    return std::unique_ptr<Executor>(std::make_unique<Told>(share));
+    return std::unique_ptr<Executor>(std::make_unique<EchoExecutor>(share));
   }
 };
 
@@ -79,7 +79,7 @@ constexpr boundary::Makers kMakers{
     .make_executor = [](const std::string& device) -> std::unique_ptr<Executor> {
       if (device == "toaster") throw std::invalid_argument("device '" + device + "'");
       if (device == "broken") throw std::runtime_error("device '" + device + "'");
-      return std::make_unique<Told>();
+      return std::make_unique<EchoExecutor>();
     },
     .make_shared_device = [](const std::string& device) -> Result<std::unique_ptr<SharedDevice>> {
       if (device == "toaster") return Status(StatusCode::invalid, "device '" + device + "'");

@@ -1,4 +1,4 @@
-// What the test's shared library shows. It is compiled with the other C++ ABI than the test is.
+// The functions that the test's shared library exports. It is compiled with the other C++ ABI.
 #pragma once
 
 #include "gpulet/executor/boundary/boundary.h"
@@ -7,10 +7,10 @@ extern "C" {
 
 [[gnu::visibility("default")]] const gpulet::executor::boundary::Boundary* test_boundary();
 
-// One that was compiled from other headers.
+// A boundary with the stamp of other headers.
 [[gnu::visibility("default")]] const gpulet::executor::boundary::Boundary*
 test_boundary_of_another_version();
 
-// _GLIBCXX_USE_CXX11_ABI in there.
+// The library's _GLIBCXX_USE_CXX11_ABI.
 [[gnu::visibility("default")]] int test_boundary_abi();
 }

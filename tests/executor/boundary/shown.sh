@@ -1,5 +1,5 @@
 #!/bin/sh
-# shown.sh LIBRARY NAME...: fails unless that is what the shared library shows, all of it.
+# shown.sh LIBRARY NAME...: fails unless the shared library exports exactly these names.
 set -eu
 library=$1
 shift

@@ -1,7 +1,7 @@
 // Any bytes as the message of a gRPC inference: read into a call, and where it is one, answered.
 #include <google/protobuf/stubs/logging.h>
 
-#include "src/net/grpc/infer_messages.h"
+#include "src/net/grpc/messages.h"
 #include "tests/net/kserve/fuzz_inference.h"
 
 namespace gpulet::net::grpc_api {
@@ -15,8 +15,8 @@ void answer(const kserve::InferCall& call, const std::string& id) {
   const kserve::Model& model = fuzz_model();
   require(call.id == id);
   require(call.rows >= 1 && call.rows <= model.max_batch && call.rows == call.requests.size());
-  std::vector<serve::InferReply> replies;
-  for (const serve::InferRequest& request : call.requests) {
+  std::vector<InferReply> replies;
+  for (const InferRequest& request : call.requests) {
     require(request.timeout >= Duration::zero() && request.inputs == model.inputs);
     require(request.payload.size() == byte_size(model.inputs).value());
     replies.push_back(fuzz_reply(request));

@@ -1,4 +1,4 @@
-// HttpServer as its clients see it: raw bytes over loopback.
+// HttpServer over loopback, with raw bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using namespace testing;
 using namespace std::chrono_literals;
 using net::testing::Loop;
 
-// Answers with what it was asked, at once or when the test says so.
+// Echoes requests, at once or when the test releases them.
 class EchoHandler final : public RequestHandler {
  public:
   std::optional<HttpResponse> refuse(const HttpRequest& head) override {
@@ -121,7 +121,7 @@ class HttpServerTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-TEST_F(HttpServerTest, AsksForTheBoundOfLongEncodedAndUnexpectedBodiesOnly) {
+TEST_F(HttpServerTest, RequestsTheLimitOfLongEncodedAndUnexpectedBodiesOnly) {
   handler_.most_body = 1000;
   const auto short_one = client();
   EXPECT_EQ(short_one->ask(post("/", pattern(5000)))->status, 200U);
@@ -138,7 +138,7 @@ TEST_F(HttpServerTest, AsksForTheBoundOfLongEncodedAndUnexpectedBodiesOnly) {
   EXPECT_EQ(handler_.bodies_asked, 4);
 }
 
-TEST_F(HttpServerTest, InflatesNoMoreThanTheCallMayHave) {
+TEST_F(HttpServerTest, LimitsTheDecodedBody) {
   handler_.most_body = 64U << 10U;
   const std::string bomb = compressed(zeros(60'000'000), kGzipFrame);
   ASSERT_LT(bomb.size(), 64U << 10U);
@@ -153,7 +153,7 @@ TEST_F(HttpServerTest, AnnouncedBodiesReserveNothing) {
   EXPECT_LE(buffers_.used_bytes(), 100'000U);
 }
 
-TEST_F(HttpServerTest, TellsASenderThatIsTooSlow) {
+TEST_F(HttpServerTest, ReportsASlowSender) {
   HttpServerOptions options;
   options.pace = {.bytes_per_second = 1'000'000, .window = 60ms};
   serve(options);
@@ -165,9 +165,9 @@ TEST_F(HttpServerTest, TellsASenderThatIsTooSlow) {
   EXPECT_EQ(client()->ask(post("/", pattern(50'000)))->status, 200U);
 }
 
-TEST_F(HttpServerTest, SilentConnectionsGiveWayTheOldestFirst) {
+TEST_F(HttpServerTest, EvictsSilentConnectionsOldestFirst) {
   HttpServerOptions options;
-  options.places = {.general = 2, .reserve = 1};
+  options.connections = {.general = 2, .reserve = 1};
   serve(options);
   const auto oldest = client();
   ASSERT_TRUE(run_until([&] { return server_->connections() == 1; }));
@@ -177,10 +177,10 @@ TEST_F(HttpServerTest, SilentConnectionsGiveWayTheOldestFirst) {
   EXPECT_EQ(honest->ask(get("/"))->status, 200U);
   EXPECT_TRUE(oldest->is_closed());
   EXPECT_EQ(older->ask(get("/"))->status, 200U);
-  EXPECT_EQ(server_->places().gave_way(), 1U);
+  EXPECT_EQ(server_->slots().evicted(), 1U);
 }
 
-TEST_F(HttpServerTest, ClosesWhatSaysNothing) {
+TEST_F(HttpServerTest, ClosesSilentConnections) {
   HttpServerOptions options;
   options.first_timeout = 60ms;
   serve(options);
@@ -191,7 +191,7 @@ TEST_F(HttpServerTest, ClosesWhatSaysNothing) {
   EXPECT_EQ(spoke->ask(get("/"))->status, 200U);
 }
 
-TEST_F(HttpServerTest, LetsOthersInBetweenRequestsThatCostLongWork) {
+TEST_F(HttpServerTest, SlowRequestsDoNotBlockOtherConnections) {
   const auto flood = client();
   const auto other = client();
   ASSERT_TRUE(flood->ask(get("/")));
@@ -207,7 +207,7 @@ TEST_F(HttpServerTest, LetsOthersInBetweenRequestsThatCostLongWork) {
   EXPECT_LT(at - handler_.requests.begin(), 10);
 }
 
-TEST_F(HttpServerTest, AnswersRequestAfterRequestOfOneConnection) {
+TEST_F(HttpServerTest, ServesManyRequestsOverOneConnection) {
   const auto one = client();
   const auto first = one->ask(get("/one"));
   ASSERT_TRUE(first);
@@ -223,7 +223,7 @@ TEST_F(HttpServerTest, AnswersRequestAfterRequestOfOneConnection) {
   EXPECT_EQ(find_header(handler_.requests[1].headers, "CONTENT-LENGTH"), "4");
 }
 
-TEST_F(HttpServerTest, KeepsAConnectionOnlyAsLongAsItsClientWants) {
+TEST_F(HttpServerTest, KeepsAConnectionAsTheClientRequests) {
   const auto closes = client();
   const auto last = closes->ask(get("/", "Connection: close\r\n"));
   ASSERT_TRUE(last);
@@ -238,7 +238,7 @@ TEST_F(HttpServerTest, KeepsAConnectionOnlyAsLongAsItsClientWants) {
   EXPECT_TRUE(old->is_closed());
 }
 
-TEST_F(HttpServerTest, AnswersPipelinedRequestsOneAtATimeInTheirOrder) {
+TEST_F(HttpServerTest, ServesPipelinedRequestsInOrder) {
   const auto one = client();
   handler_.holding = true;
   std::string all;
@@ -258,7 +258,7 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsOneAtATimeInTheirOrder) {
   }
 }
 
-TEST_F(HttpServerTest, TakesBodiesOfEveryLengthHoweverTheyAreCut) {
+TEST_F(HttpServerTest, AcceptsBodiesOfAnyLengthInAnyPieces) {
   const auto one = client();
   for (const std::size_t bytes : {0U, 1U, 8000U, 9000U, 70000U, 3000000U}) {
     const std::string request = post("/" + std::to_string(bytes), pattern(bytes));
@@ -271,7 +271,7 @@ TEST_F(HttpServerTest, TakesBodiesOfEveryLengthHoweverTheyAreCut) {
   }
 }
 
-TEST_F(HttpServerTest, TakesChunkedBodies) {
+TEST_F(HttpServerTest, AcceptsChunkedBodies) {
   const std::string chunked =
       "POST /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
       "5\r\nhello\r\n1;name=value\r\n \r\nA\r\n0123456789\r\n0\r\nTrailer: ignored\r\n\r\n";
@@ -290,7 +290,7 @@ TEST_F(HttpServerTest, TakesChunkedBodies) {
   EXPECT_EQ(handler_.requests.back().body.size(), 1000000U);
 }
 
-TEST_F(HttpServerTest, TakesContentEncodingsOff) {
+TEST_F(HttpServerTest, DecodesContentEncodings) {
   const auto one = client();
   const std::string text = pattern(500000);
   const std::string twice =
@@ -306,7 +306,7 @@ TEST_F(HttpServerTest, TakesContentEncodingsOff) {
   }
 }
 
-TEST_F(HttpServerTest, RefusesWhatIsNotOfItsContentEncodingOrTooLongOnceItIsOff) {
+TEST_F(HttpServerTest, RejectsInvalidOrTooLongEncodedBodies) {
   HttpServerOptions options;
   options.max_body_bytes = 100000;
   serve(options);
@@ -324,7 +324,7 @@ TEST_F(HttpServerTest, RefusesWhatIsNotOfItsContentEncodingOrTooLongOnceItIsOff)
   EXPECT_EQ(handler_.requests.size(), 1U);
 }
 
-TEST_F(HttpServerTest, CompressesLargeAnswersForThoseWhoAskForIt) {
+TEST_F(HttpServerTest, CompressesLargeResponsesOnRequest) {
   const auto one = client();
   const std::string text = pattern(300000);
   const auto gzip = one->ask(post("/", text, "Accept-Encoding: br, gzip;q=0.8, deflate;q=0.5\r\n"));
@@ -349,7 +349,7 @@ TEST_F(HttpServerTest, AnswersHeadLikeGetWithoutABody) {
   EXPECT_EQ(one->answer()->body, "GET /h\n");
 }
 
-TEST_F(HttpServerTest, GivesLeaveToSendABodyUnlessItIsRefused) {
+TEST_F(HttpServerTest, SendsContinueUnlessTheRequestIsRejected) {
   const auto one = client();
   const std::string expecting = post("/large", "body!", "Expect: 100-continue\r\n");
   const auto leave = one->ask(expecting.substr(0, expecting.size() - 5));
@@ -362,7 +362,7 @@ TEST_F(HttpServerTest, GivesLeaveToSendABodyUnlessItIsRefused) {
   EXPECT_EQ(client()->ask(post("/", "x", "Expect: the-unexpected\r\n"))->status, 417U);
 }
 
-TEST_F(HttpServerTest, KeepsTheConnectionOfARefusedRequestWithAShortBody) {
+TEST_F(HttpServerTest, KeepsTheConnectionOfARejectedRequestWithAShortBody) {
   const auto one = client();
   EXPECT_EQ(one->ask(post("/refused", pattern(20000)))->status, 405U);
   EXPECT_EQ(one->ask(get("/next"))->body, "GET /next\n");
@@ -373,7 +373,7 @@ TEST_F(HttpServerTest, KeepsTheConnectionOfARefusedRequestWithAShortBody) {
   EXPECT_EQ(handler_.requests.size(), 1U);
 }
 
-TEST_F(HttpServerTest, TellsThoseWhoSpeakSomethingElseBeforeAWholeHeadHasCome) {
+TEST_F(HttpServerTest, DetectsOtherProtocolsBeforeAWholeHead) {
   for (const std::string& bytes :
        {std::string("GPLT\x01\x10\0\0\0\0\0\0\0\0\0\0", 16),              // gpulet's frames
         std::string("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11),  // a hello of TLS
@@ -386,7 +386,7 @@ TEST_F(HttpServerTest, TellsThoseWhoSpeakSomethingElseBeforeAWholeHeadHasCome) {
   }
 }
 
-TEST_F(HttpServerTest, TellsWhatIsWrongAndCloses) {
+TEST_F(HttpServerTest, ReportsMalformedRequestsAndCloses) {
   HttpServerOptions options;
   options.max_header_bytes = 1000;
   options.max_body_bytes = 5000;
@@ -422,7 +422,7 @@ TEST_F(HttpServerTest, TellsWhatIsWrongAndCloses) {
   EXPECT_TRUE(handler_.requests.empty());
 }
 
-TEST_F(HttpServerTest, BoundsTheLengthOfAHeadThatComesInPieces) {
+TEST_F(HttpServerTest, LimitsAHeadThatArrivesInPieces) {
   HttpServerOptions options;
   options.max_header_bytes = 20000;
   serve(options);
@@ -436,7 +436,7 @@ TEST_F(HttpServerTest, BoundsTheLengthOfAHeadThatComesInPieces) {
   EXPECT_EQ(client()->ask(get("/", "Long: " + std::string(19000, 'x') + "\r\n"))->status, 200U);
 }
 
-TEST_F(HttpServerTest, GivesUpOnThoseWhoDoNotFinishWhatTheyBegan) {
+TEST_F(HttpServerTest, TimesOutUnfinishedRequests) {
   HttpServerOptions options;
   options.header_timeout = options.progress_timeout = 40ms;
   serve(options);
@@ -464,7 +464,7 @@ TEST_F(HttpServerTest, ClosesIdleConnections) {
   EXPECT_TRUE(run_until([&] { return server_->connections() == 0; }));
 }
 
-TEST_F(HttpServerTest, ClosesOnThoseWhoDoNotReadTheirAnswer) {
+TEST_F(HttpServerTest, ClosesOnClientsThatDoNotRead) {
   HttpServerOptions options;
   options.progress_timeout = 60ms;
   options.idle_timeout = 20s;
@@ -479,7 +479,7 @@ TEST_F(HttpServerTest, ClosesOnThoseWhoDoNotReadTheirAnswer) {
   EXPECT_TRUE(run_until([&] { return server_->connections() == 0; }));
 }
 
-TEST_F(HttpServerTest, SendsALargeAnswerToOneWhoReadsSlowly) {
+TEST_F(HttpServerTest, SendsALargeResponseToASlowReader) {
   const auto one = client();
   const std::string text = pattern(20000000);
   const auto answer = one->ask(post("/", text));
@@ -487,7 +487,7 @@ TEST_F(HttpServerTest, SendsALargeAnswerToOneWhoReadsSlowly) {
   EXPECT_EQ(answer->body, "POST /\n" + text);
 }
 
-TEST_F(HttpServerTest, TellsTheHandlerOnceThatAClientHungUp) {
+TEST_F(HttpServerTest, ReportsADisconnectOnce) {
   handler_.holding = true;
   auto leaves = client();
   leaves->send(post("/", "x"));
@@ -504,7 +504,7 @@ TEST_F(HttpServerTest, TellsTheHandlerOnceThatAClientHungUp) {
   EXPECT_EQ(handler_.gone.size(), 1U);
 }
 
-TEST_F(HttpServerTest, KeepsWhatWasPipelinedWhileTheHandlerIsAtWork) {
+TEST_F(HttpServerTest, KeepsPipelinedBytesWhileTheHandlerWorks) {
   handler_.holding = true;
   const auto one = client();
   one->send(post("/first", "x"));
@@ -520,7 +520,7 @@ TEST_F(HttpServerTest, KeepsWhatWasPipelinedWhileTheHandlerIsAtWork) {
   ASSERT_TRUE(one->answer());
 }
 
-TEST_F(HttpServerTest, AnswersForAHandlerThatDropsAnExchange) {
+TEST_F(HttpServerTest, RespondsForAHandlerThatDropsAnExchange) {
   handler_.dropping = true;
   EXPECT_EQ(client()->ask(get("/"))->status, 500U);
 }
@@ -541,7 +541,7 @@ class HttpsServerTest : public HttpServerTest {
   const TlsContextPointer trust_ = TlsContext::client({{}, {}, files_.authority}).value();
 };
 
-TEST_F(HttpsServerTest, KeepsConnectionsAndAnswersPipelinedRequestsInTheirOrder) {
+TEST_F(HttpsServerTest, ServesPipelinedRequestsInOrder) {
   const auto one = secure_client();
   EXPECT_EQ(one->ask(get("/first"))->body, "GET /first\n");
   one->send(get("/a") + post("/b", "body") + get("/c"));
@@ -550,7 +550,7 @@ TEST_F(HttpsServerTest, KeepsConnectionsAndAnswersPipelinedRequestsInTheirOrder)
   EXPECT_EQ(one->answer()->body, "GET /c\n");
 }
 
-TEST_F(HttpsServerTest, CarriesLargeBodiesBothWays) {
+TEST_F(HttpsServerTest, TransfersLargeBodiesInBothDirections) {
   const auto one = secure_client();
   const std::string body = pattern(3U << 20U);
   const auto answer = one->ask(post("/large", body));
@@ -559,7 +559,7 @@ TEST_F(HttpsServerTest, CarriesLargeBodiesBothWays) {
   EXPECT_EQ(one->ask(get("/after"))->body, "GET /after\n");
 }
 
-TEST_F(HttpsServerTest, AnswersTheLastRequestWholeBeforeItCloses) {
+TEST_F(HttpsServerTest, SendsTheLastResponseBeforeClosing) {
   const auto one = secure_client();
   const std::string body = pattern(1U << 20U);
   const auto answer = one->ask(post("/last", body, "Connection: close\r\n"));
@@ -568,7 +568,7 @@ TEST_F(HttpsServerTest, AnswersTheLastRequestWholeBeforeItCloses) {
   EXPECT_TRUE(one->is_closed());
 }
 
-TEST_F(HttpsServerTest, TellsAPlainClientThatTlsIsNeeded) {
+TEST_F(HttpsServerTest, TellsAPlainClientToUseTls) {
   (void)secure_client();
   Client plain(loop_, server_->port());
   const auto answer = plain.ask(get("/"));
@@ -578,7 +578,7 @@ TEST_F(HttpsServerTest, TellsAPlainClientThatTlsIsNeeded) {
   EXPECT_TRUE(plain.is_closed());
 }
 
-TEST_F(HttpsServerTest, ClosesWhereTheHandshakeDoesNotEnd) {
+TEST_F(HttpsServerTest, ClosesAfterTheHandshakeTimeout) {
   HttpServerOptions options;
   options.header_timeout = std::chrono::milliseconds(50);
   const auto one = secure_client(options);
@@ -590,7 +590,7 @@ TEST_F(HttpsServerTest, ClosesWhereTheHandshakeDoesNotEnd) {
   EXPECT_EQ(handler_.requests.size(), 0U);
 }
 
-TEST_F(HttpsServerTest, AConnectionThatIdledIsServedAgain) {
+TEST_F(HttpsServerTest, ServesAConnectionThatWasIdle) {
   HttpServerOptions options;
   options.header_timeout = std::chrono::milliseconds(100);
   const auto one = secure_client(options);
@@ -612,7 +612,7 @@ class StreamTest : public HttpServerTest {
   }
 };
 
-TEST_F(StreamTest, SendsPartsAsTheyComeAndEndsWithTheConnection) {
+TEST_F(StreamTest, SendsPartsAndEndsWithTheConnection) {
   const auto one = client();
   auto stream = stream_to(*one, get("/"));
   ASSERT_TRUE(stream);
@@ -634,7 +634,7 @@ TEST_F(StreamTest, SendsPartsAsTheyComeAndEndsWithTheConnection) {
   EXPECT_TRUE(old->is_closed());
 }
 
-TEST_F(StreamTest, EndsWhereNobodyListensAnyMore) {
+TEST_F(StreamTest, EndsWhenTheClientDisconnects) {
   auto leaves = client();
   const auto to_nobody = stream_to(*leaves, get("/"));
   leaves.reset();
@@ -642,7 +642,7 @@ TEST_F(StreamTest, EndsWhereNobodyListensAnyMore) {
   EXPECT_FALSE(to_nobody->send("data"));
 }
 
-TEST_F(StreamTest, EndsWhereTooMuchWaitsForASlowReader) {
+TEST_F(StreamTest, EndsWhenTooMuchIsQueuedForASlowReader) {
   HttpServerOptions options;
   options.max_stream_bytes = 100000;
   serve(options);
@@ -655,7 +655,7 @@ TEST_F(StreamTest, EndsWhereTooMuchWaitsForASlowReader) {
   EXPECT_LT(parts, 10000);
 }
 
-TEST_F(StreamTest, TellsWhenTheKernelHasTakenAllThatWasSent) {
+TEST_F(StreamTest, ReportsWhenAllPartsAreSent) {
   const auto deaf = client();
   deaf->stop_reading();
   const auto stream = stream_to(*deaf, get("/"));
@@ -678,7 +678,7 @@ TEST_F(StreamTest, TellsWhenTheKernelHasTakenAllThatWasSent) {
   EXPECT_TRUE(run_until([&] { return drained == 1; }));
 }
 
-TEST_F(StreamTest, TellsAlsoWhereTheClientHasGone) {
+TEST_F(StreamTest, ReportsDrainedAlsoAfterADisconnect) {
   auto leaves = client();
   const auto stream = stream_to(*leaves, get("/"));
   ASSERT_TRUE(stream);
@@ -689,7 +689,7 @@ TEST_F(StreamTest, TellsAlsoWhereTheClientHasGone) {
   EXPECT_TRUE(run_until([&] { return drained; }));
 }
 
-TEST_F(StreamTest, OneThatIsBrokenOffHasNoEnd) {
+TEST_F(StreamTest, AnAbortedStreamHasNoEnd) {
   const auto one = client();
   const auto stream = stream_to(*one, get("/"));
   ASSERT_TRUE(stream);
@@ -700,7 +700,7 @@ TEST_F(StreamTest, OneThatIsBrokenOffHasNoEnd) {
   EXPECT_EQ(one->received().find("0\r\n\r\n"), std::string::npos);
 }
 
-TEST_F(HttpServerTest, FinishesWhatWaitsWhenItDrains) {
+TEST_F(HttpServerTest, CompletesPendingRequestsWhenDraining) {
   HttpServerOptions options;
   options.progress_timeout = 100ms;  // also of the peer to close its side
   serve(options);
@@ -726,9 +726,9 @@ TEST_F(HttpServerTest, FinishesWhatWaitsWhenItDrains) {
   EXPECT_TRUE(run_until([&] { return server_->connections() == 0; }));
 }
 
-TEST_F(HttpServerTest, TurnsAwayThoseBeyondItsLimit) {
+TEST_F(HttpServerTest, RejectsConnectionsBeyondItsLimit) {
   HttpServerOptions options;
-  options.places = {.general = 1, .reserve = 4};
+  options.connections = {.general = 1, .reserve = 4};
   options.progress_timeout = 100ms;  // also of the peer to close its side
   serve(options);
   auto first = client();
@@ -744,7 +744,7 @@ TEST_F(HttpServerTest, TurnsAwayThoseBeyondItsLimit) {
   EXPECT_EQ(client()->ask(get("/"))->status, 200U);
 }
 
-TEST_F(HttpServerTest, RefusesABodyForWhichThereIsNoMemory) {
+TEST_F(HttpServerTest, RejectsABodyWithoutMemory) {
   BufferPool small({.max_idle_bytes = 0, .max_used_bytes = 200000});
   server_ = HttpServer::listen(loop_.executor(), "127.0.0.1", 0, {}, small, handler_).value();
   EXPECT_EQ(client()->ask(post("/", pattern(100000)))->status, 200U);
@@ -752,7 +752,7 @@ TEST_F(HttpServerTest, RefusesABodyForWhichThereIsNoMemory) {
   EXPECT_EQ(client()->ask(post("/", pattern(300000)))->status, 503U);
 }
 
-TEST_F(HttpServerTest, ClosesEverythingWithoutACallbackWhenItIsDestroyed) {
+TEST_F(HttpServerTest, ClosesEverythingWithoutACallbackWhenDestroyed) {
   handler_.holding = true;
   const auto idle = client();
   const auto waits = client();

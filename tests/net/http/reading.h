@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "net/http/request_reader.h"
+#include "net/http/http1.h"
 
 namespace gpulet::net::http::testing {
 

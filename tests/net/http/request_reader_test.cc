@@ -1,11 +1,10 @@
-#include "net/http/request_reader.h"
-
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "net/http/http1.h"
 #include "tests/net/http/reading.h"
 
 namespace gpulet::net::http {

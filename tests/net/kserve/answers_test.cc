@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "gpulet/net/kserve/configuration.h"
-#include "gpulet/net/kserve/repository.h"
+#include "gpulet/net/kserve/model.h"
 #include "tests/net/kserve/kserve_case.h"
 
 namespace gpulet::net::kserve {
@@ -310,9 +309,8 @@ TEST(Answer, AnErrorHasTheStatusThatClientsExpect) {
 
 TEST(Repository, ListsModelsByState) {
   std::vector<Model> models;
-  for (const auto state :
-       {serve::ModelState::ready, serve::ModelState::idle, serve::ModelState::loading,
-        serve::ModelState::unavailable, serve::ModelState::leaving}) {
+  for (const auto state : {ModelState::ready, ModelState::idle, ModelState::loading,
+                           ModelState::unavailable, ModelState::leaving}) {
     models.push_back(small_model());
     models.back().name = to_string(state);
     models.back().state = state;

@@ -27,8 +27,8 @@ inline const Model& fuzz_model() {
 }
 
 // The outputs are the inputs' bytes over and over.
-inline serve::InferReply fuzz_reply(const serve::InferRequest& request) {
-  serve::InferReply one;
+inline InferReply fuzz_reply(const InferRequest& request) {
+  InferReply one;
   one.outputs = fuzz_model().outputs;
   const auto given = request.payload.view();
   for (const TensorSpec& spec : one.outputs) {
@@ -42,8 +42,8 @@ inline serve::InferReply fuzz_reply(const serve::InferRequest& request) {
 inline void answer(const InferCall& call) {
   const Model& model = fuzz_model();
   require(call.rows >= 1 && call.rows <= model.max_batch && call.rows == call.requests.size());
-  std::vector<serve::InferReply> replies;
-  for (const serve::InferRequest& request : call.requests) {
+  std::vector<InferReply> replies;
+  for (const InferRequest& request : call.requests) {
     require(request.timeout >= Duration::zero() && request.inputs == model.inputs);
     require(request.payload.size() == byte_size(model.inputs).value());
     replies.push_back(fuzz_reply(request));

@@ -1,4 +1,4 @@
-// What an inference asks, in JSON and in binary, and how it is answered.
+// Inference requests in JSON and binary form, and their responses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ TEST(InferRequest, JsonMayBeNestedOrFlat) {
                                 R"("datatype":"FP32","data":)" + data + "}]}");
     ASSERT_TRUE(call.ok()) << call.status().to_string();
     ASSERT_EQ(call.value().requests.size(), 1U);
-    const serve::InferRequest& request = call.value().requests[0];
+    const InferRequest& request = call.value().requests[0];
     EXPECT_EQ(request.model, "small");
     EXPECT_EQ(request.tag, 0U);
     EXPECT_EQ(request.timeout, Duration::zero());
@@ -77,7 +77,7 @@ TEST(InferRequest, TakesNaNAndInfinitiesAsTheReferenceServerDoes) {
         .status();
   };
   EXPECT_TRUE(of_type("FP64", DataType::fp64).ok());
-  EXPECT_THAT(of_type("INT32", DataType::int32).message(), HasSubstr("NaN, which is no INT32"));
+  EXPECT_THAT(of_type("INT32", DataType::int32).message(), HasSubstr("NaN does not fit INT32"));
 }
 
 TEST(InferRequest, EveryBooleanButZeroIsTrue) {
@@ -161,7 +161,7 @@ TEST(InferRequest, ARawBodyIsOneRowOfTheOnlyInput) {
       read_infer(json_length(0), bytes_of<float>({1}), small_model(), none).status().message(),
       HasSubstr("expected 16, got 4"));
   EXPECT_THAT(read_infer(json_length(0), {}, wide_model(), none).status().message(),
-              HasSubstr("fits models of one input"));
+              HasSubstr("requires a model with one input"));
 }
 
 TEST(InferRequest, TheHeaderMustFitTheBody) {
@@ -207,7 +207,7 @@ TEST(InferRequest, OutputsAreAllOrThoseThatAreAskedFor) {
       R"("inputs":[{"name":"x","shape":[1,2],"datatype":"FP32","data":[1,2]},
                    {"name":"mask","shape":[1,3],"datatype":"BOOL","data":[1,1,1]}])";
   EXPECT_THAT(read(model, "{" + inputs + "}").status().message(),
-              HasSubstr("output 'half': FP16 has no form in JSON"));
+              HasSubstr("output 'half': FP16 has no JSON form"));
   const auto all = read(model, "{" + inputs + R"(,"parameters":{"binary_data_output":true}})");
   ASSERT_TRUE(all.ok()) << all.status().to_string();
   ASSERT_EQ(all.value().outputs.size(), 3U);
@@ -273,7 +273,7 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
        {with_input(R"("name":"x","datatype":[])"), "input 'x': 'datatype' must be a string"},
        {with_input(R"("name":"x","datatype":"BYTES","shape":[1],"data":["a"])"),
         "input 'x': 'data' must hold numbers"},
-       {with_input(R"("name":"x","datatype":"BYTES","shape":[1])"), "takes datatype 'BYTES'"},
+       {with_input(R"("name":"x","datatype":"BYTES","shape":[1])"), "unsupported datatype 'BYTES'"},
        {with_input(R"("name":"z","datatype":"FP32","shape":[1,2,2],"data":[1,2,3,4])"),
         "unexpected inference input 'z' for model 'small'; it takes 'x'"},
        {with_input(R"("name":"x","datatype":"INT32","shape":[1,2,2],"data":[1,2,3,4])"),
@@ -293,11 +293,11 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
        {with_input(fits + "[1,2,3]"), "input 'x' for model 'small'; expected 16, got 12"},
        {with_input(fits + "[1,2,3,4,5]"), "expected 16, got 20"},
        {with_input(fits + "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
-        "more than the 16 values that model 'small' takes"},
+        "more than the 16 values that model 'small' accepts"},
        {with_input(fits + "[1,2,3,null]"), "must hold numbers, true or false; holds null"},
        {with_input(fits + "[1,2,3,{}]"), "'data' must hold no objects"},
-       {with_input(fits + "[1,2,3,true]"), "holds true, which is no FP32"},
-       {with_input(fits + "[1,2,3,1e39]"), "which is no FP32"},
+       {with_input(fits + "[1,2,3,true]"), "value true does not fit FP32"},
+       {with_input(fits + "[1,2,3,1e39]"), "does not fit FP32"},
        {with_input(fits + "[1,2,3,1e999]"), "cannot be read"},
        {with_input(fits + "[1,2,3,Nan]"), "cannot be read"},
        {with_input(fits + "[1,2,3,infinity]"), "cannot be read"},
@@ -312,7 +312,7 @@ TEST(InferRequest, RefusesInputsThatDoNotFitNamingThem) {
        {"NaN", "must be an object; was NaN"},
        {with_input(shape + "[1,2,NaN]"), "an integer of at least 1; was NaN"},
        {with_input(fits + "[1,2,3,NaN,5,6,7,8,9,10,11,12,13,14,15,16,17]"),
-        "more than the 16 values that model 'small' takes"},
+        "more than the 16 values that model 'small' accepts"},
        {with_input(fits + "4"), "'data' must be an array"},
        {with_input(shape + "[1,2,2]"), "must have one of 'data'"},
        {with_input(fits + R"([1],"parameters":{"binary_data_size":4})"), "must have one of 'data'"},
@@ -350,7 +350,7 @@ TEST(InferRequest, RefusesRowsAndInputsThatDoNotAgree) {
   EXPECT_THAT(read(wide_model(), binary, "\1\1").status().message(),
               HasSubstr("'binary_data_size' is 3, but only 2 bytes"));
   EXPECT_THAT(read(wide_model(), binary, "\1\1\1\1").status().message(),
-              HasSubstr("1 bytes of binary data more"));
+              HasSubstr("1 bytes of binary data beyond"));
 }
 
 TEST(InferRequest, RefusesParametersAndOutputsThatItCannotServe) {
@@ -395,12 +395,12 @@ TEST(InferRequest, RefusesParametersAndOutputsThatItCannotServe) {
   Model two = small_model();
   two.outputs.push_back({"z", DataType::fp32, {1}});
   EXPECT_THAT(read(two, with(R"("outputs":[{"name":"y"},{"name":"y"}])")).status().message(),
-              HasSubstr("output 'y' is asked for twice"));
+              HasSubstr("output 'y' is requested twice"));
 }
 
 // ---- answering
 
-InferCall call_for(std::uint32_t rows, std::vector<AskedOutput> outputs) {
+InferCall call_for(std::uint32_t rows, std::vector<RequestedOutput> outputs) {
   InferCall call;
   call.model = "small";
   call.rows = rows;
@@ -444,7 +444,7 @@ TEST(InferAnswer, BinaryOutputsFollowTheJsonInTheOrderTheyWereAskedFor) {
 TEST(InferAnswer, ClassificationNamesTheHighestValuesOfEveryRow) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Model model = small_model();
-  const std::vector<serve::InferReply> replies{
+  const std::vector<InferReply> replies{
       reply(model, {bytes_of<float>({0.5F, 2, 2})}),
       reply(model, {bytes_of<float>({nan, -1, std::numeric_limits<float>::infinity()})})};
   EXPECT_EQ(json_of(write(call_for(2, {{.index = 0, .classification = 2}}), model, replies)),
@@ -495,9 +495,9 @@ TEST(InferAnswer, ClassificationKnowsEveryType) {
 }
 
 TEST(InferAnswer, TheFirstRowThatFailedIsTheAnswer) {
-  serve::InferReply late;
+  InferReply late;
   late.status = {StatusCode::too_late, "late"};
-  serve::InferReply cancelled;
+  InferReply cancelled;
   cancelled.status = {StatusCode::cancelled, "gone"};
   const auto good = reply(small_model(), {bytes_of<float>({1, 2, 3})});
   const auto response = write(call_for(3, {{.index = 0}}), small_model(), {good, late, cancelled});
@@ -514,7 +514,7 @@ TEST(InferAnswer, RepliesThatCannotBeAreAnInternalError) {
   auto without = good;
   without.payload.clear();
   const InferCall call = call_for(2, {{.index = 0}});
-  const std::vector<std::vector<serve::InferReply>> cases{
+  const std::vector<std::vector<InferReply>> cases{
       {good}, {}, {good, short_one}, {good, other}, {good, without}};
   for (const auto& replies : cases) EXPECT_EQ(write(call, model, replies).status, 500U);
 }

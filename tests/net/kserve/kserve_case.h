@@ -21,7 +21,7 @@ inline Model small_model() {
   model.inputs = {{"x", DataType::fp32, {2, 2}}};
   model.outputs = {{"y", DataType::fp32, {3}}};
   model.max_batch = 4;
-  model.state = serve::ModelState::ready;
+  model.state = ModelState::ready;
   return model;
 }
 
@@ -92,15 +92,15 @@ inline Result<InferCall> read(const Model& model, const std::string& json,
                     SharedMemory(false));
 }
 
-inline serve::InferReply reply(const Model& model, std::vector<Bytes> payload) {
-  serve::InferReply one;
+inline InferReply reply(const Model& model, std::vector<Bytes> payload) {
+  InferReply one;
   one.outputs = model.outputs;
   one.payload = std::move(payload);
   return one;
 }
 
 inline http::HttpResponse write(const InferCall& call, const Model& model,
-                                const std::vector<serve::InferReply>& replies) {
+                                const std::vector<InferReply>& replies) {
   SharedMemory none(false);
   return write_infer(call, model, replies, none);
 }

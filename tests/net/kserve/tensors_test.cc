@@ -86,10 +86,10 @@ Tensors any_tensors(bool json) {
 }
 
 // As if the model answered its inputs: what the answer then holds are the request's tensors.
-std::vector<serve::InferReply> echo(const InferCall& call) {
-  std::vector<serve::InferReply> replies;
-  for (const serve::InferRequest& request : call.requests) {
-    serve::InferReply one;
+std::vector<InferReply> echo(const InferCall& call) {
+  std::vector<InferReply> replies;
+  for (const InferRequest& request : call.requests) {
+    InferReply one;
     one.outputs = request.inputs;
     std::size_t at = 0;
     for (const TensorSpec& spec : request.inputs) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/config/security_config.h"
+#include "gpulet/config/daemon_config.h"
 
 namespace gpulet::testing {
 

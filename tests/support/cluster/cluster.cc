@@ -247,13 +247,13 @@ void Cluster::add_cpu_backend(const std::string& node, const std::string& proxy)
 }
 
 void Cluster::add_gpu_backend(const std::string& node, const std::string& partitioning,
-                              const backend::GpuPlaces& places) {
+                              const backend::GpuEnvironment& places) {
   const std::string device = R"({"type":"card","partitioning":")" + partitioning + R"("})";
   start_backend(node, write_backend_config(node, "gpulet-proxy-fake-gpu", device), places);
 }
 
 void Cluster::start_backend(const std::string& node, const std::filesystem::path& config_file,
-                            const backend::GpuPlaces& places) {
+                            const backend::GpuEnvironment& places) {
   Result<config::BackendConfig> config = config::load_backend(config_file);
   must(config.status());
   if (changes_.backend) changes_.backend(config.value());

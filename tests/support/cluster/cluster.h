@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "gpulet/backend/daemon.h"
+#include "backend/daemon.h"
 #include "gpulet/config/model_config.h"
 #include "gpulet/frontend/daemon.h"
 #include "gpulet/net/asio.h"
@@ -72,7 +72,7 @@ class Cluster {
   // A node with one GPU divided by "mps" or "green", all of it stand-ins:
   // tests/support/gpu/fake_gpu_proxy.cc.
   void add_gpu_backend(const std::string& node, const std::string& partitioning,
-                       const backend::GpuPlaces& places);
+                       const backend::GpuEnvironment& places);
   // A node of simulated devices as a process of its own; its process id.
   pid_t spawn_backend(const std::string& node, std::uint32_t devices = 1);
 
@@ -113,7 +113,7 @@ class Cluster {
   // The same with another program as the proxy.
   void add_card_backend(const std::string& node, std::uint32_t devices, const std::string& proxy);
   void start_backend(const std::string& node, const std::filesystem::path& config_file,
-                     const backend::GpuPlaces& places = {});
+                     const backend::GpuEnvironment& places = {});
 
   std::filesystem::path directory_;
   ClusterChanges changes_;

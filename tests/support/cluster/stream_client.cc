@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpulet/net/codec/codec.h"
+#include "gpulet/protocol/codec.h"
 
 namespace gpulet::testing {
 
@@ -19,11 +19,11 @@ StreamClient::StreamClient(std::uint16_t port, const std::string& host, bool spe
   descriptor_ = socket.native_handle();
   connection_ = net::Connection::start(net::StreamSocket(std::move(socket)), {}, *this);
   // A connection that says nothing is closed after a while, and tests may take their time.
-  if (speaks) send(serve::Authenticate{});
+  if (speaks) send(Authenticate{});
 }
 
-void StreamClient::send(const serve::ClientMessage& message) {
-  connection_->send(net::encode(message));
+void StreamClient::send(const ClientMessage& message) {
+  connection_->send(protocol::encode(message));
 }
 
 void StreamClient::send_raw(const std::vector<std::byte>& bytes) {
@@ -46,7 +46,7 @@ bool StreamClient::run_until(const std::function<bool()>& condition, Duration pa
   return true;
 }
 
-std::uint64_t StreamClient::load(serve::InferRequest request, double rate, Duration length,
+std::uint64_t StreamClient::load(InferRequest request, double rate, Duration length,
                                  std::uint64_t first_tag, std::uint64_t seed, Duration patience) {
   Random random(seed);
   const Clock::time_point start = Clock::now();
@@ -64,34 +64,33 @@ std::uint64_t StreamClient::load(serve::InferRequest request, double rate, Durat
   return tag;
 }
 
-std::optional<serve::InferReply> StreamClient::ask(const serve::InferRequest& request,
-                                                   Duration patience) {
+std::optional<InferReply> StreamClient::ask(const InferRequest& request, Duration patience) {
   send(request);
   if (!run_until([&] { return replies_.contains(request.tag); }, patience)) return std::nullopt;
   return replies_.at(request.tag).front();
 }
 
-Result<MutableBytes> StreamClient::payload_memory(const net::FrameHeader& header,
+Result<MutableBytes> StreamClient::payload_memory(const protocol::FrameHeader& header,
                                                   std::span<const std::byte>) {
   auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
   const std::span<std::byte> view(*memory);
   return MutableBytes(std::move(memory), view);
 }
 
-void StreamClient::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+void StreamClient::on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                             MutableBytes payload) {
-  Result<serve::FrontendReply> decoded =
-      net::decode_frontend_reply(header, message, payload.freeze());
+  Result<FrontendReply> decoded =
+      protocol::decode_frontend_reply(header, message, payload.freeze());
   if (!decoded.ok()) throw std::runtime_error(decoded.status().to_string());
-  if (auto* reply = std::get_if<serve::InferReply>(&decoded.value())) {
+  if (auto* reply = std::get_if<InferReply>(&decoded.value())) {
     replies_[reply->tag].push_back(std::move(*reply));
   }
 }
 
 void StreamClient::on_closed(const Status&) { closed_ = true; }
 
-serve::InferRequest byte_request(const std::string& model, std::uint64_t tag, std::size_t bytes) {
-  serve::InferRequest request;
+InferRequest byte_request(const std::string& model, std::uint64_t tag, std::size_t bytes) {
+  InferRequest request;
   request.tag = tag;
   request.model = model;
   request.inputs = {{"", DataType::uint8, {static_cast<std::int64_t>(bytes)}}};

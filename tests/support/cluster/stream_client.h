@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/connection.h"
-#include "gpulet/serve/messages.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::testing {
 
@@ -23,39 +23,39 @@ class StreamClient final : public net::ConnectionHandler {
   explicit StreamClient(std::uint16_t port, const std::string& host = "127.0.0.1",
                         bool speaks = true);
 
-  void send(const serve::ClientMessage& message);
+  void send(const ClientMessage& message);
   // Bytes as they are, past the protocol.
   void send_raw(const std::vector<std::byte>& bytes);
   // Poisson arrivals of `request` (its tags counted up from `first_tag`) for that long, then waits
   // until every one is answered, at most `patience` more. Returns the tag after the last.
-  std::uint64_t load(serve::InferRequest request, double rate, Duration length,
-                     std::uint64_t first_tag, std::uint64_t seed, Duration patience);
+  std::uint64_t load(InferRequest request, double rate, Duration length, std::uint64_t first_tag,
+                     std::uint64_t seed, Duration patience);
   // Runs until the condition holds; false where it does not within `patience`.
   bool run_until(const std::function<bool()>& condition, Duration patience);
   // Sends the request and waits for its answer.
-  std::optional<serve::InferReply> ask(const serve::InferRequest& request, Duration patience);
+  std::optional<InferReply> ask(const InferRequest& request, Duration patience);
 
-  [[nodiscard]] const std::map<std::uint64_t, std::vector<serve::InferReply>>& replies() const {
+  [[nodiscard]] const std::map<std::uint64_t, std::vector<InferReply>>& replies() const {
     return replies_;
   }
   [[nodiscard]] bool closed() const { return closed_; }
 
  private:
-  Result<MutableBytes> payload_memory(const net::FrameHeader& header,
+  Result<MutableBytes> payload_memory(const protocol::FrameHeader& header,
                                       std::span<const std::byte> message) override;
-  void on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
+  void on_frame(const protocol::FrameHeader& header, std::span<const std::byte> message,
                 MutableBytes payload) override;
   void on_closed(const Status& reason) override;
 
   net::asio::io_context io_{1};
   int descriptor_ = -1;
   std::shared_ptr<net::Connection> connection_;
-  std::map<std::uint64_t, std::vector<serve::InferReply>> replies_;
+  std::map<std::uint64_t, std::vector<InferReply>> replies_;
   bool closed_ = false;
 };
 
 // A request for `model` of one UINT8 tensor of `bytes` elements, all of the tag's low byte.
-[[nodiscard]] serve::InferRequest byte_request(const std::string& model, std::uint64_t tag,
-                                               std::size_t bytes = 1);
+[[nodiscard]] InferRequest byte_request(const std::string& model, std::uint64_t tag,
+                                        std::size_t bytes = 1);
 
 }  // namespace gpulet::testing

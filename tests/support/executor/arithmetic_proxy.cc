@@ -1,5 +1,6 @@
-// gpulet-proxy-arithmetic: a simulated proxy whose models with two INT32 inputs and two outputs of
-// one size answer the element-wise sum and difference. Other models answer as simulated ones do.
+// gpulet-proxy-arithmetic: a simulated proxy. Models with two INT32 inputs and two outputs of the
+// same shape return the element-wise sum and difference; others behave as in
+// gpulet-proxy-simulated.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,13 +35,13 @@ class ArithmeticExecutor final : public executor::Executor {
     return simulated_.load(model);
   }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
-    Result<std::size_t> written = simulated_.run(batch);  // checks the sizes, and takes the time
+    Result<std::size_t> written = simulated_.run(batch);  // checks the sizes and waits
     if (written.ok() && computing_.contains(batch.model)) compute(batch);
     return written;
   }
 
  private:
-  // A batch has all rows of the first tensor before those of the second.
+  // In a batch, all rows of the first tensor come before those of the second.
   static void compute(const executor::BatchToRun& batch) {
     const std::size_t half = batch.input.size() / 2;
     for (std::size_t at = 0; at < half; at += sizeof(std::int32_t)) {

@@ -1,5 +1,5 @@
-// gpulet-proxy-crashing: a simulated proxy whose process ends by SIGSEGV under a batch that holds
-// the byte 255, hangs for good over one that holds the byte 254, and cannot compute the byte 253.
+// gpulet-proxy-crashing: a simulated proxy. A batch that contains the byte 255 ends the process by
+// SIGSEGV, the byte 254 makes it hang for ever, and the byte 253 is an invalid input.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -23,12 +23,12 @@ class CrashingExecutor final : public executor::Executor {
   }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
     if (holds(batch.input, std::byte{255})) {
-      ::signal(SIGSEGV, SIG_DFL);  // no sanitizer's
+      ::signal(SIGSEGV, SIG_DFL);  // without the sanitizer's handler
       ::raise(SIGSEGV);
     }
     while (holds(batch.input, std::byte{254})) ::pause();
     if (holds(batch.input, std::byte{253}))
-      return Status(StatusCode::invalid, "this input cannot be computed");
+      return Status(StatusCode::invalid, "the model cannot compute this input");
     return simulated_.run(batch);
   }
 

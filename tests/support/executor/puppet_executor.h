@@ -1,5 +1,5 @@
-// PuppetExecutor: runs a batch when the test says so, and remembers what it was asked. Answers with
-// the batch's first input bytes. The test's thread and the executor's thread may both call it.
+// PuppetExecutor: runs a batch when the test permits it, and records the calls. The output is the
+// beginning of the input. The test's thread and the executor's thread may both call it.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class PuppetExecutor final : public Executor {
   Result<std::uint32_t> load(const ModelToLoad& model) override {
     const std::lock_guard lock(mutex_);
     if (!load_status_.ok()) return load_status_;
-    return model.form + 1;
+    return model.variant + 1;
   }
 
   Result<std::size_t> run(const BatchToRun& batch) override {
@@ -39,7 +39,7 @@ class PuppetExecutor final : public Executor {
     load_status_ = std::move(status);
   }
 
-  // Lets that many batches more run to their end.
+  // Permits that many more batches.
   void permit(std::size_t batches) {
     const std::lock_guard lock(mutex_);
     permits_ += batches;
@@ -51,7 +51,7 @@ class PuppetExecutor final : public Executor {
     changed_.wait(lock, [this, batches] { return started_.size() >= batches; });
   }
 
-  // The models of the batches that were started, in order.
+  // The models of the started batches, in order.
   std::vector<std::string> started() const {
     const std::lock_guard lock(mutex_);
     return started_;

@@ -1,7 +1,7 @@
-// What the two fake libraries read and write: a text file, named by GPULET_FAKE_GPUS, says what
-// they answer and is read again at every call, so that a test can pull a GPU out under a running
-// program; what was called is appended to "<that file>.calls", a line each. Without the file there
-// is no GPU. fake_gpus.h describes the text.
+// The configuration of the two fake libraries: a text file, named by GPULET_FAKE_GPUS, which they
+// read at every call, so that a test can remove a GPU under a running program. They append their
+// calls to
+// "<that file>.calls". Without the file there is no GPU. fake_gpus.h describes the format.
 #pragma once
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
-// A libcuda.so.1 that answers from a text file (fake_control.h) and is as strict about green
-// contexts as the documentation of the driver: a result of a split is not split again, the
-// resources of one context come from one split, and a stream goes before its context.
+// A libcuda.so.1 that is configured by a text file (fake_control.h). It enforces the documented
+// rules of green contexts: the result of a split cannot be split again, the resources of a context
+// come from one split, and a stream is destroyed before its context.
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,9 +27,9 @@ constexpr abi::Return kInvalidContext = 201;
 constexpr std::size_t kMostSms = 256;
 using SmSet = std::bitset<kMostSms>;
 
-// Inside a resource's opaque bytes.
+// The content of a resource's opaque bytes.
 struct Hidden {
-  unsigned split = 0;  // that made it; 0: it is a whole device
+  unsigned split = 0;  // id of the split; 0: a whole device
   SmSet sms;
 };
 static_assert(sizeof(Hidden) <= sizeof(abi::Resource::opaque));
@@ -44,7 +44,7 @@ abi::Resource resource_of(const Hidden& hidden, const FakeSettings& gpu) {
   abi::Resource resource{};
   resource.type = abi::kResourceTypeSm;
   std::memcpy(resource.opaque, static_cast<const void*>(&hidden), sizeof(hidden));
-  // Drivers before 13.0 leave these two alone.
+  // Drivers before 13.0 do not set the last two fields.
   const auto step =
       static_cast<unsigned>(gpu.number("tells_step", 1) != 0 ? gpu.number("step", 8) : 0);
   resource.sm = {static_cast<unsigned>(hidden.sms.count()), step, step};
@@ -57,12 +57,12 @@ struct GreenContext {
   int streams = 0;
 };
 
-// Of this process, as the real library's is.
+// The state of this process.
 struct State {
   unsigned splits = 0;
   std::uintptr_t last_handle = 0;
   std::map<std::uintptr_t, GreenContext> contexts;
-  std::map<std::uintptr_t, std::uintptr_t> streams;  // and the context of each
+  std::map<std::uintptr_t, std::uintptr_t> streams;  // with their contexts
   std::map<std::uintptr_t, Hidden> descriptors;
   std::uintptr_t current = 0;
 };
@@ -70,7 +70,7 @@ State& state() {
   static State the_state;
   return the_state;
 }
-// The real library's functions may be called by any thread.
+// The functions may be called by any thread.
 std::unique_lock<std::mutex> state_lock() {
   static std::mutex the_mutex;
   return std::unique_lock(the_mutex);
@@ -88,7 +88,7 @@ std::optional<FakeSettings> gpu_at(abi::Device device) {
   return machine.gpus[number];
 }
 
-// The text's "fail_<function>" makes a function fail with that number.
+// The setting "fail_<function>" makes a function fail with that code.
 abi::Return failure_of(const std::string& function) {
   return static_cast<abi::Return>(read_fake_machine().settings.number("fail_" + function, 0));
 }
@@ -112,7 +112,7 @@ abi::Return make_stream(abi::Stream* stream, std::uintptr_t context, const std::
   return abi::kSuccess;
 }
 
-// Whether a driver of the version that the text names knows a function.
+// Whether the configured driver version has a function.
 bool knows(int since) {
   return read_fake_machine().settings.number("cuda_version", 13000) >= since;
 }
@@ -237,12 +237,12 @@ abi::Return cuDevSmResourceSplitByCount(abi::Resource* results, unsigned* count,
   const auto lock = state_lock();
   Hidden left = hidden_in(*input);
   if (left.split != 0) return abi::kInvalidResourceConfiguration;
-  const auto gpu = gpu_at(0);  // the only one that tests divide
+  const auto gpu = gpu_at(0);  // tests divide only this one
   if (!gpu || input->type != abi::kResourceTypeSm) return abi::kInvalidResourceType;
   if (least > input->sm.sms) return abi::kInvalidValue;
   const auto step = static_cast<unsigned>(gpu->number("step", 8));
   const unsigned size = std::max(step, (least + step - 1) / step * step);
-  // Some SMs may be where no block finds room for itself.
+  // Scattered SMs are in no block.
   const auto lost = static_cast<unsigned>(gpu->number("scattered", 0));
   const unsigned most = (std::max(input->sm.sms, lost) - lost) / size;
   const unsigned made = results == nullptr ? most : std::min(most, *count);

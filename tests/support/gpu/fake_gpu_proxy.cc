@@ -1,12 +1,12 @@
-// gpulet-proxy-fake-gpu: the process of one gpulet under MPS or on a MIG instance, or of several on
-// green contexts, on a GPU of 132 SMs that is not there. It computes what the simulated one
-// computes. Under MPS it behaves as a CUDA program would: it finds the daemon by its environment,
-// becomes its client, has as many SMs as it is let; on green contexts it divides the fake CUDA's
-// GPU. It fails as files in $GPULET_FAKE_MPS say:
-//   outside  MPS does not hold it        fault  the GPU fails under every batch, for good
-//   status   "FAULT": the server takes no clients        slow  loading lasts until the file is gone
-// There it also writes its environment (proxy.<pid>), that it is a client (servers, clients), and
-// what all its gpulets together have loaded (loaded).
+// gpulet-proxy-fake-gpu: a proxy on a fake GPU of 132 SMs, for one gpulet under MPS or on a MIG
+// instance, or for several on green contexts. It computes like the simulated proxy. Under MPS it
+// behaves like a CUDA program: it finds the daemon by its environment, becomes its client, and gets
+// the SMs of its share. On green contexts it divides the GPU of the fake CUDA. Files in
+// $GPULET_FAKE_MPS make it fail:
+//   outside  MPS does not limit it       fault  the GPU fails permanently at every batch
+//   status   "FAULT": the server accepts no clients      slow  loading lasts while the file exists
+// It also writes its environment (proxy.<pid>), its MPS client (servers, clients), and the models
+// that its gpulets loaded (loaded) there.
 #include <unistd.h>
 
 #include <atomic>
@@ -23,10 +23,10 @@
 #include <thread>
 #include <utility>
 
-#include "gpulet/executor/shared_device.h"
+#include "gpulet/executor/executor.h"
 #include "gpulet/executor/simulated_executor.h"
 #include "gpulet/gpu/cuda_driver.h"
-#include "gpulet/gpu/green_lanes.h"
+#include "gpulet/gpu/green_streams.h"
 #include "gpulet/proxy/proxy.h"
 #include "tests/support/gpu/fake_gpus.h"
 #include "tests/support/gpu/fake_mig.h"
@@ -43,10 +43,10 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// What a test says, and what it reads.
+// The folder that a test uses to control and observe the proxy.
 class Folder {
  public:
-  [[nodiscard]] bool is_told(const std::string& name) const {
+  [[nodiscard]] bool has(const std::string& name) const {
     std::error_code ignored;
     return std::filesystem::exists(folder_ / name, ignored);
   }
@@ -65,7 +65,7 @@ class Folder {
     append("proxy." + std::to_string(::getpid()), all);
   }
   void wait_while_slow() const {
-    while (is_told("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    while (has("slow")) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 
  private:
@@ -74,7 +74,7 @@ class Folder {
 
 Status fault() { return {StatusCode::internal, "an illegal memory access was encountered (700)"}; }
 
-// ---- under MPS
+// ---- MPS and MIG
 
 class FakeGpuExecutor final : public executor::Executor {
  public:
@@ -82,11 +82,11 @@ class FakeGpuExecutor final : public executor::Executor {
     if (folder_.text("status").starts_with("FAULT")) {
       health_ = partition::DeviceHealth::not_ready;
       folder_.append("refused", "a client\n");
-      return Status(StatusCode::unavailable, "the MPS server takes no clients (807)");
+      return Status(StatusCode::unavailable, "the MPS server accepts no clients (807)");
     }
     if (variable("CUDA_VISIBLE_DEVICES").starts_with("MIG-")) return found_instance();
     become_client();
-    const bool held = is_daemon_there() && !folder_.is_told("outside");
+    const bool held = is_daemon_there() && !folder_.has("outside");
     const auto percent = variable("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE");
     const auto share = static_cast<std::uint32_t>(percent.empty() ? 100 : std::stoi(percent));
     return partition::FoundShare{held, held ? kSms * share / 100 : kSms, kSms};
@@ -98,7 +98,7 @@ class FakeGpuExecutor final : public executor::Executor {
     return simulated_.load(model);
   }
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
-    if (folder_.is_told("fault")) health_ = partition::DeviceHealth::lost;
+    if (folder_.has("fault")) health_ = partition::DeviceHealth::lost;
     if (health_ == partition::DeviceHealth::lost) return fault();
     auto timed = batch;
     timed.simulated_latency = kBatchTakes;
@@ -106,7 +106,7 @@ class FakeGpuExecutor final : public executor::Executor {
   }
 
  private:
-  // As CUDA: an instance is a device of its own, or it is not there at all.
+  // Like CUDA: a visible instance is the only device.
   Result<partition::FoundShare> found_instance() const {
     const bool alone = variable("CUDA_MPS_PIPE_DIRECTORY") == gpu::kNoMpsDirectory;
     if (alone) {
@@ -129,7 +129,7 @@ class FakeGpuExecutor final : public executor::Executor {
     std::string name;
     std::ifstream file("/proc/" + std::to_string(process) + "/cmdline");
     std::getline(file, name);
-    return process > 0 && !name.empty();  // of one that has ended there is no name left
+    return process > 0 && !name.empty();  // a zombie has no name
   }
   void become_client() const {
     folder_.write_environment();
@@ -142,31 +142,32 @@ class FakeGpuExecutor final : public executor::Executor {
   partition::DeviceHealth health_ = partition::DeviceHealth::works;
 };
 
-// ---- on green contexts
+// ---- green contexts
 
-// What the lanes have in common.
+// The shared state of the streams.
 struct FakeGreenGpu {
-  explicit FakeGreenGpu(gpu::GreenLanes divided) : lanes(std::move(divided)) {}
+  explicit FakeGreenGpu(gpu::GreenStreamPool divided) : pool(std::move(divided)) {}
 
-  // A model is there once, whoever loads it.
+  // The gpulets share one copy of a model.
   void load(const std::string& model) {
     const std::lock_guard lock(mutex);
     if (loaded.insert(model).second) folder.append("loaded", model + "\n");
   }
 
   const Folder folder{};
-  gpu::GreenLanes lanes;
+  gpu::GreenStreamPool pool;
   std::atomic<bool> lost{false};
   std::mutex mutex;
   std::set<std::string> loaded;  // guarded by mutex
 };
 
-class FakeGpuLane final : public executor::Executor {
+class FakeGreenExecutor final : public executor::Executor {
  public:
-  FakeGpuLane(FakeGreenGpu& gpu, gpu::GreenLane lane) : gpu_(gpu), lane_(std::move(lane)) {}
+  FakeGreenExecutor(FakeGreenGpu& gpu, gpu::PooledGreenStream stream)
+      : gpu_(gpu), stream_(std::move(stream)) {}
 
   Result<partition::FoundShare> found_share() override {
-    return partition::FoundShare{true, lane_.sms(), gpu_.lanes.sizes().sms};
+    return partition::FoundShare{true, stream_.sms(), gpu_.pool.sizes().sms};
   }
   partition::DeviceHealth health() const override {
     return gpu_.lost ? partition::DeviceHealth::lost : partition::DeviceHealth::works;
@@ -183,48 +184,48 @@ class FakeGpuLane final : public executor::Executor {
   std::size_t depth() const override { return 2; }
   Result<std::unique_ptr<executor::RunningBatch>> begin(
       const executor::BatchToRun& batch) override {
-    if (gpu_.folder.is_told("fault")) gpu_.lost = true;
+    if (gpu_.folder.has("fault")) gpu_.lost = true;
     if (gpu_.lost) return fault();
-    if (under_way_ == 0 && lane_.stream() == nullptr)
-      return Status(StatusCode::internal, "a lane without a stream");
+    if (in_flight_ == 0 && stream_.stream() == nullptr)
+      return Status(StatusCode::internal, "no green stream");
     return std::unique_ptr<executor::RunningBatch>(std::make_unique<Running>(*this, batch));
   }
 
  private:
   class Running final : public executor::RunningBatch {
    public:
-    Running(FakeGpuLane& lane, const executor::BatchToRun& batch)
-        : lane_(lane), model_(batch.model), batch_(batch) {
+    Running(FakeGreenExecutor& executor, const executor::BatchToRun& batch)
+        : executor_(executor), model_(batch.model), batch_(batch) {
       batch_.model = model_;
       batch_.simulated_latency = kBatchTakes;
-      ++lane_.under_way_;
+      ++executor_.in_flight_;
     }
     Result<std::size_t> finish() override {
-      auto written = lane_.simulated_.run(batch_);
-      --lane_.under_way_;
+      auto written = executor_.simulated_.run(batch_);
+      --executor_.in_flight_;
       return written;
     }
 
    private:
-    FakeGpuLane& lane_;
+    FakeGreenExecutor& executor_;
     const std::string model_;
     executor::BatchToRun batch_;
   };
 
   FakeGreenGpu& gpu_;
-  gpu::GreenLane lane_;
+  gpu::PooledGreenStream stream_;
   executor::SimulatedExecutor simulated_;
-  std::atomic<int> under_way_{0};
+  std::atomic<int> in_flight_{0};
 };
 
 class FakeSharedDevice final : public executor::SharedDevice {
  public:
-  explicit FakeSharedDevice(gpu::GreenLanes lanes) : gpu_(std::move(lanes)) {}
-  Result<std::unique_ptr<executor::Executor>> add_lane(Share share) override {
-    auto lane = gpu_.lanes.add(share);
-    if (!lane.ok()) return lane.status();
+  explicit FakeSharedDevice(gpu::GreenStreamPool pool) : gpu_(std::move(pool)) {}
+  Result<std::unique_ptr<executor::Executor>> add_executor(Share share) override {
+    auto stream = gpu_.pool.add(share);
+    if (!stream.ok()) return stream.status();
     return std::unique_ptr<executor::Executor>(
-        std::make_unique<FakeGpuLane>(gpu_, std::move(lane).value()));
+        std::make_unique<FakeGreenExecutor>(gpu_, std::move(stream).value()));
   }
 
  private:
@@ -237,10 +238,10 @@ Result<std::unique_ptr<executor::SharedDevice>> make_shared_device() {
   if (!driver.ok()) return driver.status();
   const auto number = driver.value().number_of(variable("CUDA_VISIBLE_DEVICES"));
   if (!number.ok()) return number.status();
-  auto lanes = gpu::GreenLanes::make(driver.value(), number.value());
-  if (!lanes.ok()) return lanes.status();
+  auto pool = gpu::GreenStreamPool::make(driver.value(), number.value());
+  if (!pool.ok()) return pool.status();
   return std::unique_ptr<executor::SharedDevice>(
-      std::make_unique<FakeSharedDevice>(std::move(lanes).value()));
+      std::make_unique<FakeSharedDevice>(std::move(pool).value()));
 }
 
 }  // namespace

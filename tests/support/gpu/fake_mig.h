@@ -1,7 +1,6 @@
-// The instances of the fake NVML's GPUs, kept in "<control file>.mig" beside the text that says
-// what it answers (fake_control.h), so that they outlive an nvmlShutdown and a test can look at
-// them, or make some before. A line each: GPU, id, number of the profile, start, whether it has its
-// compute instance, number of its making.
+// The MIG instances of the fake NVML, in the file "<control file>.mig" (fake_control.h), so that
+// they outlive nvmlShutdown and a test can read or create them. One line each: GPU, id, profile
+// number, start, whether it has its compute instance, serial number.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace gpulet::support {
 
 struct FakeMigProfile {
   std::uint32_t number = 0;  // NVML_GPU_INSTANCE_PROFILE_*
-  std::uint32_t id = 0;      // as nvidia-smi shows it
+  std::uint32_t id = 0;      // as in nvidia-smi
   std::uint32_t slices = 0;
   std::uint32_t size = 0;  // memory slices
   std::uint32_t sms = 0;
@@ -25,7 +24,7 @@ struct FakeMigProfile {
   std::vector<std::uint32_t> starts;
 };
 
-// Of an H100, or with four slices of an A30, as `nvidia-smi mig -lgipp` prints them.
+// The profiles of an H100, or with four slices of an A30, as in `nvidia-smi mig -lgipp`.
 inline std::vector<FakeMigProfile> fake_mig_profiles(bool four_slices) {
   if (four_slices) {
     return {{0, 14, 1, 1, 14, 4, {0, 1, 2, 3}},
@@ -45,9 +44,9 @@ inline std::vector<FakeMigProfile> fake_mig_profiles(bool four_slices) {
 struct FakeMigInstance {
   std::uint32_t gpu = 0;
   std::uint32_t id = 0;
-  std::uint32_t profile = 0;  // its number
+  std::uint32_t profile = 0;  // number
   std::uint32_t start = 0;
-  bool whole = true;  // it has a compute instance
+  bool whole = true;  // has a compute instance
   std::uint32_t serial = 0;
 
   [[nodiscard]] std::string uuid() const {
@@ -59,7 +58,7 @@ struct FakeMigInstance {
 
 struct FakeMig {
   std::vector<FakeMigInstance> instances;
-  std::uint32_t made = 0;  // ever
+  std::uint32_t made = 0;  // in total
 
   [[nodiscard]] static std::string file() { return fake_control_file() + ".mig"; }
   [[nodiscard]] static FakeMig read() {
@@ -71,7 +70,7 @@ struct FakeMig {
       state.instances.push_back(one);
     return state;
   }
-  // At once, for whoever reads it meanwhile.
+  // Atomic for concurrent readers.
   void write() const {
     {
       std::ofstream stream(file() + ".new");
@@ -82,7 +81,7 @@ struct FakeMig {
     }
     std::filesystem::rename(file() + ".new", file());
   }
-  // The least id that is free, as NVML gives them.
+  // Uses the lowest free id, like NVML.
   FakeMigInstance& add(std::uint32_t gpu, std::uint32_t profile, std::uint32_t start) {
     FakeMigInstance one{gpu, 1, profile, start, false, ++made};
     const auto taken = [&] {

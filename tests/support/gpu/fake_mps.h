@@ -1,5 +1,5 @@
-// A folder with which a test tells tests/support/gpu/fake_mps_control.sh what to answer, and reads
-// what it was asked. One at a time: the program finds the folder by this process's environment.
+// FakeMps: a folder that configures tests/support/gpu/fake_mps_control.sh and records its commands.
+// One per process: the program finds the folder by an environment variable.
 #pragma once
 
 #include <signal.h>
@@ -12,8 +12,8 @@
 #include <sstream>
 #include <string>
 
-#include "gpulet/partition/drivers/mps_daemon.h"
-#include "tests/support/gpu/passed_on.h"
+#include "gpulet/partition/drivers/drivers.h"
+#include "tests/support/gpu/proxy_environment.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gpulet::support {
@@ -22,9 +22,9 @@ class FakeMps {
  public:
   FakeMps() {
     ::setenv("GPULET_FAKE_MPS", folder_.path().c_str(), 1);
-    pass_on_to_proxies();
+    share_with_proxies();
   }
-  // What it started as a daemon, if that is still there, ends.
+  // Kills the daemons that it started.
   ~FakeMps() {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_.path())) {
       if (entry.path().extension() == ".pid") kill_daemon(entry.path());
@@ -41,16 +41,16 @@ class FakeMps {
     return options;
   }
 
-  void tell(const std::string& name, const std::string& text = "") const {
+  void set(const std::string& name, const std::string& text = "") const {
     std::ofstream(folder_.path() / name) << text;
   }
-  void forget(const std::string& name) const { std::filesystem::remove(folder_.path() / name); }
+  void clear(const std::string& name) const { std::filesystem::remove(folder_.path() / name); }
   [[nodiscard]] std::string recorded(const std::string& name) const {
     std::ostringstream text;
     text << std::ifstream(folder_.path() / name).rdbuf();
     return text.str();
   }
-  [[nodiscard]] bool was_asked(const std::string& command) const {
+  [[nodiscard]] bool received(const std::string& command) const {
     return recorded("commands").find(command) != std::string::npos;
   }
   [[nodiscard]] std::filesystem::path pid_file(const std::string& uuid) const {

@@ -1,4 +1,4 @@
-// A libnvidia-ml.so.1 that answers from a text file (fake_control.h).
+// A libnvidia-ml.so.1 that is configured by a text file (fake_control.h).
 #include <unistd.h>
 
 #include "tests/support/gpu/fake_nvml_devices.h"
@@ -107,7 +107,7 @@ abi::Return nvmlDeviceGetClockInfo(abi::Device device, int clock, unsigned* mhz)
   });
 }
 
-// Without a setting: a GPU that does not tell.
+// Not supported without a setting.
 abi::Return nvmlDeviceGetPowerUsage(abi::Device device, unsigned* milliwatts) {
   return of_device(device, [&](const FakeSettings& gpu) {
     *milliwatts = static_cast<unsigned>(gpu.number("power_mw", 0));

@@ -1,4 +1,4 @@
-// How the fake NVML's functions find what a handle names. Of its own sources only.
+// The handles of the fake NVML. Internal to its sources.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace gpulet::support {
 
-// In the handle of a MIG device: what else is in it is its instance's.
+// The flag for handles of MIG devices; the other bits are those of the instance.
 inline constexpr std::uintptr_t kFakeMigDevice = std::uintptr_t{1} << 41U;
 
 inline bool is_mig_device(gpu::nvml_abi::Device device) {
   return (reinterpret_cast<std::uintptr_t>(device) & kFakeMigDevice) != 0;
 }
 
-// A device is its number and one, so that none is a null pointer.
+// A device handle is its number plus one, so that none is a null pointer.
 inline gpu::nvml_abi::Device handle_of(std::size_t number) {
   return reinterpret_cast<gpu::nvml_abi::Device>(number + 1);  // NOLINT(performance-no-int-to-ptr)
 }
@@ -25,7 +25,7 @@ inline std::uint32_t number_of_device(gpu::nvml_abi::Device device) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(device) - 1);
 }
 
-// Calls `answer` with the device, unless it is lost.
+// Calls `answer` with the device, unless it has an error.
 template <typename Answer>
 gpu::nvml_abi::Return of_device(gpu::nvml_abi::Device device, Answer answer) {
   const FakeMachine machine = read_fake_machine();

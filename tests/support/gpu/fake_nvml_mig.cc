@@ -1,5 +1,5 @@
-// The part of the fake NVML that divides GPUs (fake_gpus.h says by what it is told). Its rules are
-// its own: instances cover bits of the memory slices, and no bit is two instances'.
+// The MIG part of the fake NVML (fake_gpus.h has its settings). It checks placements independently
+// of the code under test, by bit masks of memory slices.
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ std::uint32_t bits_of(const FakeMigProfile& profile, std::uint32_t start) {
   return ((1U << profile.size) - 1U) << start;
 }
 
-// What a test has it return, else kSuccess.
+// The configured error, or kSuccess.
 abi::Return told_for(const char* function) {
   return static_cast<abi::Return>(
       read_fake_machine().settings.number(std::string("fail_") + function, abi::kSuccess));
@@ -62,7 +62,7 @@ bool is_in_use(const FakeSettings& gpu, std::uint32_t start) {
   return false;
 }
 
-// Calls `answer` with a GPU in MIG mode, of which this process may know.
+// Calls `answer` with a GPU in MIG mode, if the process has permission.
 template <typename Answer>
 abi::Return of_divided(const char* function, abi::Device device, bool privileged, Answer answer) {
   return of_device(device, [&](const FakeSettings& gpu) {
@@ -73,7 +73,7 @@ abi::Return of_divided(const char* function, abi::Device device, bool privileged
   });
 }
 
-// An instance's handle is its GPU and id, a compute instance's the same and a bit.
+// The handle of an instance has its GPU and id; that of a compute instance has an additional bit.
 constexpr std::uintptr_t kPart = std::uintptr_t{1} << 40U;
 void* instance_handle(const FakeMigInstance& one) {
   return reinterpret_cast<void*>(  // NOLINT(performance-no-int-to-ptr)
@@ -84,7 +84,7 @@ void* part_handle(const FakeMigInstance& one) {
       reinterpret_cast<std::uintptr_t>(instance_handle(one)) | kPart);
 }
 
-// Calls `answer` with the instance that is there, the state, and its GPU and profile.
+// Calls `answer` with an existing instance, the state, and its GPU and profile.
 using OfInstance = std::function<abi::Return(FakeMigInstance&, FakeMig&, const FakeSettings&,
                                              const FakeMigProfile&)>;
 abi::Return of_instance(const char* function, void* handle, bool part, const OfInstance& answer) {
@@ -126,7 +126,7 @@ abi::Return nvmlDeviceGetMigMode(abi::Device device, abi::Count* now, abi::Count
 abi::Return nvmlDeviceGetGpuInstanceProfileInfo(abi::Device device, abi::Count number,
                                                 abi::GpuInstanceProfile* info) {
   return of_divided(__func__, device, false, [&](const FakeSettings& gpu) {
-    if (number > 9) return abi::kInvalidArgument;  // as libraries before some profiles say
+    if (number > 9) return abi::kInvalidArgument;  // like libraries without the newer profiles
     const auto profiles = profiles_of(gpu);
     const FakeMigProfile* const profile = by_number(profiles, number);
     if (profile == nullptr) return abi::kNotSupported;
@@ -294,7 +294,7 @@ abi::Return nvmlDeviceGetMaxMigDeviceCount(abi::Device device, abi::Count* count
     return abi::kSuccess;
   });
 }
-// Numbers are ids: some are missing.
+// Numbers are ids, with gaps.
 abi::Return nvmlDeviceGetMigDeviceHandleByIndex(abi::Device device, abi::Count number,
                                                 abi::Device* found) {
   return of_divided(__func__, device, false, [&](const FakeSettings&) {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "gpulet/net/connector.h"
+#include "gpulet/net/connection.h"
 #include "gpulet/net/tls.h"
 
 namespace gpulet::testing {
@@ -15,7 +15,7 @@ HostileBackend::HostileBackend(std::uint16_t port, const std::optional<config::T
   net::ConnectorOptions options;
   if (tls) options.tls = net::TlsContext::client(*tls).value();
   net::Connector connector(io_.get_executor(), "127.0.0.1", port, options);
-  Status failure(StatusCode::timeout, "nobody answered");
+  Status failure(StatusCode::timeout, "no answer");
   connector.connect([&](Result<net::Stream> stream) {
     if (!stream.ok()) {
       failure = stream.status();
@@ -30,17 +30,19 @@ HostileBackend::HostileBackend(std::uint16_t port, const std::optional<config::T
 
 HostileBackend::~HostileBackend() = default;
 
-void HostileBackend::say(const serve::BackendMessage& message) {
-  connection_->send(net::encode(message));
+void HostileBackend::say(const BackendMessage& message) {
+  connection_->send(protocol::encode(message));
 }
 
-void HostileBackend::say_frame(net::OutgoingFrame frame) { connection_->send(std::move(frame)); }
+void HostileBackend::say_frame(protocol::OutgoingFrame frame) {
+  connection_->send(std::move(frame));
+}
 
-void HostileBackend::announce_payload(net::MessageType type, const std::string& message,
+void HostileBackend::announce_payload(protocol::MessageType type, const std::string& message,
                                       std::uint32_t bytes) {
   const auto header =
-      net::encode_frame_header({type, static_cast<std::uint32_t>(message.size()), bytes});
-  net::OutgoingFrame frame;
+      protocol::encode_frame_header({type, static_cast<std::uint32_t>(message.size()), bytes});
+  protocol::OutgoingFrame frame;
   frame.head.assign(reinterpret_cast<const char*>(header.data()), header.size());
   frame.head += message;
   connection_->send(std::move(frame));
@@ -63,35 +65,35 @@ std::optional<Status> HostileBackend::wait_until_refused(Duration patience) {
 }
 
 bool HostileBackend::wait_until_welcome(Duration patience) {
-  return run_until([this] { return !heard<serve::Welcome>().empty() || closed(); }, patience) &&
-         !heard<serve::Welcome>().empty();
+  return run_until([this] { return !heard<Welcome>().empty() || closed(); }, patience) &&
+         !heard<Welcome>().empty();
 }
 
 std::optional<Status> HostileBackend::refused() const {
-  const auto refusals = heard<serve::Refused>();
+  const auto refusals = heard<Refused>();
   if (refusals.empty()) return std::nullopt;
   return refusals.front().why;
 }
 
-Result<MutableBytes> HostileBackend::payload_memory(const net::FrameHeader& header,
+Result<MutableBytes> HostileBackend::payload_memory(const protocol::FrameHeader& header,
                                                     std::span<const std::byte>) {
   auto memory = std::make_shared<std::vector<std::byte>>(header.payload_bytes);
   const std::span<std::byte> view(*memory);
   return MutableBytes(std::move(memory), view);
 }
 
-void HostileBackend::on_frame(const net::FrameHeader& header, std::span<const std::byte> message,
-                              MutableBytes payload) {
-  auto decoded = net::decode_backend_command(header, message, payload.freeze());
+void HostileBackend::on_frame(const protocol::FrameHeader& header,
+                              std::span<const std::byte> message, MutableBytes payload) {
+  auto decoded = protocol::decode_backend_command(header, message, payload.freeze());
   if (!decoded.ok()) throw std::runtime_error(decoded.status().to_string());
   heard_.push_back(std::move(decoded).value());
 }
 
-serve::Hello plain_hello(const std::string& node, std::uint32_t devices, const std::string& type) {
-  serve::Hello hello;
+Hello plain_hello(const std::string& node, std::uint32_t devices, const std::string& type) {
+  Hello hello;
   hello.node = node;
   for (std::uint32_t i = 0; i < devices; ++i) {
-    serve::DeviceOffer offer;
+    DeviceOffer offer;
     offer.device.key = {node, i};
     offer.device.type = type;
     offer.device.partitioning = "simulated";
@@ -102,9 +104,9 @@ serve::Hello plain_hello(const std::string& node, std::uint32_t devices, const s
   return hello;
 }
 
-serve::GpuletReport plain_report(GpuletId id, serve::GpuletState state,
-                                 std::vector<schedule::LoadedModel> models) {
-  serve::GpuletReport report;
+GpuletReport plain_report(GpuletId id, GpuletState state,
+                          std::vector<schedule::RunningModel> models) {
+  GpuletReport report;
   report.id = id;
   report.size = Share{20};
   report.state = state;

@@ -1,6 +1,6 @@
-// gpulet-proxy-hostile: a proxy whose models do what a model should not. A model's name says what;
-// the input is one number, the output another: 0 where it could, else the errno, or what it
-// counted.
+// gpulet-proxy-hostile: a proxy whose models attack their environment. The model's name selects the
+// attack. The input is one number; the output is 0 if the attack succeeded, else its errno or
+// count.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -36,7 +36,7 @@ std::int64_t outcome(bool success) { return success ? 0 : errno; }
 
 std::int64_t make_socket(int domain) { return outcome(::socket(domain, SOCK_STREAM, 0) >= 0); }
 
-// Counts the interfaces of the network that it is in.
+// The number of network interfaces.
 std::int64_t interfaces() {
   std::ifstream lines("/proc/self/net/dev");
   std::int64_t count = 0;
@@ -118,9 +118,9 @@ class HostileExecutor final : public executor::Executor {
   Result<std::size_t> run(const executor::BatchToRun& batch) override {
     std::int64_t number = 0;
     std::memcpy(&number, batch.input.data(), std::min(batch.input.size(), sizeof number));
-    const auto told = act(std::string(batch.model), number);
-    std::memcpy(batch.output.data(), &told, sizeof told);
-    return sizeof told;
+    const auto result = act(std::string(batch.model), number);
+    std::memcpy(batch.output.data(), &result, sizeof result);
+    return sizeof result;
   }
 
  private:

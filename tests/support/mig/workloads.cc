@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 
-namespace gpulet::mig::testing {
+namespace gpulet::schedule::mig::testing {
 namespace {
 
 constexpr std::uint32_t kBatchOfKinds = 8;
@@ -16,7 +16,7 @@ double between(Random& random, double low, double high) {
   return low + (high - low) * random.uniform();
 }
 
-// As many between 1 and 2 as between 2 and 4.
+// Log-uniform.
 double by_factors(Random& random, double low, double high) {
   return low * std::pow(high / low, random.uniform());
 }
@@ -26,12 +26,12 @@ double normal(Random& random) {
   return radius * std::cos(kTwoPi * random.uniform());
 }
 
-// 3g and 7g have a slice of memory more than of compute.
+// 3g and 7g have one more memory slice than compute slices.
 double memory_slices(std::uint32_t slices) {
   return slices == 3 || slices == 7 ? slices + 1 : slices;
 }
 
-// `idle`: of a batch of 8 on one slice, what is fixed, as a part of the rest.
+// `idle`: the fixed time of a batch of 8 on one slice, as a fraction of its compute time.
 Model drawn(Random& random, Growth kind) {
   Model model;
   model.compute_ms = by_factors(random, 0.6, 6);
@@ -44,7 +44,7 @@ Model drawn(Random& random, Growth kind) {
   return model;
 }
 
-// One model of eight is too large for 1g; one of 24, which is sub-linear, for 2g as well.
+// One model of eight is too large for 1g; one of 24, a sub-linear one, also for 2g.
 double drawn_memory_mb(Random& random, std::size_t index) {
   if (index % 24 == 22) return between(random, 11000, 17000);
   if (index % 8 == 7) return between(random, 5500, 9000);
@@ -59,8 +59,8 @@ std::uint32_t smallest_slices(const Model& model) {
   return kWhole;
 }
 
-// The most that the processes serve together within half of the objective, where a batch takes
-// 1/speed of the time on the slices.
+// The maximum total rate of the processes within half of the objective, on a device that is `speed`
+// times as fast as the slices.
 double most_rate(const Model& model, std::uint32_t slices, std::uint32_t processes, double speed) {
   double most = 0;
   for (const std::uint32_t batch : kBatches) {
@@ -149,9 +149,9 @@ std::vector<Workload> generated_workloads(std::uint64_t seed, std::size_t models
   return workloads;
 }
 
-Task task_of(const Workload& workload, const std::vector<Model>& models,
-             const partition::MigGeometry& geometry, std::uint32_t most_processes) {
-  Task task{geometry, {}};
+DeploymentTask task_of(const Workload& workload, const std::vector<Model>& models,
+                       const partition::MigGeometry& geometry, std::uint32_t most_processes) {
+  DeploymentTask task{geometry, {}};
   for (std::size_t index = 0; index < models.size(); ++index) {
     Service& service = task.services.emplace_back();
     service.name = models[index].name;
@@ -172,4 +172,4 @@ std::size_t t4_devices(const Workload& workload, const std::vector<Model>& model
   return static_cast<std::size_t>(devices);
 }
 
-}  // namespace gpulet::mig::testing
+}  // namespace gpulet::schedule::mig::testing

@@ -1,5 +1,5 @@
-// MIG-serving's four simulation workloads, from a seed: its measurements are not public. 24 models
-// whose throughput grows less than, as, or more than linearly with the size of the instance
+// Workloads like MIG-serving's four simulation workloads, whose measurements are not public. 24
+// models whose throughput grows less than, as, or more than linearly with the size of the instance
 // (section 2.2), and requests per second for them from normal and log-normal distributions so that
 // hundreds of devices are needed (section 8.1). Figure 4 gives the shares of the three kinds; here,
 // at batch 8, half of the models are sub-linear, a quarter linear and a quarter super-linear, and
@@ -7,10 +7,11 @@
 //
 // A batch of b on s slices of compute takes
 //   fixed_ms + compute_ms * b * (1 + crowding / m) / s,
-// where m is the instance's slices of memory. What is fixed (launches, the host) is not shortened
-// by slices: sub-linear. A small instance's lack of cache and bandwidth weighs on it: super-linear.
-// k processes of a model in one instance (MPS) hide each other's fixed time and share the slices,
-// and each further one costs 2 %:
+// where m is the number of memory slices of the instance. The fixed time (launches, host) does not
+// depend on the slices, which makes a model sub-linear. Crowding models the smaller cache and
+// bandwidth of small instances, which makes a model super-linear. k processes of a model in one
+// instance (MPS) hide each other's fixed time and share the slices, and each additional process
+// costs 2 %:
 //   (fixed_ms + k * compute_ms * ...) * (1 + 0.02 * (k - 1)).
 // Milliseconds, mebibytes, requests per second. Pure; any thread.
 #pragma once
@@ -21,9 +22,9 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/mig/deployment.h"
+#include "gpulet/schedule/mig_optimiser.h"
 
-namespace gpulet::mig::testing {
+namespace gpulet::schedule::mig::testing {
 
 inline constexpr double kSloMs = 100;
 inline constexpr std::array<std::uint32_t, 6> kBatches{1, 2, 4, 8, 16, 32};
@@ -34,44 +35,43 @@ enum class Growth : std::uint8_t { sub_linear, linear, super_linear };
 struct Model {
   std::string name;
   double fixed_ms = 0;
-  double compute_ms = 0;  // of a request, on one slice, were it not crowded there
+  double compute_ms = 0;  // per request on one slice, without crowding
   double crowding = 0;
-  double memory_mb = 0;  // of a process
-  double t4_in_1g = 0;   // how many times as fast a T4 is as a 1g of an A100
+  double memory_mb = 0;  // per process
+  double t4_in_1g = 0;   // speed of a T4 relative to a 1g of an A100
 };
 
-// Of one process beside processes - 1 others on an instance of so many slices.
+// The latency of one of `processes` processes on an instance.
 [[nodiscard]] double latency_ms(const Model& model, std::uint32_t batch, std::uint32_t slices,
                                 std::uint32_t processes = 1);
 
-// The paper's classes: 7/7's throughput over that of a slice of the smallest instance that an
-// A100 of 40 GB runs it on; linear within 6.5 and 7.5.
+// The paper's classes, by the throughput of 7/7 relative to one slice of the smallest instance of
+// an A100-40 that has enough memory: linear between 6.5 and 7.5.
 [[nodiscard]] Growth growth(const Model& model, std::uint32_t batch);
 
 // At batch 8 half of them sub-linear, a quarter linear, a quarter super-linear; of 24 models three
 // are too large for 1g and one for 2g.
 [[nodiscard]] std::vector<Model> generated_models(std::uint64_t seed, std::size_t count = 24);
 
-// The most requests per second of an instance with up to so many processes: of each number of them
-// the largest batch whose latency is at most half of the objective, since a request that just
-// missed a batch waits for a whole one before its own. 0 where none is, or no process fits into the
-// memory.
+// The maximum rate of an instance over all numbers of processes up to `most_processes`. Uses the
+// largest batch whose latency is at most half of the objective, because a request may wait for a
+// whole batch before its own. 0 where no batch is fast enough or the memory is too small.
 [[nodiscard]] double rate_on(const Model& model, const partition::MigProfile& profile,
                              std::uint32_t most_processes = 1);
 
 struct Workload {
   std::string name;             // normal-1, normal-2, lognormal-1, lognormal-2
-  std::vector<double> devices;  // whole A100s' worth of requests, beside the models
+  std::vector<double> devices;  // by model: the need in whole A100s
 };
 [[nodiscard]] std::vector<Workload> generated_workloads(std::uint64_t seed, std::size_t models);
 
-// Needs are the workload's devices times what a whole device serves with one process.
-[[nodiscard]] Task task_of(const Workload& workload, const std::vector<Model>& models,
-                           const partition::MigGeometry& geometry,
-                           std::uint32_t most_processes = 1);
+// The needs are the workload's devices times the rate of a whole device with one process.
+[[nodiscard]] DeploymentTask task_of(const Workload& workload, const std::vector<Model>& models,
+                                     const partition::MigGeometry& geometry,
+                                     std::uint32_t most_processes = 1);
 
-// T4s for the same needs, each for one service. A T4 is taken to be 1.2 to 1.6 times as fast as a
-// 1g instance: 1.44 times its memory bandwidth, of which inference makes much.
+// The number of T4s for the same needs, one service on each. Assumes that a T4 is 1.2 to 1.6 times
+// as fast as a 1g instance; it has 1.44 times the memory bandwidth.
 [[nodiscard]] std::size_t t4_devices(const Workload& workload, const std::vector<Model>& models);
 
-}  // namespace gpulet::mig::testing
+}  // namespace gpulet::schedule::mig::testing

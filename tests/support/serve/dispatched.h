@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "gpulet/base/time.h"
 #include "gpulet/core/request.h"
-#include "gpulet/core/time.h"
-#include "gpulet/serve/dispatcher.h"
+#include "serve/dispatcher.h"
 
 namespace gpulet::serve::testing {
 
@@ -25,10 +25,11 @@ constexpr Time at(int ms) { return Time(std::chrono::milliseconds(ms)); }
 }
 
 // A gpulet that takes batches of up to 4 of each model; every batch takes 10 ms.
-[[nodiscard]] inline Route even_route(std::uint64_t gpulet, const std::vector<ModelIndex>& models) {
-  Route made{GpuletId{gpulet}, BackendId{1}, std::chrono::milliseconds(1), {}};
+[[nodiscard]] inline GpuletRoute even_route(std::uint64_t gpulet,
+                                            const std::vector<ModelIndex>& models) {
+  GpuletRoute made{GpuletId{gpulet}, BackendId{1}, std::chrono::milliseconds(1), {}};
   for (const ModelIndex index : models)
-    made.lanes.push_back({index, std::vector<Duration>(4, std::chrono::milliseconds(10))});
+    made.slots.push_back({index, std::vector<Duration>(4, std::chrono::milliseconds(10))});
   return made;
 }
 

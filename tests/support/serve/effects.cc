@@ -7,7 +7,7 @@ std::string told(const ReplyToClient& effect) {
   return "reply " + std::to_string(effect.reply.tag) + " " + effect.reply.status.to_string() +
          " batch " + std::to_string(effect.reply.batch_size);
 }
-std::string told(const TellBackend& effect) {
+std::string told(const SendToBackend& effect) {
   std::string text = "backend " + std::to_string(effect.backend.value) + " " +
                      std::to_string(effect.command.index());
   if (const auto* batch = std::get_if<Batch>(&effect.command)) {
@@ -21,7 +21,7 @@ std::string told(const TellBackend& effect) {
   return text;
 }
 std::string told(const SendModelFile& effect) { return "model " + effect.sha256; }
-std::string told(const DropBackend& effect) { return "drop " + effect.reason.to_string(); }
+std::string told(const DisconnectBackend& effect) { return "drop " + effect.reason.to_string(); }
 std::string told(const MakePlan& effect) {
   std::string text = "plan " + std::to_string(effect.number);
   for (const schedule::ModelDemand& demand : effect.demands) {
@@ -30,8 +30,8 @@ std::string told(const MakePlan& effect) {
   return text;
 }
 std::string told(const StepToRun& effect) { return "step " + std::to_string(effect.id); }
-std::string told(const Note& effect) { return "note " + effect.text; }
-std::string told(const Traced& effect) {
+std::string told(const EventNote& effect) { return "note " + effect.text; }
+std::string told(const RequestTraced& effect) {
   return "traced " + std::to_string(effect.record.id.value) + " " + effect.record.model;
 }
 std::string told(const Drained&) { return "drained"; }

@@ -8,7 +8,7 @@
 #include <map>
 #include <string>
 
-#include "gpulet/core/random.h"
+#include "gpulet/base/random.h"
 #include "tests/support/serve/world.h"
 
 namespace gpulet::serve::testing {

@@ -51,7 +51,7 @@ simulate::Knowledge knowledge_of(const profile::Profile& profile, const schedule
 }  // namespace
 
 World::World(FrontendOptions frontend, std::vector<ServedModel> models,
-             const profile::Profile& profile, const simulate::WorldOptions& options)
+             const profile::Profile& profile, const simulate::VirtualTimings& options)
     : policy_(schedule::make_policy(frontend.policy).value()),
       knowledge_(knowledge_of(profile, *policy_)),
       world_(options, frontend, std::move(models), knowledge_, clients_) {}

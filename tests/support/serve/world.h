@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "gpulet/base/time.h"
 #include "gpulet/core/failure.h"
-#include "gpulet/core/time.h"
 #include "gpulet/profile/profile.h"
 #include "gpulet/serve/frontend_core.h"
-#include "gpulet/simulate/world.h"
+#include "simulate/virtual_cluster.h"
 
 namespace gpulet::serve::testing {
 
@@ -24,7 +24,7 @@ namespace gpulet::serve::testing {
 class World {
  public:
   World(FrontendOptions frontend, std::vector<ServedModel> models, const profile::Profile& profile,
-        const simulate::WorldOptions& options = {});
+        const simulate::VirtualTimings& options = {});
 
   // A node with `devices` devices of type "card", connected at once.
   void add_backend(const std::string& node, std::uint32_t devices, double memory_mb = 0);
@@ -33,9 +33,9 @@ class World {
   void kill_backend(const std::string& node) { world_.kill_node(node); }
   // Told to stop, as by SIGTERM.
   void stop_backend(const std::string& node) { world_.stop_node(node); }
-  bool kill_a_proxy(const std::string& node) { return world_.kill_a_proxy(node); }
-  void see_device(const std::string& node, std::uint32_t device, Status fault) {
-    world_.see_device(node, device, std::move(fault));
+  bool kill_proxy(const std::string& node) { return world_.kill_proxy(node); }
+  void report_device_health(const std::string& node, std::uint32_t device, Status fault) {
+    world_.report_device_health(node, device, std::move(fault));
   }
 
   // A request at that time; the answer shows up in replies().
@@ -57,7 +57,7 @@ class World {
                            FailureCause cause) {
     world_.set_load_failure(model, std::move(why), cause, node);
   }
-  // As simulate::World: from a backend that is no node of this world.
+  // As simulate::VirtualCluster: from a backend that is no node of this world.
   void inject(FrontendEvent event) { world_.inject(std::move(event)); }
   // As World of the simulator.
   void crash_on(const std::string& model, std::byte input, std::uint8_t signal = 11) {
@@ -82,7 +82,7 @@ class World {
   [[nodiscard]] const std::vector<std::uint64_t>& plans() const { return world_.plans(); }
 
  private:
-  struct Clients : simulate::Outside {
+  struct Clients : simulate::VirtualClients {
     std::multimap<Time, InferRequest> agenda;  // those of one time in the order they were made
     Replies replies;
 
@@ -97,7 +97,7 @@ class World {
   std::unique_ptr<schedule::Policy> policy_;
   simulate::Knowledge knowledge_;
   Clients clients_;
-  simulate::World world_;
+  simulate::VirtualCluster world_;
 };
 
 }  // namespace gpulet::serve::testing

@@ -1,16 +1,14 @@
-// The border between an executor whose libraries were built with one C++ ABI and a program of the
-// other: libstdc++ has two std::strings (_GLIBCXX_USE_CXX11_ABI), and of whatever holds one, ours
-// and the libraries'. Inside is a shared library that is all of the executor's ABI and shows
-// one function, which returns a Boundary; outside, that is an Executor like any other.
+// The boundary between an executor that was built with one C++ ABI and a program that was built
+// with the other: libstdc++ has two std::strings (_GLIBCXX_USE_CXX11_ABI), so objects that contain
+// one cannot cross. Inside is a shared library that is built with the executor's ABI and exports
+// one function, which returns a Boundary; outside, make_executor() wraps it in an Executor.
 //
-// Across go functions without a name, in a table, and values that are the same in both: trivially
-// copyable, with views (of no ABI) in place of strings and vectors. What goes in is the caller's
-// and is copied where it must outlast the call. Nothing that one side allocated is freed by the
-// other, and no exception crosses. Both sides must be compiled from the same headers: each has
-// their stamp, and a library of another stamp is not used.
+// What crosses: a table of function pointers, and trivially copyable values with views in place of
+// strings and vectors. The caller owns the arguments; the callee copies what must outlast the call.
+// Neither side frees memory of the other, and no exception crosses. Both sides must be compiled
+// from the same headers: each has their stamp, and a library with another stamp is rejected.
 //
-// Threads as with Executor, RunningBatch and SharedDevice (executor.h, shared_device.h): nothing is
-// locked or kept here.
+// Threads: as Executor, RunningBatch and SharedDevice (executor.h). The boundary adds no state.
 #pragma once
 
 #include <cstddef>
@@ -22,32 +20,30 @@
 #include <string_view>
 #include <type_traits>
 
-#include "gpulet/core/numerics.h"
-#include "gpulet/core/share.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
+#include "gpulet/core/ids.h"
 #include "gpulet/core/tensor.h"
 #include "gpulet/executor/executor.h"
-#include "gpulet/executor/shared_device.h"
-#include "gpulet/partition/found_device.h"
+#include "gpulet/partition/traits.h"
 
 namespace gpulet::executor::boundary {
 
-// How one makes what is inside, in the words of that side.
+// The factories of the inner side.
 struct Makers {
   void (*prepare)();  // may throw
-  // Throws std::invalid_argument on a device of no such name.
+  // Throws std::invalid_argument if there is no such device name.
   std::unique_ptr<Executor> (*make_executor)(const std::string& device);
   Result<std::unique_ptr<SharedDevice>> (*make_shared_device)(const std::string& device);
 };
 
-// What only the inner side knows; the other holds pointers to it and gives each back once.
+// Defined on the inner side only. The outer side holds pointers and returns each once, by drop_*.
 struct InnerExecutor;
 struct InnerBatch;
 struct InnerDevice;
 
-// Takes the message of a failure, of any length, before the call that failed returns.
+// Receives the message of a failure, of any length, before the failed call returns.
 struct Listener {
-  void* place;  // the listening side's
+  void* place;  // belongs to the receiver
   void (*tell)(void* place, const char* message, std::size_t size);
 };
 
@@ -63,7 +59,7 @@ struct Model {
   std::span<const Tensor> inputs;
   std::span<const Tensor> outputs;
   std::uint32_t max_batch;
-  std::uint32_t form;
+  std::uint32_t variant;
   Numerics numerics;
 };
 
@@ -71,10 +67,10 @@ static_assert(std::is_trivially_copyable_v<Model> && std::is_trivially_copyable_
               std::is_trivially_copyable_v<BatchToRun> && std::is_trivially_copyable_v<Share> &&
               std::is_trivially_copyable_v<partition::FoundShare>);
 
-// Each does what its namesake in the interfaces does. Those that can fail return the code, and what
-// they were to return is written where the last pointer shows, only on ok.
+// Each function does what the function of that name in executor.h does. A function that can fail
+// returns its code, and writes its result through the last pointer only on ok.
 struct Boundary {
-  const char* stamp;  // first, wherever the rest of the table goes
+  const char* stamp;  // always the first member, so that any version can check it
   const Makers* makers;
 
   StatusCode (*prepare)(const Makers* makers, Listener listener);
@@ -82,15 +78,16 @@ struct Boundary {
                               Listener listener);
   StatusCode (*make_shared_device)(const Makers* makers, std::string_view device,
                                    InnerDevice** made, Listener listener);
-  StatusCode (*add_lane)(InnerDevice* device, Share share, InnerExecutor** made, Listener listener);
+  StatusCode (*add_executor)(InnerDevice* device, Share share, InnerExecutor** made,
+                             Listener listener);
 
   StatusCode (*use_memory)(InnerExecutor* executor, std::span<std::byte> memory, Listener listener);
   StatusCode (*found_share)(InnerExecutor* executor, partition::FoundShare* found,
                             Listener listener);
   partition::DeviceHealth (*health)(const InnerExecutor* executor);
-  StatusCode (*load)(InnerExecutor* executor, const Model* model, std::uint32_t* form,
+  StatusCode (*load)(InnerExecutor* executor, const Model* model, std::uint32_t* variant,
                      Listener listener);
-  double (*error_of)(const InnerExecutor* executor, std::uint32_t form);
+  double (*error_of)(const InnerExecutor* executor, std::uint32_t variant);
   StatusCode (*run)(InnerExecutor* executor, const BatchToRun* batch, std::size_t* written,
                     Listener listener);
   std::size_t (*depth)(const InnerExecutor* executor);
@@ -103,24 +100,24 @@ struct Boundary {
   void (*drop_batch)(InnerBatch* batch);
 };
 
-// A digest of the headers that both sides share (CMakeLists.txt of this module computes it). Ends
-// with a zero.
+// The digest of the headers that both sides share, computed by this module's CMakeLists.txt.
+// Zero-terminated.
 [[nodiscard]] const char* stamp();
 
-// Inside. An exception becomes a failure: invalid for std::invalid_argument, else internal.
+// Inner side. Turns exceptions into failures: invalid for std::invalid_argument, else internal.
 // `makers` must outlive all use.
 [[nodiscard]] Boundary boundary_to(const Makers& makers);
 
-// Outside. Opens a shared library and calls its function `shown`, which takes nothing and returns a
-// `const Boundary*`. A name without a slash is looked for where the dynamic linker looks. The
-// library stays open until the process ends. Fails with unavailable (the library cannot be loaded)
-// or invalid (it has no such function, or another stamp).
+// Outer side. Opens a shared library and calls its function `shown`, which takes no argument and
+// returns a `const Boundary*`. The dynamic linker searches for a name without a slash. The library
+// stays open until the process ends. Fails with unavailable (the library cannot be loaded) or
+// invalid (it has no such function, or another stamp).
 [[nodiscard]] Result<const Boundary*> open_boundary(const std::filesystem::path& library,
                                                     const char* shown);
 
-// Outside. `boundary` must outlive what is made. The first throws std::runtime_error where inside
-// something was thrown, the second std::invalid_argument where it failed with invalid, else
-// std::runtime_error.
+// Outer side. `boundary` must outlive the results. prepare() throws std::runtime_error if the inner
+// side threw. make_executor() throws std::invalid_argument if the inner side failed with invalid,
+// else std::runtime_error.
 void prepare(const Boundary& boundary);
 [[nodiscard]] std::unique_ptr<Executor> make_executor(const Boundary& boundary,
                                                       std::string_view device);

@@ -1,79 +1,58 @@
-// TorchExecutor: runs TorchScript models with LibTorch.
+// Executors that run TorchScript models with LibTorch. No LibTorch header is needed to use them.
 //
-// One per process: it sets LibTorch's and OpenBLAS's threads (OMP_NUM_THREADS of the environment
-// inside one operation, 1 where that is not set; one operation at a time) and, on the CPU, its
-// execution mode and the C library's handling of freed memory. Inputs are used where they lie,
-// outputs are copied once into place. On a GPU copies of
-// one batch overlap the execution of another, and who waits sleeps. Used by one thread. No LibTorch
-// header is needed to use it.
+// They configure the whole process: the threads of LibTorch and OpenBLAS (OMP_NUM_THREADS inside
+// one operation, 1 if it is not set; one operation at a time) and, on the CPU, LibTorch's execution
+// mode and the C library's treatment of freed memory. Inputs are used in place; outputs are copied
+// once. On a GPU, the copies of one batch overlap the computation of another, and waiting threads
+// sleep.
+//
+// load() freezes the model and keeps the faster of two variants: the frozen model, or the frozen
+// model after LibTorch's optimize_for_inference, which gains up to 45 % on some networks and costs
+// up to 30 % on others. The second is used only if its outputs are the same. Both are timed on this
+// machine with batches of one. If ModelToLoad::variant names the result of an earlier load(), only
+// that variant is made, which is a third to a half of the work.
+//
+// load() then runs batches of 1, 2, 4, .. max_batch, as many as fit into 200 ms according to the
+// time of the smaller ones, and has memory mapped for the largest. After that, the first batch of a
+// size costs only a few milliseconds more than the next. Where the variant is not known, it always
+// runs two sizes if max_batch allows two: a model that was exported for one batch size fails there.
+//
+// With numerics other than the file's, the model is first loaded as the file has it and computes a
+// sample batch; the outputs of the converted model must be within largest_error of these. Clients
+// still see the declared types. The CPU has no half precision and keeps full precision.
+//
+// On a GPU, the batch sizes that were warmed up are captured as CUDA graphs if the model allows it.
+//
+// load() replaces a model of the same name once all of this has succeeded. It fails with not_found
+// (no such file) or invalid (not TorchScript, does not run on the declared inputs, has other
+// outputs than declared, does not take every batch size); the message names the file and the
+// difference. depth() is 2 on a GPU, else 1.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 
+#include "gpulet/base/status.h"
 #include "gpulet/executor/executor.h"
 
 namespace gpulet::executor {
 
-// What the first use of LibTorch costs a process on the CPU, as far as it depends on no share and
-// no model: 20 ms of finding operators and making the first kernels, and 64 MB of heap that the
-// kernel maps in advance. No second thread exists afterwards. May throw what LibTorch throws.
+// Does the part of the first use of LibTorch on the CPU that depends on no share and no model: 20
+// ms to register operators and create the first kernels, and 64 MB of heap for the kernel to map.
+// The process still has one thread afterwards. May throw what LibTorch throws.
 void prepare_torch();
 
-class TorchExecutor final : public Executor {
- public:
-  // `device` as LibTorch writes it: "cpu", "cuda", "cuda:0". Throws std::invalid_argument on any
-  // other text.
-  explicit TorchExecutor(const std::string& device = "cpu");
-  ~TorchExecutor() override;
-  TorchExecutor(const TorchExecutor&) = delete;
-  TorchExecutor& operator=(const TorchExecutor&) = delete;
+// Makes the executor of a process that serves one gpulet. `device` in LibTorch's notation: "cpu",
+// "cuda", "cuda:0". Throws std::invalid_argument on any other text.
+[[nodiscard]] std::unique_ptr<Executor> make_torch_executor(const std::string& device = "cpu");
 
-  // On a GPU it is registered with the driver.
-  void use_memory(std::span<std::byte> memory) override;
-
-  // Of a GPU: held where an MPS daemon has this process or it has a MIG instance, and the SMs it
-  // may use.
-  [[nodiscard]] Result<partition::FoundShare> found_share() override;
-  [[nodiscard]] partition::DeviceHealth health() const override;
-
-  // Freezes the model and keeps the faster of two forms of it: as frozen, or further rewritten by
-  // LibTorch's optimize_for_inference, which gains up to 45 % on some networks and costs up to 30 %
-  // on others; the second only where it answers the same. Both are timed here, on this machine,
-  // with batches of one. Where `form` tells which one an earlier load() has found, that one alone
-  // is made: a third to a half of the work.
-  //
-  // Then runs batches of 1, 2, 4, .. max_batch, as many of them as fit a fifth of a second by the
-  // time that the smaller ones took, and has memory mapped for the largest: what is left then of
-  // the extra cost of a size's first batch is a few milliseconds, and a proxy that is not ready yet
-  // costs everybody. Two are always tried where two are allowed and the form is not known: a model
-  // exported for one batch size fails there.
-  //
-  // With numerics other than the file's, the model as the file has it is loaded first and answers a
-  // sample batch; the converted one must answer that alike, by the bound given. Clients still see
-  // the declared types. The CPU has no half precision, and keeps full.
-  //
-  // On a GPU, batches of the sizes that were run so are taken down as CUDA graphs where the model
-  // lets itself be.
-  //
-  // Replaces a model of the same name once all this is done.
-  // Fails with not_found (no such file) or invalid (not TorchScript, does not run on the declared
-  // inputs, answers with other outputs than declared, does not take any batch size); the message
-  // names the file and the difference.
-  [[nodiscard]] Result<std::uint32_t> load(const ModelToLoad& model) override;
-
-  [[nodiscard]] double error_of(std::uint32_t form) const override;
-
-  [[nodiscard]] Result<std::size_t> run(const BatchToRun& batch) override;
-  // 2 where the device copies by itself.
-  [[nodiscard]] std::size_t depth() const override;
-  [[nodiscard]] Result<std::unique_ptr<RunningBatch>> begin(const BatchToRun& batch) override;
-
- private:
-  std::unique_ptr<Executor> lane_;
-};
+// Makes the device of a process that serves several gpulets. Executors that load the same file with
+// the same tensors and numerics share one copy in memory. On a GPU each executor runs on a green
+// stream of its own (gpu/green_streams.h); on the CPU, as if it were alone. Loading a model that
+// another executor holds takes no time on the CPU, and milliseconds on a GPU for the executor's own
+// libraries and CUDA graphs. Fails with invalid (no such device name) or unavailable (this process
+// cannot use or divide the device).
+[[nodiscard]] Result<std::unique_ptr<SharedDevice>> make_torch_shared_device(
+    const std::string& device);
 
 }  // namespace gpulet::executor

@@ -1,14 +1,14 @@
-// HttpServer: HTTP/1.1 on one address (Boost.Beast), plain or under TLS. Keep-alive and pipelining:
-// requests of one connection are answered one at a time, in their order. It knows nothing of what
-// is asked.
+// HttpServer: HTTP/1.1 on one address, plain or under TLS. Supports keep-alive and pipelining: the
+// requests of a connection are handled one at a time, in order. Knows nothing about their meaning.
 //
-// Everything bounded: connections, the size of headers and bodies, the time that a peer may take to
-// send what it began or to read what it is sent. Each bound has its own answer (503, 431, 413, 408)
-// and costs nobody else anything. Bodies are received straight into the pool's memory; gzip and
-// deflate are taken off, bounded by the same size, and put on where the client asks for it and the
-// answer is large enough to gain. "Expect: 100-continue" is answered at once.
-// Single-strand type: every call and every callback happens on the executor, none from within a
-// call. Destroying it closes all connections without a callback.
+// Connections, header and body sizes and the time to send or receive are limited. Each limit has a
+// response of its own (503, 431, 413, 408) and affects no other connection. Bodies are received
+// straight into the pool's memory. gzip and deflate bodies are decoded under the same size limit;
+// responses are compressed where the client accepts it and the size makes it worthwhile.
+// "Expect: 100-continue" is answered at once.
+//
+// Single-strand type: calls and callbacks happen on the executor; no callback is made from within a
+// call. Destroying the server closes all connections without a callback.
 #pragma once
 
 #include <cstddef>
@@ -19,43 +19,40 @@
 #include <optional>
 #include <string>
 
-#include "gpulet/core/status.h"
-#include "gpulet/core/time.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/net/asio.h"
 #include "gpulet/net/buffer_pool.h"
 #include "gpulet/net/http/message.h"
-#include "gpulet/net/pace.h"
-#include "gpulet/net/peer_identity.h"
-#include "gpulet/net/places.h"
-#include "gpulet/net/tls.h"
+#include "gpulet/net/listener.h"
+#include "gpulet/net/tokens.h"
 
 namespace gpulet::net::http {
 
-// A long answer whose parts are sent as they come (server-sent events). Dropping it ends the answer
-// and the connection.
+// A response whose body is sent in parts as they become available (server-sent events). Destroying
+// it ends the response and the connection.
 class ResponseStream {
  public:
-  // Queues a part. Returns false where the client is gone, or reads so slowly that more than the
-  // server's bound is queued: then the connection is closed.
+  // Queues a part. Returns false if the client disconnected or reads so slowly that more than the
+  // server's limit is queued; the connection is then closed.
   virtual bool send(std::string part) = 0;
-  // Called once, not from within a call, when the kernel has taken all that was sent, or the client
-  // is gone: whoever sends much waits for it. Replaces one that is still to come.
+  // Calls `drained` once the kernel has taken all parts or the client disconnected; never from
+  // within a call. Replaces a pending callback.
   virtual void on_drained(std::function<void()> drained) = 0;
-  // Closes the connection without the answer's end, so that the client sees that something is
-  // missing.
+  // Closes the connection without ending the body, so that the client notices the loss.
   virtual void abort() = 0;
   virtual ~ResponseStream() = default;
 };
 
-// One request that waits for its answer. It is answered once, by either call; dropping it
-// unanswered answers 500. Answering after the client has gone does nothing.
+// One request that awaits its response. Exactly one of answer() and stream() is called; destroying
+// it without either sends 500. Both do nothing once the client has disconnected.
 class Exchange {
  public:
   virtual void answer(HttpResponse response) = 0;
-  // Begins an answer without an end: status and headers of `head`, no body yet.
+  // Starts a response of unknown length with the status and headers of `head`.
   [[nodiscard]] virtual std::unique_ptr<ResponseStream> stream(HttpResponse head) = 0;
-  // The client hung up before it was answered; called at most once, not from within a call. The
-  // exchange may be dropped inside.
+  // Calls `gone` if the client disconnects before the response; at most once, never from within a
+  // call. The callback may destroy the exchange.
   virtual void on_gone(std::function<void()> gone) = 0;
   virtual ~Exchange() = default;
 };
@@ -63,47 +60,48 @@ class Exchange {
 class RequestHandler {
  public:
   virtual ~RequestHandler() = default;
-  // The headers are here (`head` has no body). An answer refuses the request before its body is
-  // read: the body is discarded where it is short, else the connection closes.
+  // The head has arrived; `head` has no body. A response rejects the request before its body is
+  // read: a short body is discarded, with a long one the connection closes.
   [[nodiscard]] virtual std::optional<HttpResponse> refuse(const HttpRequest& head) = 0;
   struct BodyBound {
-    std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // sent, and once decompressed
-    std::optional<HttpResponse> refusal{};                            // none, in place of a body
+    std::size_t max_bytes = std::numeric_limits<std::size_t>::max();  // encoded and decoded
+    std::optional<HttpResponse> refusal{};                            // set: no body is accepted
   };
-  // What body the request may have. Asked after refuse(), before anything is reserved for it, where
-  // the body is long (above kUnaskedBodyBytes) or of unknown length, is encoded, or belongs to a
-  // GET or HEAD. The server's own bound holds as well.
+  // Limits the body further than the server's own limit. Called after refuse(), before memory is
+  // reserved, for a body that is long (above kUnaskedBodyBytes), of unknown length or encoded, or
+  // belongs to a GET or HEAD.
   [[nodiscard]] virtual BodyBound body_bound(const HttpRequest& head);
   static constexpr std::size_t kUnaskedBodyBytes = 64U << 10U;
-  // Whether the request is served although all general places are taken: it looks how the server
-  // is, or administers it.
+  // True if the request may use a reserved connection slot because it observes or administers the
+  // server.
   [[nodiscard]] virtual bool may_use_reserve(const HttpRequest& head);
   virtual void on_request(HttpRequest request, std::unique_ptr<Exchange> exchange) = 0;
-  // What an error of the connection's own looks like (400, 408, 413, 415, 431, 503): a body in the
-  // handler's own shape.
+  // Formats an error of the connection itself (400, 408, 413, 415, 431, 503).
   [[nodiscard]] virtual HttpResponse error(unsigned status, const std::string& message) = 0;
 };
 
 struct HttpServerOptions {
-  // Beyond the general places a connection serves one request, where the handler lets it.
-  PlaceLimits places{.general = 16384, .reserve = 64};
-  int last_descriptor = std::numeric_limits<int>::max();  // as of ListenerOptions
+  // A connection in a reserved slot serves one request, if the handler allows it.
+  ConnectionLimits connections{.general = 16384, .reserve = 64};
+  int last_descriptor = std::numeric_limits<int>::max();  // as in ListenerOptions
   std::size_t max_header_bytes = 16U << 10U;
-  std::size_t max_body_bytes = 64U << 20U;   // also once decompressed
-  std::size_t max_stream_bytes = 4U << 20U;  // queued of one ResponseStream
-  // From a request's first byte to its body; a TLS handshake counts as a request's first byte.
+  std::size_t max_body_bytes = 64U << 20U;   // encoded and decoded
+  std::size_t max_stream_bytes = 4U << 20U;  // queued by one ResponseStream
+  // From the first byte of a request, or the start of a TLS handshake, to the body.
   Duration header_timeout = std::chrono::seconds(30);
-  Duration progress_timeout = std::chrono::seconds(30);  // of a body or an answer without a byte
-  PaceLimits pace{};                                     // of a body
-  Duration idle_timeout = std::chrono::minutes(10);      // between requests
-  Duration first_timeout = std::chrono::minutes(10);     // before the first one begins
-  TlsContextPointer tls{};                               // null: plain HTTP
+  Duration progress_timeout =
+      std::chrono::seconds(30);                       // within a body or response, without a byte
+  PaceLimits pace{};                                  // for bodies
+  Duration idle_timeout = std::chrono::minutes(10);   // between requests
+  Duration first_timeout = std::chrono::minutes(10);  // before the first request
+  TlsContextPointer tls{};                            // null: plain HTTP
 };
 
 class HttpServer {
  public:
-  // Binds and listens. Port 0: any free one. Fails with invalid (not an address) or unavailable (in
-  // use, not permitted), naming address and port. The handler and the pool outlive the server.
+  // Binds and listens. Port 0: any free port. Fails with invalid (not an address) or unavailable
+  // (in use, not permitted), naming address and port. REQUIRES: handler and pool outlive the
+  // server.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> listen(
       const asio::any_io_executor& executor, const std::string& host, std::uint16_t port,
       const HttpServerOptions& options, BufferPool& buffers, RequestHandler& handler);
@@ -111,15 +109,15 @@ class HttpServer {
   [[nodiscard]] std::uint16_t port() const;
   [[nodiscard]] std::string local_address() const;
   [[nodiscard]] std::size_t connections() const;
-  [[nodiscard]] const Places& places() const;
+  [[nodiscard]] const ConnectionSlots& slots() const;
 
-  // Of connections that are accepted from now on.
+  // Applies to connections accepted from now on.
   void use_tls(TlsContextPointer tls);
-  // Closes the connections of those peers, requests under way included.
-  void close_those(const std::function<bool(const PeerIdentity&)>& who);
+  // Closes the connections of matching peers, including those with a request in flight.
+  void close_matching(const std::function<bool(const PeerIdentity&)>& matches);
 
-  // Accepts no more connections and no more requests: those that are waiting are answered with
-  // "Connection: close"; idle connections close.
+  // Accepts no more connections or requests. Pending requests are answered with "Connection:
+  // close"; idle connections close.
   void drain();
 
   ~HttpServer();

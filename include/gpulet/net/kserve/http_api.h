@@ -1,6 +1,5 @@
-// The Open Inference Protocol over HTTP with the extensions that its users' tools need, as pure
-// functions between bytes and values: which endpoint a target means, what an inference asks, how
-// every answer looks. ../../../docs/protocol.md lists what is there. Pure; any thread.
+// The Open Inference Protocol over HTTP with the extensions that its clients need, as pure
+// functions between bytes and values (docs/protocol.md). Any thread.
 #pragma once
 
 #include <optional>
@@ -9,13 +8,11 @@
 #include <string_view>
 #include <vector>
 
-#include "gpulet/core/status.h"
+#include "gpulet/base/status.h"
 #include "gpulet/net/http/message.h"
 #include "gpulet/net/kserve/infer_call.h"
 #include "gpulet/net/kserve/model.h"
-#include "gpulet/net/kserve/names.h"  // the names that HTTP and gRPC share: extensions, states, platform
 #include "gpulet/net/kserve/settings.h"
-#include "gpulet/net/kserve/shared_memory.h"
 
 namespace gpulet::net::kserve {
 
@@ -26,20 +23,20 @@ enum class Endpoint : std::uint8_t {
   model_metadata,
   model_ready,
   model_config,
-  model_statistics,  // of all models where the model's name is empty
+  model_statistics,  // of all models without a model name
   infer,
   repository_index,
   repository_load,
   repository_unload,
-  shared_memory_status,  // of all regions where the region's name is empty
+  shared_memory_status,  // of all regions without a region name
   shared_memory_register,
   shared_memory_unregister,
-  cuda_memory_status,  // of all regions where the region's name is empty
+  cuda_memory_status,  // of all regions without a region name
   cuda_memory_register,
   cuda_memory_unregister,
   log_settings,
   change_log_settings,
-  trace_settings,  // of all models where the model's name is empty
+  trace_settings,  // of all models without a model name
   change_trace_settings,
 };
 
@@ -50,31 +47,28 @@ struct Route {
   std::string region;
 };
 
-// Fails with not_found (no such target) or invalid (another method is needed: `allow`, where given,
-// gets those that are allowed, as "GET, POST"). Names in the target may be percent-encoded.
+// Fails with not_found (unknown target) or invalid (wrong method); then `allow`, if not null, gets
+// the allowed ones, as "GET, POST". Names in the target may be percent-encoded.
 [[nodiscard]] Result<Route> find_route(std::string_view method, std::string_view target,
                                        std::string* allow);
 
-// Whether there is what the route asks for: fails with not_found where the model is null, or is not
-// there in that version.
+// Fails with not_found if the model is null or has another version than the route.
 [[nodiscard]] Status check_model(const Model* model, const Route& route);
 
-// The longest body that an inference of the model can have, in any form of the protocol: so many
-// rows as the model takes at once, every number at its longest in JSON, and something for the rest.
+// An upper bound for the body of an inference in any form: max_batch rows, the longest number text,
+// and a constant for the rest.
 [[nodiscard]] std::size_t largest_infer_body(const Model& model);
 
-// The longest gRPC message that an inference of so many rows of these inputs can be: raw, or every
-// number at its longest in its typed field. Saturates at 1 TiB.
+// The same for a gRPC message with `rows` rows, raw or in typed fields. At most 1 TiB.
 [[nodiscard]] std::size_t largest_infer_message(std::span<const TensorSpec> inputs,
                                                 std::uint32_t rows);
 
-// `body` as the protocol frames it: JSON, then the binary tensors. Shared memory is looked up in
-// `regions`.
+// Parses a body: JSON, then the binary tensors. Inputs in shared memory are read from `regions`.
 [[nodiscard]] Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body,
                                            const Model& model, const SharedMemory& regions);
-// Outputs that belong into shared memory are written there.
+// Writes outputs that belong to shared memory to `regions`.
 [[nodiscard]] http::HttpResponse write_infer(const InferCall& call, const Model& model,
-                                             std::span<const serve::InferReply> replies,
+                                             std::span<const InferReply> replies,
                                              SharedMemory& regions);
 
 // `version`: of this server.
@@ -82,26 +76,25 @@ struct Route {
 [[nodiscard]] http::HttpResponse model_metadata(const Model& model);
 [[nodiscard]] http::HttpResponse model_config(const Model& model);
 [[nodiscard]] http::HttpResponse statistics(std::span<const ModelStatistics> models);
-// 200 or 400, without a body where there is nothing to say.
+// 200 or 400; the body is empty without a reason.
 [[nodiscard]] http::HttpResponse ready(bool ready, const std::string& why_not);
 
-// Whether only those that are ready are wanted: {"ready":true}. No body: all.
+// True for {"ready":true}: only ready models. An empty body requests all.
 [[nodiscard]] Result<bool> read_repository_index(const Bytes& body);
 [[nodiscard]] http::HttpResponse repository_index(std::span<const Model> models, bool only_ready);
 
-// What a load brings along: the parameter `config` as loading() takes it, or nothing. Fails
-// (invalid) where it brings files or other parameters.
+// The parameter `config` for loading(), or empty. Fails (invalid) for files or other parameters.
 [[nodiscard]] Result<std::string> read_repository_load(const Bytes& body);
 
 [[nodiscard]] http::HttpResponse log_settings(LogLevel level);
 [[nodiscard]] http::HttpResponse trace_settings(const TraceSampling& sampling);
 
-[[nodiscard]] Result<RegionToRegister> read_register(const std::string& region, const Bytes& body);
+[[nodiscard]] Result<RegionInfo> read_register(const std::string& region, const Bytes& body);
 [[nodiscard]] http::HttpResponse shared_memory_status(std::span<const RegionInfo> regions);
 
-// {"error": ...} with the status that the protocol's clients expect of that code: not_found 404,
-// unavailable, overloaded and too_late 503, timeout 504, cancelled 499, internal 500,
-// unauthenticated 401, forbidden 403, limited 429, all else 400.
+// {"error": ...} with the status that clients expect for the code: not_found 404; unavailable,
+// overloaded and too_late 503; timeout 504; cancelled 499; internal 500; unauthenticated 401;
+// forbidden 403; limited 429; all others 400.
 [[nodiscard]] http::HttpResponse error(const Status& status);
 [[nodiscard]] http::HttpResponse error(unsigned status, const std::string& message);
 

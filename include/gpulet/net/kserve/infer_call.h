@@ -1,89 +1,192 @@
-// InferCall: an inference of the Open Inference Protocol between its bytes and the engine: what was
-// asked, as requests of one row each, and how the answer is to look. The JSON and the gRPC form
-// both become one, and both answer from one. Values; any thread.
+// Inference requests of the Open Inference Protocol, between their bytes and the engine:
+// parameters, inputs, requested outputs, and tensors in shared memory. The JSON and the gRPC form
+// share them.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
 #include "gpulet/core/tensor.h"
-#include "gpulet/core/time.h"
 #include "gpulet/net/kserve/model.h"
-#include "gpulet/serve/messages.h"
+#include "gpulet/protocol/messages.h"
 
 namespace gpulet::net::kserve {
 
-// Where in registered shared memory a tensor lies.
+// All functions and values are pure and for any thread, except SharedMemory.
+
+// A part of a registered shared memory region.
 struct RegionSlice {
   std::string region;
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
 };
 
-struct AskedOutput {
-  std::size_t index = 0;             // among the model's outputs
-  bool binary = false;               // raw after the JSON; gRPC answers raw always
-  std::uint32_t classification = 0;  // the so many highest values in place of the tensor; 0: no
+// ---- parameters
+
+// A JSON or gRPC value: null, boolean, negative integer, other integer, other number, text. An
+// integer beyond 64 bits is a double. Text refers to the bytes that it was parsed from.
+using Scalar =
+    std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string_view>;
+
+struct RequestParameters {
+  Duration timeout{};  // zero: the model's SLO
+  bool binary_data_output = false;
+  std::uint32_t priority =
+      0;  // 1 is the highest; 0, and any beyond all levels: the model's default
+};
+
+struct TensorParameters {
+  std::optional<bool> binary_data{};
+  std::optional<std::uint64_t> binary_data_size{};
+  std::uint32_t classification = 0;
+  std::optional<std::string> region{};
+  std::optional<std::uint64_t> region_offset{};
+  std::optional<std::uint64_t> region_bytes{};
+};
+
+// Stores one parameter and ignores unknown ones. Fails (invalid) for a wrong type or range, or an
+// unsupported parameter.
+[[nodiscard]] Status take_parameter(RequestParameters& parameters, std::string_view name,
+                                    const Scalar& value);
+[[nodiscard]] Status take_parameter(TensorParameters& parameters, std::string_view name,
+                                    const Scalar& value);
+
+// Empty for a tensor outside shared memory. Fails (invalid) for an incomplete region.
+[[nodiscard]] Result<std::optional<RegionSlice>> region_of(const TensorParameters& parameters);
+
+// ---- requests
+
+struct RequestedOutput {
+  std::size_t index = 0;  // among the model's outputs
+  bool binary = false;    // raw, behind the JSON; gRPC is always raw
+  std::uint32_t classification =
+      0;  // this many highest values instead of the tensor; 0: the tensor
   std::optional<RegionSlice> region{};
 };
 
-// The id of a request comes back with its answer.
+struct NamedOutput {
+  std::string name;
+  TensorParameters parameters{};
+};
+// Resolves the outputs of a request, in order; all of the model's where it names none. `binary` is
+// the default form. Fails (invalid) for an unknown or repeated output, or one without a JSON form
+// that is requested as JSON.
+[[nodiscard]] Result<std::vector<RequestedOutput>> requested_outputs(
+    std::span<const NamedOutput> outputs, bool binary, const Model& model);
+
 inline constexpr std::size_t kMaxIdBytes = 1024;
-// Fails (invalid) where it is longer.
+// Checks the length of a request id. Fails with invalid.
 [[nodiscard]] Status check_id(std::string_view id);
 
 struct InferCall {
   std::string model;
-  std::string id;  // echoed
+  std::string id;  // echoed in the response
   std::uint32_t rows = 1;
-  std::vector<serve::InferRequest> requests;  // one a row; tag: the row
-  std::vector<AskedOutput> outputs;           // in the order of the answer
+  std::vector<InferRequest> requests;    // one per row; the tag is the row
+  std::vector<RequestedOutput> outputs;  // in the order of the response
 };
 
-// One of the model's inputs as a call gives it.
+// An input tensor of a request.
 struct GivenInput {
   std::string name;
   DataType type = DataType::fp32;
-  std::vector<std::int64_t> shape;  // the batch in front
+  std::vector<std::int64_t> shape;  // batch first
   Bytes data;                       // raw, row-major, little-endian
 };
 
-// Whether such an input fits the model, with so many bytes; its own `data` is not looked at. What
-// is to be copied from elsewhere is held against it first. Fails as rows_of does.
+// Checks an input of `bytes` bytes against the model without looking at input.data, so that a
+// mismatch is found before the data are copied. Fails as rows_of.
 [[nodiscard]] Status check_input(const Model& model, const GivenInput& input, std::uint64_t bytes);
 
-// Splits the inputs into the requests of their rows, sharing memory where one input is all there
-// is. Fails (invalid) in the words of the protocol's reference server where they do not fit the
-// model: an input unknown, missing or twice, a wrong type, shape or size, rows that differ or are
-// too many.
-[[nodiscard]] Result<std::vector<serve::InferRequest>> rows_of(const Model& model,
-                                                               std::vector<GivenInput> inputs,
-                                                               Duration timeout);
+// Splits the inputs into one request per row. A single input is shared, not copied. Fails
+// (invalid), in the words of the reference server, for an unknown, missing or repeated input, a
+// wrong type, shape or size, or differing or too many rows.
+[[nodiscard]] Result<std::vector<InferRequest>> rows_of(const Model& model,
+                                                        std::vector<GivenInput> inputs,
+                                                        Duration timeout);
 
-// A call of these inputs: its model and its rows.
+// A call with these inputs; its id and outputs are left to the caller.
 [[nodiscard]] Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs,
                                         Duration timeout, std::uint32_t priority = 0);
 
-// An output of all rows, as the answer holds it.
-struct AnsweredOutput {
-  TensorSpec spec;  // the batch in front; where there are labels the type is BYTES, not spec.type
-  Bytes data;       // raw; empty where `labels` hold the answer
-  // Classification's answer, row after row: "value:index", or "value:index:label".
+// ---- responses
+
+// An output of all rows.
+struct ResponseOutput {
+  TensorSpec spec;  // batch first; the type is BYTES, not spec.type, where there are labels
+  Bytes data;       // raw; empty where `labels` replace the tensor
+  // The classification, row by row: "value:index" or "value:index:label".
   std::vector<std::string> labels{};
 };
 
-// The rows' replies, in the order of their rows, as one answer for each output asked for. Fails
-// with the first row's failure, or internal where rows differ in shape.
-[[nodiscard]] Result<std::vector<AnsweredOutput>> gather(
-    const InferCall& call, const Model& model, std::span<const serve::InferReply> replies);
+// Combines the replies of the rows, given in order. Fails with the first row's failure, or internal
+// where rows differ in shape.
+[[nodiscard]] Result<std::vector<ResponseOutput>> gather(const InferCall& call, const Model& model,
+                                                         std::span<const InferReply> replies);
 
-// The binary form of BYTES: each behind its length, 32 bits, little-endian.
+// The binary form of BYTES: each text behind its length, 32 bits little-endian.
 [[nodiscard]] std::string lengths_and_texts(const std::vector<std::string>& texts);
+
+// ---- shared memory
+
+struct RegionInfo {
+  std::string name;
+  std::string key;  // for shm_open
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// CUDA shared memory is not supported: the error of registering a region, with alternatives, and of
+// requesting the status of one. Clients may request the status of all regions and unregister all,
+// as some do when they start.
+[[nodiscard]] std::string cuda_memory_refusal(const std::string& region);
+[[nodiscard]] Status unknown_cuda_region(const std::string& region);
+
+// Regions of POSIX shared memory that clients registered (the system_shared_memory extension). Off
+// unless configured: a client that registers regions makes this process read and write any shared
+// memory of its user.
+//
+// Regions are accessed by system calls, never mapped: if a client shrinks its memory the call
+// fails, where a mapping would kill the process. Blocks only for these calls. One thread at a time.
+class SharedMemory {
+ public:
+  // Not enabled: every call fails with unavailable and the configuration key.
+  explicit SharedMemory(bool enabled) : enabled_(enabled) {}
+
+  // Fails (invalid) for a name in use, missing memory, a range beyond its end, too many regions.
+  [[nodiscard]] Status add(const RegionInfo& region);
+  // Ignores unknown names. Empty: removes all.
+  void remove(const std::string& name);
+  [[nodiscard]] std::vector<RegionInfo> regions() const;
+  [[nodiscard]] bool enabled() const { return enabled_; }
+
+  // Returns a copy, because the client may write to the region at any time. Fails (invalid) for an
+  // unknown region or a range beyond its end.
+  [[nodiscard]] Result<Bytes> read(const RegionSlice& slice) const;
+  // Also fails if the slice is smaller than the data or the memory is read-only.
+  [[nodiscard]] Status write(const RegionSlice& slice, const Bytes& data);
+
+ private:
+  struct Region {
+    RegionInfo info;
+    FileDescriptor memory;
+  };
+  [[nodiscard]] Status check_enabled() const;
+  [[nodiscard]] Result<const Region*> find(const RegionSlice& slice) const;
+
+  bool enabled_;
+  std::map<std::string, Region, std::less<>> regions_;
+};
 
 }  // namespace gpulet::net::kserve

@@ -1,38 +1,42 @@
-// What the Open Inference Protocol says of a model. Its shapes have the batch in front; ours are
-// those of one request. Values; any thread.
+// Models as the Open Inference Protocol shows them: description, names and states, ensembles,
+// repository changes and configuration overrides, over HTTP and gRPC alike. Shapes in the protocol
+// have the batch as first dimension; shapes here are those of one request. Pure; any thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "gpulet/base/status.h"
+#include "gpulet/config/model_config.h"
 #include "gpulet/core/queue_rules.h"
 #include "gpulet/core/tensor.h"
+#include "gpulet/protocol/messages.h"
 #include "gpulet/serve/application.h"
-#include "gpulet/serve/messages.h"
 #include "gpulet/serve/served_model.h"
 
 namespace gpulet::net::kserve {
 
-// How often and how long something took.
 struct DurationCount {
   std::uint64_t count = 0;
-  std::uint64_t ns = 0;
+  std::uint64_t ns = 0;  // total
 };
-struct BatchCount {  // of executions with so many requests in a batch
+struct BatchCount {  // executions of one batch size
   std::uint32_t batch_size = 0;
   DurationCount compute_input{};
   DurationCount compute_infer{};
   DurationCount compute_output{};
 };
-// The statistics extension. All since the frontend's start.
+// The statistics extension. Totals since the frontend's start.
 struct ModelStatistics {
   std::string name;
   std::string version;
-  std::uint64_t last_inference_ms = 0;  // since the epoch of Unix; 0: none yet
-  std::uint64_t inference_count = 0;    // requests, a row of a batch each
+  std::uint64_t last_inference_ms = 0;  // Unix time; 0: none yet
+  std::uint64_t inference_count = 0;    // requests; each row of a call counts
   std::uint64_t execution_count = 0;    // batches
   DurationCount success;
   DurationCount fail;
@@ -40,23 +44,88 @@ struct ModelStatistics {
   DurationCount compute_input{};
   DurationCount compute_infer{};
   DurationCount compute_output{};
-  std::vector<BatchCount> batches;  // ascending
+  std::vector<BatchCount> batches;  // by ascending size
 };
 
-// A model or an application, as the endpoints show it. `version` is a number in words: the
-// protocol's versions are numbers. It counts the versions of that name since the frontend's start.
-// Empty where the model is unloaded.
+// A model or an application. `version` is a decimal number, as the protocol requires: it counts the
+// versions of that name since the frontend's start. Empty for an unloaded model.
 struct Model {
   std::string name;
   std::string version = "1";
   std::vector<TensorSpec> inputs;   // of one request
   std::vector<TensorSpec> outputs;  // of one request
   std::uint32_t max_batch = 1;      // rows of one call
-  serve::ModelState state = serve::ModelState::loading;
+  ModelState state = ModelState::loading;
   std::string reason;                                            // why it is not ready
-  std::shared_ptr<const serve::ModelDescription> description{};  // null: there is nothing to tell
-  std::shared_ptr<const serve::Application> application{};       // null: it is a model
-  std::optional<QueueRules> queue{};  // none: requests go by deadline alone
+  std::shared_ptr<const serve::ModelDescription> description{};  // null: none
+  std::shared_ptr<const serve::Application> application{};       // null: a model
+  std::optional<QueueRules> queue{};  // empty: requests are ordered by deadline alone
 };
+
+// ---- names
+
+inline constexpr const char* kServerName = "gpulet";
+inline constexpr const char* kPlatform = "pytorch_libtorch";
+inline constexpr const char* kBackend = "pytorch";
+inline constexpr const char* kApplicationPlatform = "ensemble";
+
+[[nodiscard]] const char* platform_of(const Model& model);
+// Empty for an application.
+[[nodiscard]] const char* backend_of(const Model& model);
+// The names of the model file, and of the label file of an output; empty where there is none.
+[[nodiscard]] std::string model_filename(const Model& model);
+[[nodiscard]] std::string label_filename(const Model& model, std::size_t output);
+
+// The supported extensions.
+[[nodiscard]] std::vector<std::string> extensions(bool shared_memory);
+
+// READY, LOADING, UNLOADING or UNAVAILABLE. An idle model is READY: the next request wakes it.
+[[nodiscard]] std::string_view repository_state(ModelState state);
+// Whether the protocol calls the model ready.
+[[nodiscard]] bool takes_requests(ModelState state);
+
+// ---- ensembles
+//
+// The model configuration describes an application as an ensemble whose steps are model calls. A
+// tensor has the name of the request input or response output that it is, otherwise
+// "<node>.<tensor>" as in the models file, with "[i]" for one item. Built-in steps (select, crop,
+// resize, argmax) are not models; clients look up the model of every step, so that built-in steps
+// are configuration parameters instead.
+
+struct EnsembleStep {
+  std::string model;
+  std::map<std::string, std::string> input_map;   // model input -> tensor
+  std::map<std::string, std::string> output_map;  // model output -> tensor
+};
+
+// In an order in which they can run.
+[[nodiscard]] std::vector<EnsembleStep> ensemble_steps(const config::ApplicationConfig& graph);
+// "step.<node>" -> operation and tensors, such as "resize(cut.image)".
+[[nodiscard]] std::map<std::string, std::string> built_in_steps(
+    const config::ApplicationConfig& graph);
+
+// ---- repository changes
+
+// The change for a load request. `config` is empty (read the model's entry of the server's models
+// file again), the text of a models file (an object with "models"), or a model configuration that
+// overrides the entry (read_configuration). Fails (invalid) where a models file is malformed or has
+// other models than this one.
+[[nodiscard]] Result<ModelsChange> loading(const std::string& model, std::string config);
+// Fails (invalid) for any parameter of a load other than "config".
+[[nodiscard]] Status check_load_parameter(std::string_view name);
+// Prefixes a failure with "failed to load 'MODEL'", which examples of Triton's Python client
+// expect.
+[[nodiscard]] Status load_status(const std::string& model, const Status& status);
+[[nodiscard]] ModelsChange unloading(const std::string& model);
+
+// The fields of a model configuration that a load can override. Empty: as in the models file.
+struct Configuration {
+  std::optional<std::uint32_t> max_batch{};
+};
+
+// Parses protobuf's JSON form: names in either case, integers with or without quotes. Other fields
+// may be present with the value in the model's configuration, or with a default where it has none.
+// Fails (invalid) with the field and the accepted values.
+[[nodiscard]] Result<Configuration> read_configuration(const Model& model, std::string_view text);
 
 }  // namespace gpulet::net::kserve

@@ -1,5 +1,5 @@
-// The logging and trace extensions: the settings that Triton's clients know, in terms of what there
-// is here. HTTP and gRPC have the same names and values. Pure; any thread.
+// The logging and trace extensions: Triton's settings, mapped to those of this server. HTTP and
+// gRPC use the same names and values. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -7,26 +7,26 @@
 #include <string>
 #include <vector>
 
-#include "gpulet/core/bytes.h"
-#include "gpulet/core/status.h"
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
 
 namespace gpulet::net::kserve {
 
-// A setting as a client gives it or is told it: numbers and truths in words.
+// A setting with its values as text.
 struct Setting {
   std::string name;
-  std::vector<std::string> values;  // empty: null, which asks for the default
+  std::vector<std::string> values;  // empty: null, which requests the default
 
   friend bool operator==(const Setting&, const Setting&) = default;
 };
 
-// From a JSON object of scalars and lists of scalars. Fails (invalid) where it is none.
+// Parses a JSON object of scalars and lists of scalars. Fails with invalid.
 [[nodiscard]] Result<std::vector<Setting>> read_settings(const Bytes& body);
 
-// What the daemon's log shows: messages of that severity and above.
+// The least severe messages that the daemon logs.
 enum class LogLevel : std::uint8_t { off, error, warning, info, debug, trace };
 
-// The switches that Triton has in place of one level.
+// The switches that Triton has instead of a level.
 struct LogSwitches {
   bool error = true;
   bool warning = true;
@@ -35,30 +35,28 @@ struct LogSwitches {
 };
 [[nodiscard]] LogSwitches switches_of(LogLevel level);
 
-// The level once the settings are in force. Fails (invalid) where one is unknown, asks for what
-// cannot be changed in a running daemon, or together they are no level: one that is on beside a
-// more severe one that is off.
+// The level after applying the settings. Fails (invalid) for an unknown or fixed setting, or if the
+// switches are not a level: one is on while a more severe one is off.
 [[nodiscard]] Result<LogLevel> change_log(LogLevel level, std::span<const Setting> settings);
 
-// Which requests are traced by themselves (docs/tracing.md).
+// Which requests are traced without being asked for (docs/tracing.md).
 struct TraceSampling {
   static constexpr std::uint32_t kDefaultEvery = 1000;
 
   bool on = false;
-  std::uint32_t every = kDefaultEvery;  // at least 1; kept while it is off
+  std::uint32_t every = kDefaultEvery;  // at least 1; kept while off
 
   friend bool operator==(const TraceSampling&, const TraceSampling&) = default;
 };
 
-// trace_level, trace_rate and so on, in the order in which they are told.
+// trace_level, trace_rate and so on, in the order of the protocol.
 [[nodiscard]] std::vector<Setting> settings_of(const TraceSampling& sampling);
 
-// The sampling once the settings are in force. Fails (invalid) where one is unknown or asks for
-// what there is not.
+// The sampling after applying the settings. Fails (invalid) for an unknown or unsupported setting.
 [[nodiscard]] Result<TraceSampling> change_tracing(TraceSampling sampling,
                                                    std::span<const Setting> settings);
-// The same of one model. There is one sampling for all models: fails also where the settings ask
-// for another.
+// Checks settings for one model. All models share one sampling: also fails if the settings would
+// change it.
 [[nodiscard]] Status check_model_tracing(const TraceSampling& sampling,
                                          std::span<const Setting> settings);
 

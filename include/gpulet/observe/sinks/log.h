@@ -1,6 +1,5 @@
-// The daemons' log: on standard error, a line for each message. Whatever a message holds of others'
-// text is escaped (core/escape.h), so that nobody can write lines of their own or act on a
-// terminal.
+// The log of a daemon: one line per message on standard error. Text of others within a message is
+// escaped (base/text.h), so that a peer can neither forge lines nor control a terminal.
 #pragma once
 
 #include <memory>
@@ -12,10 +11,10 @@ class formatter;
 
 namespace gpulet::observe {
 
-// Makes it this process's default log, under that name. Call it once, before threads start.
+// Makes this the default log of the process, under `name`. Call it once, before threads start.
 void start_log(const std::string& name);
 
-// What start_log() formats messages with, for other sinks.
+// The formatter of start_log(), for other sinks.
 [[nodiscard]] std::unique_ptr<spdlog::formatter> escaping_formatter();
 
 }  // namespace gpulet::observe

@@ -1,0 +1,37 @@
+// SHA-256, by which frontend and backends identify model files. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gpulet/base/status.h"
+
+namespace gpulet {
+
+// An incremental hash.
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(Sha256&&) noexcept;
+  Sha256& operator=(Sha256&&) noexcept;
+
+  void update(std::span<const std::byte> bytes);
+  // Lower-case hex. Do not use the object afterwards.
+  [[nodiscard]] std::string finish();
+
+ private:
+  struct Context;
+  std::unique_ptr<Context> context_;
+};
+
+// The hash of bytes in memory, as lower-case hex.
+[[nodiscard]] std::string sha256_of(std::string_view bytes);
+// Blocking file I/O. Fails with not_found or internal, naming the file.
+[[nodiscard]] Result<std::string> sha256_of_file(const std::filesystem::path& file);
+
+}  // namespace gpulet

@@ -1,0 +1,57 @@
+// Text helpers: trimming, joining, strict number parsing, escaping of untrusted text, and spelling
+// suggestions. Pure; any thread.
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace gpulet {
+
+// `text` without the leading and trailing characters that occur in `blanks`.
+[[nodiscard]] std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
+
+// The parts in their order, with the separator between each two.
+[[nodiscard]] std::string joined(const std::vector<std::string>& parts,
+                                 std::string_view separator = ", ");
+[[nodiscard]] std::string joined(const std::vector<std::string_view>& parts,
+                                 std::string_view separator = ", ");
+
+// The number that the whole of `text` denotes, by the rules of std::from_chars: no blanks, no plus
+// sign, no locale. Empty where anything else follows the number or it does not fit the type.
+template <typename Number>
+[[nodiscard]] std::optional<Number> parse_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
+  if (read.ec != std::errc() || read.ptr != end) return std::nullopt;
+  return number;
+}
+
+inline constexpr std::size_t kLongestLogText = 4096;
+
+// Untrusted text as one line of printable UTF-8 for a log or a terminal. Control characters become
+// \n, \t or \x1b; bytes that are not UTF-8, and invisible characters such as those that change the
+// direction of writing, become \xNN byte by byte; a backslash becomes two, so the result is
+// unambiguous. Text beyond `most_bytes` is dropped and its length appended: "(+17 bytes)".
+[[nodiscard]] std::string escaped(std::string_view text, std::size_t most_bytes = kLongestLogText);
+
+// The number of characters to insert, delete or replace to turn `from` into `to`. Compares only the
+// first 64 characters of each, because the cost is the product of the lengths.
+[[nodiscard]] std::size_t edit_distance(std::string_view from, std::string_view to);
+
+// The candidate with the smallest edit distance to `word`; among equals the one with the longest
+// common prefix: "slo" is nearer to "slo_ms" than to "file". Empty without candidates.
+[[nodiscard]] std::string_view nearest(std::string_view word,
+                                       const std::vector<std::string_view>& candidates);
+
+// The nearest candidate that is close enough for a "did you mean": at least half of the characters
+// of the longer word match, or `word` is its prefix. Empty where none is.
+[[nodiscard]] std::string_view similar(std::string_view word,
+                                       const std::vector<std::string_view>& candidates);
+
+}  // namespace gpulet

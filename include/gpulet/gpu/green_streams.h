@@ -1,0 +1,66 @@
+// GreenStreamPool: divides a GPU among the gpulets of one process, by green contexts over blocks of
+// SMs.
+//
+// Each stream gets as many blocks as its share has, the ones that the fewest other streams use:
+// blocks of its own where there is room. During a plan change there may be no room; streams then
+// overlap, and an overlapping stream moves to free blocks between two of its batches once others
+// have gone.
+//
+// GreenStreamPool: any thread. PooledGreenStream: one thread at a time. add() and stream() create
+// green contexts, stream() and the destructor destroy them, on the calling thread. Adding or moving
+// a stream creates one context and one stream, and waits for no other stream's work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "gpulet/base/status.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/gpu/cuda_driver.h"
+
+namespace gpulet::gpu {
+
+class GreenStreamPool;
+
+class PooledGreenStream {
+ public:
+  // The CUstream for the next batch, valid until the next call. May move to other blocks, so call
+  // it only while no batch of this stream is on the GPU. Where moving fails, the stream keeps its
+  // blocks and retries later.
+  [[nodiscard]] void* stream();
+  [[nodiscard]] std::uint32_t sms() const;  // as the driver reports
+  [[nodiscard]] bool overlaps() const;      // with another stream, now
+
+  PooledGreenStream(PooledGreenStream&&) noexcept;
+  PooledGreenStream& operator=(PooledGreenStream&&) noexcept;
+  ~PooledGreenStream();  // frees its blocks
+
+ private:
+  friend class GreenStreamPool;
+  class Impl;
+  explicit PooledGreenStream(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+class GreenStreamPool {
+ public:
+  // Partitions the SMs of the GPU. Fails as CudaDriver::cut does.
+  [[nodiscard]] static Result<GreenStreamPool> make(const CudaDriver& driver, std::uint32_t gpu);
+
+  [[nodiscard]] const SmGroups& sizes() const;
+  // The stream keeps the resources of the pool alive. Fails with invalid for an invalid share, or
+  // as SmBlocks::stream_over does.
+  [[nodiscard]] Result<PooledGreenStream> add(Share share);
+
+  GreenStreamPool(GreenStreamPool&&) noexcept;
+  GreenStreamPool& operator=(GreenStreamPool&&) noexcept;
+  ~GreenStreamPool();
+
+ private:
+  friend class PooledGreenStream;
+  class State;
+  explicit GreenStreamPool(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace gpulet::gpu

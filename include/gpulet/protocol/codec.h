@@ -1,0 +1,53 @@
+// Converts messages (protocol/messages.h) to frames and back. Protobuf stays inside the .cc files.
+//
+// decode_* take a frame's header, its protobuf message and its payload. The payload becomes part of
+// the value without a copy. They fail with malformed (not protobuf, a field out of range, an
+// unexpected payload) and never throw. The ranges: src/protocol/limits.h. Tensors are not compared
+// with a model, and the dimensions of an InferRequest are not checked: admission does both.
+//
+// encode REQUIRES a payload below 4 GiB and throws std::length_error otherwise. Durations travel as
+// microseconds, rounded up; negative ones become zero. Text is cut to the length that the receiver
+// accepts. Pure; any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/protocol/frame.h"
+#include "gpulet/protocol/messages.h"
+
+namespace gpulet::protocol {
+
+[[nodiscard]] OutgoingFrame encode(const ClientMessage& message);
+[[nodiscard]] OutgoingFrame encode(const FrontendReply& message);
+[[nodiscard]] OutgoingFrame encode(const BackendMessage& message);
+[[nodiscard]] OutgoingFrame encode(const BackendCommand& message);
+[[nodiscard]] OutgoingFrame encode(const ProxyCommand& message);
+[[nodiscard]] OutgoingFrame encode(const ProxyMessage& message);
+
+[[nodiscard]] Result<ClientMessage> decode_client_message(const FrameHeader& header,
+                                                          std::span<const std::byte> message,
+                                                          Bytes payload);
+[[nodiscard]] Result<FrontendReply> decode_frontend_reply(const FrameHeader& header,
+                                                          std::span<const std::byte> message,
+                                                          Bytes payload);
+// The device keys of a decoded Hello hold its node.
+[[nodiscard]] Result<BackendMessage> decode_backend_message(const FrameHeader& header,
+                                                            std::span<const std::byte> message,
+                                                            Bytes payload);
+// A decoded Batch has its whole payload as its only input slice.
+[[nodiscard]] Result<BackendCommand> decode_backend_command(const FrameHeader& header,
+                                                            std::span<const std::byte> message,
+                                                            Bytes payload);
+[[nodiscard]] Result<ProxyCommand> decode_proxy_command(const FrameHeader& header,
+                                                        std::span<const std::byte> message);
+[[nodiscard]] Result<ProxyMessage> decode_proxy_message(const FrameHeader& header,
+                                                        std::span<const std::byte> message);
+
+// Stops protobuf in this process from logging a line for every message with invalid UTF-8, so that
+// no peer can fill a log. Such messages are still rejected. Called once, by a daemon's main.
+void silence_protobuf();
+
+}  // namespace gpulet::protocol

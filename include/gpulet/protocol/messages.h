@@ -1,0 +1,335 @@
+// The messages between client, frontend, backend and proxy, as plain values. protocol/codec.h
+// converts them to frames and back (wire format: proto/README.md); the engine's cores consume and
+// produce them. Durations are relative: the clocks of two machines are never compared.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/core/failure.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/core/request.h"
+#include "gpulet/core/tensor.h"
+#include "gpulet/partition/mig_geometry.h"
+#include "gpulet/partition/traits.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/schedule/reconcile.h"
+
+namespace gpulet {
+
+// ---- client <-> frontend
+
+struct InferRequest {
+  std::uint64_t tag = 0;  // chosen by the client; unique among its requests in flight
+  std::string model;
+  Duration timeout{};              // zero: the model's SLO
+  std::vector<TensorSpec> inputs;  // in the model's order; an empty name matches any input
+  Bytes payload;                   // the inputs, concatenated
+  std::uint32_t priority = 0;      // 1 is the highest; 0: the model's default
+};
+
+struct InferReply {
+  std::uint64_t tag = 0;
+  Status status;
+  std::vector<TensorSpec> outputs;  // empty unless ok
+  std::vector<Bytes> payload;       // one element per output
+  Duration queued{};                // at the frontend and the backend, before execution
+  Duration executed{};
+  std::uint32_t batch_size = 0;
+  Duration retry_after{};  // status limited: when to retry; zero: unknown
+};
+
+// Requests one page of the model list.
+struct ModelsRequest {
+  std::string after{};  // the page starts after this name
+};
+enum class ModelState : std::uint8_t {
+  loading = 1,      // a gpulet for the model is being prepared
+  ready = 2,        // a gpulet serves the model
+  idle = 3,         // holds no gpulet for want of requests; the next request wakes it
+  unavailable = 4,  // no gpulet serves the model, and none will without a change; see `reason`
+  leaving = 5,      // removed; its gpulets finish the requests that they hold
+};
+// The state's name as written above.
+[[nodiscard]] std::string_view to_string(ModelState state);
+
+struct ModelInfo {
+  std::string name;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  double slo_ms = 0;
+  std::uint32_t max_batch = 0;
+  ModelState state = ModelState::loading;
+  std::string version{};  // serve::version_of the version that serves
+  std::string next{};     // another version that is being prepared or was refused; empty: none
+  std::string reason{};   // why the model is unavailable, or the progress of `next`
+  bool next_refused = false;
+  // A plan that may change how the model is served is not in force yet.
+  bool pending = false;
+  // Counts the versions of this name since the frontend's start. Not on the wire.
+  std::uint32_t number = 1;
+};
+struct ModelsReply {
+  std::vector<ModelInfo> models;  // by name
+  bool more = false;              // further models follow after the last one
+  // Errors in the files behind the list, each with its location. The previous contents stay in
+  // force.
+  std::vector<std::string> problems{};
+};
+
+// Loads or unloads models of a running frontend.
+struct ModelsChange {
+  enum class Kind : std::uint8_t { load = 1, unload = 2 };
+  Kind kind = Kind::load;
+  // The model to unload, or the entry of the models file to read again and load. Empty: load all
+  // entries of `text`.
+  std::string name;
+  std::string file;  // the name of `text` in errors; paths in `text` are relative to it
+  Bytes text;        // the contents of a models file
+  // A model configuration of the standard protocol (net/kserve/model.h), as JSON, that overrides
+  // the entry until the model is loaded again. Not on the wire.
+  std::string configuration{};
+};
+struct ModelsChanged {
+  Status status;                    // why nothing was changed
+  std::vector<ModelInfo> models{};  // the models concerned, right after the change
+};
+
+struct StatusRequest {};
+struct StatusReply {
+  std::string json;  // docs/status.md
+  Status status{};   // why there is no document
+};
+
+// Sets the token of a connection. There is no reply: an unknown token shows as the failure of later
+// requests that need one.
+struct Authenticate {
+  std::string token;
+};
+
+using ClientMessage =
+    std::variant<InferRequest, ModelsRequest, ModelsChange, StatusRequest, Authenticate>;
+using FrontendReply = std::variant<InferReply, ModelsReply, ModelsChanged, StatusReply>;
+
+// ---- backend -> frontend
+
+enum class GpuletState : std::uint8_t {
+  preparing = 1,   // fetches models, starts the process, loads, warms up
+  ready = 2,       // takes batches
+  restarting = 3,  // its process died; a new one starts after the backoff
+  failed = 4,      // gave up; the status says why
+  gone = 5,        // retired and ended
+};
+
+// The state's name as written above; the status document and the logs use it.
+[[nodiscard]] std::string_view to_string(GpuletState state);
+
+// The part of a plan that one gpulet serves. The backend only stores it, for a restarted frontend
+// that has lost it.
+struct PlanPart {
+  double duty_cycle_ms = 0;
+  std::vector<schedule::Assignment> assignments;
+  schedule::Service service = schedule::Service::rounds;
+
+  friend bool operator==(const PlanPart&, const PlanPart&) = default;
+};
+
+struct GpuletReport {
+  GpuletId id;
+  std::uint32_t device = 0;
+  Share size;
+  std::vector<schedule::RunningModel> models;
+  GpuletState state = GpuletState::preparing;
+  Status status;    // why the gpulet failed, restarts, or did not get the requested cores
+  PlanPart part{};  // as last assigned
+  // The share that the process received; empty where the device cannot tell or nothing is loaded.
+  partition::FoundShare found{};
+  std::optional<partition::MigInstance> instance{};  // as in CreateGpulet
+  FailureCause cause = FailureCause::unknown;        // of a failure or restart
+  std::string failed_model{};  // the model at fault; empty: unknown, or none of them
+};
+
+struct DeviceOffer {
+  schedule::Device device;
+  std::string mechanism;  // enforces the device's shares
+  partition::Traits traits{};
+  Status fault{};  // why the device is unusable now; ok: usable
+};
+
+// The first message of a backend. A backend that reconnects includes the gpulets that still run.
+struct Hello {
+  std::string node;
+  std::vector<DeviceOffer> devices;
+  std::vector<GpuletReport> gpulets;
+};
+
+// Requests a missing piece of a model file. A backend has a bounded number of requests in flight,
+// so that a long file neither fills its memory nor delays batches.
+struct ModelPieceRequest {
+  std::string sha256;  // lower-case hex
+  std::uint64_t offset = 0;
+};
+
+// A device of the Hello became unusable, or usable again (fault ok). Its gpulets stay, restarting,
+// until the device is back or they are retired.
+struct DeviceReport {
+  std::uint32_t device = 0;
+  Status fault;
+};
+
+// The power draw of a device. Values that the device does not report are empty.
+struct DevicePower {
+  std::uint32_t device = 0;
+  std::optional<double> usage_w{};
+  std::optional<double> limit_w{};
+  std::optional<double> energy_j{};  // since the driver was loaded
+
+  friend bool operator==(const DevicePower&, const DevicePower&) = default;
+};
+
+// Sent by both sides. `power` is empty in the frontend's.
+struct Heartbeat {
+  std::vector<DevicePower> power{};
+};
+
+// The backend is shutting down: it takes no new gpulets and serves with the present ones until the
+// frontend has replaced and retired them.
+struct Draining {};
+
+using BackendMessage = std::variant<Hello, GpuletReport, BatchResult, ModelPieceRequest, Heartbeat,
+                                    Draining, DeviceReport>;
+
+// ---- frontend -> backend
+
+struct Welcome {
+  Duration heartbeat_every{};  // for both sides; a peer silent for four periods is gone
+};
+
+// The last message before the frontend closes the connection.
+struct Refused {
+  Status why;
+};
+
+struct ModelToServe {
+  std::string name;
+  std::string sha256;  // of the model file
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::uint32_t max_batch = 1;
+  Numerics numerics{};
+};
+
+struct CreateGpulet {
+  GpuletId id;
+  std::uint32_t device = 0;
+  Share size;
+  std::vector<ModelToServe> models;
+  PlanPart part{};
+  double memory_mb = 0;  // device memory that the models need; 0: unknown for at least one
+  // The MIG instance to run in. Set exactly on devices that MIG divides.
+  std::optional<partition::MigInstance> instance{};
+};
+
+// Assigns another part of a plan to a running gpulet.
+struct AssignGpulet {
+  GpuletId id;
+  PlanPart part;
+};
+
+// Sets the number of cores of a running gpulet (PlanPart::service: controlled).
+struct SetCores {
+  GpuletId id;
+  double cores = 0;
+};
+
+// Lets the gpulet finish the batches that it holds, then ends it.
+struct RetireGpulet {
+  GpuletId id;
+};
+
+// The reply to a ModelPieceRequest: the bytes from `offset` on, kModelPieceBytes or up to the end
+// of the file. total_bytes 0: the frontend does not have the file.
+inline constexpr std::uint64_t kModelPieceBytes = 1U << 20U;
+
+struct ModelPiece {
+  std::string sha256;
+  std::uint64_t offset = 0;
+  std::uint64_t total_bytes = 0;
+  Bytes data;
+  // With total_bytes 0: the file changed after the frontend hashed it; a retry may succeed.
+  bool changed = false;
+};
+
+using BackendCommand = std::variant<Welcome, CreateGpulet, AssignGpulet, SetCores, RetireGpulet,
+                                    Batch, ModelPiece, Heartbeat, Refused>;
+
+// ---- backend <-> proxy (Unix socket; tensors are in shared memory)
+
+struct LoadModel {
+  std::string name;
+  std::string file;
+  std::vector<TensorSpec> inputs;
+  std::vector<TensorSpec> outputs;
+  std::uint32_t max_batch = 1;
+  std::uint32_t variant = 0;  // as reported by a proxy that loaded the model before; 0: unknown
+  Numerics numerics{};
+};
+
+// The first message to a proxy. It binds a process of the warm pool to a gpulet.
+struct LoadModels {
+  std::vector<LoadModel> models;
+  std::map<std::string, std::string> environment{};  // the share's, added to the process's own
+  std::uint64_t memory_bytes = 0;                    // size of the memory shared with the backend
+};
+
+struct RunBatch {
+  BatchId id;
+  std::string model;
+  std::uint32_t count = 0;
+  std::uint64_t input_offset = 0;  // into the shared memory
+  std::uint64_t input_bytes = 0;
+  std::uint64_t output_offset = 0;
+  std::uint64_t output_capacity = 0;
+  Duration start_within{};  // from sending
+  Duration simulated_latency{};
+};
+
+// Lets the proxy finish the batches sent before, then exit with status 0.
+struct StopProxy {};
+
+using ProxyCommand = std::variant<LoadModels, RunBatch, StopProxy>;
+
+// The process has started and waits for LoadModels.
+struct ProxyIdle {};
+
+struct ProxyReady {
+  Status status;                          // of loading all models
+  std::uint64_t memory_bytes = 0;         // resident, once loaded
+  std::vector<std::uint32_t> variants{};  // beside the models, for LoadModel::variant
+  partition::FoundShare found{};
+  partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
+  FailureCause cause = FailureCause::unknown;                       // where the status is not ok
+  std::string failed_model{};  // the model that did not load; empty: none
+};
+
+struct BatchRan {
+  BatchId id;
+  Status status;
+  std::uint64_t output_bytes = 0;
+  Duration queued{};  // in the proxy
+  Duration executed{};
+  partition::DeviceHealth device = partition::DeviceHealth::works;  // where the status is not ok
+  FailureCause cause = FailureCause::unknown;                       // input or unknown
+};
+
+using ProxyMessage = std::variant<ProxyIdle, ProxyReady, BatchRan>;
+
+}  // namespace gpulet

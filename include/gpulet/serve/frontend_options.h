@@ -1,0 +1,101 @@
+// Options of FrontendCore and of its parts. Plain values.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gpulet/base/time.h"
+#include "gpulet/control/options.h"
+#include "gpulet/schedule/policy.h"
+
+namespace gpulet::serve {
+
+// Bounds on the requests that the frontend holds, over all models, connections and protocols.
+struct InflightLimits {
+  std::uint32_t requests = 65536;
+  std::uint64_t bytes = 2048ULL << 20U;  // of their inputs together
+};
+
+// Backoff of nodes and devices on which gpulets fail (Exclusions).
+struct ExclusionOptions {
+  Duration first = std::chrono::seconds(5);  // doubles with every failure in a row
+  Duration longest = std::chrono::minutes(5);
+  // A node is excluded after `short_stays` connections in a row that were shorter than
+  // `short_stay`.
+  Duration short_stay = std::chrono::seconds(10);
+  std::uint32_t short_stays = 3;
+};
+
+// Quarantine of models whose processes crash (Quarantine).
+struct QuarantineOptions {
+  std::uint32_t crashes = 4;  // within `window`, that begin a quarantine
+  Duration window = std::chrono::seconds(60);
+  Duration first = std::chrono::seconds(15);  // doubles with every relapse
+  Duration longest = std::chrono::minutes(10);
+  Duration relapse_within = std::chrono::minutes(2);
+  Duration suspect_for = std::chrono::minutes(5);
+};
+
+// Rate estimation (Demands).
+struct DemandOptions {
+  Duration time_constant = std::chrono::seconds(2);        // of the fast estimate
+  Duration slow_time_constant = std::chrono::seconds(20);  // of the slow one
+  // Standard deviations of a Poisson process that count as chance. The estimates are compared at
+  // every tick; with four deviations a false alarm occurs about once a day.
+  double deviations = 4;
+  // Growth of the load to plan for, until the next plan is in force. The plan itself allows for
+  // chance (schedule::Headroom).
+  double growth = 0.10;
+  double give_back_below = 0.6;  // of the planned rate: below it, a smaller plan is requested
+  double make_room_below = 0.9;  // the same where the plan leaves demand unserved
+  double least_rate = 1.0;       // demand of an awake model without traffic, per second
+  // A model without a request for this long falls asleep. 0: never.
+  Duration idle_after = std::chrono::seconds(300);
+};
+
+// The ids of one run of the frontend start at its run number shifted by this many bits, so that
+// runs never share ids: each has 2^40 gpulets and batches.
+inline constexpr unsigned kRunShift = 40;
+
+struct FrontendOptions {
+  // Distinguishes this run from earlier ones in the ids of gpulets and batches; 1 .. 2^23.
+  std::uint64_t run = 1;
+  std::string policy = "elastic";
+  double margin = 1.05;
+  schedule::Headroom headroom = schedule::Headroom::poisson;
+  std::optional<std::uint32_t> max_devices;
+  // Keeps the first plan in force whatever the measured rates are, for experiments on plans. That
+  // plan is made for the configured rates.
+  bool keep_plan = false;
+  Duration period = std::chrono::seconds(20);           // of the scheduler
+  Duration heartbeat = std::chrono::milliseconds(500);  // a backend silent for four of them is lost
+  Duration tick = std::chrono::milliseconds(500);       // of the rate estimates
+  Duration least_between_plans = std::chrono::seconds(1);
+  // Delay of the next plan after a node joined, because more nodes may follow.
+  Duration gather = std::chrono::milliseconds(200);
+  // The same where nodes bring gpulets that already serve: nothing is urgent.
+  Duration gather_after_restart = std::chrono::seconds(3);
+  Duration preparing_timeout = std::chrono::seconds(180);  // for a plan's gpulets to become ready
+  // Backoff of versions that failed to load for no permanent cause, and of models whose gpulets
+  // failed on every node.
+  Duration backoff = std::chrono::seconds(30);
+  ExclusionOptions exclusions;
+  // Gpulets that a joining backend brought are retired after this time unless a plan takes them up.
+  Duration take_up_within = std::chrono::seconds(30);
+  std::uint32_t max_queue_per_model = 4096;
+  InflightLimits inflight{};
+  // How long a request without a timeout of its own waits for a sleeping model, whatever its SLO.
+  Duration wake_within = std::chrono::seconds(10);
+  // How long after the SLO a result is still delivered, and counted as late. After that the request
+  // is answered too_late, even while its batch runs. A request with a timeout of its own gets no
+  // grace.
+  Duration late_grace = std::chrono::milliseconds(20);
+  std::uint32_t trace_every = 0;  // trace every Nth request (0: off)
+  DemandOptions demands;
+  QuarantineOptions quarantine;
+  control::Options control;  // of instances whose cores are controlled
+};
+
+}  // namespace gpulet::serve

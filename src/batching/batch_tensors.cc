@@ -1,0 +1,43 @@
+#include "gpulet/batching/batch_tensors.h"
+
+#include <numeric>
+#include <string>
+
+namespace gpulet::batching {
+
+std::vector<Bytes> gather_inputs(std::span<const Request> requests,
+                                 std::span<const std::size_t> input_sizes) {
+  std::vector<Bytes> slices;
+  slices.reserve(requests.size() * input_sizes.size());
+  std::size_t offset = 0;
+  for (const std::size_t size : input_sizes) {
+    for (const Request& request : requests) slices.push_back(request.input.slice(offset, size));
+    offset += size;
+  }
+  return slices;
+}
+
+Status check_outputs(const Bytes& outputs, std::size_t count,
+                     std::span<const std::size_t> output_sizes) {
+  const std::size_t expected =
+      count * std::accumulate(output_sizes.begin(), output_sizes.end(), std::size_t{0});
+  if (outputs.size() == expected) return {};
+  return {StatusCode::internal, "a batch of " + std::to_string(count) + " requests returned " +
+                                    std::to_string(outputs.size()) +
+                                    " output bytes; the declared outputs of the model have " +
+                                    std::to_string(expected)};
+}
+
+std::vector<Bytes> scatter_outputs(const Bytes& outputs, std::size_t count, std::size_t index,
+                                   std::span<const std::size_t> output_sizes) {
+  std::vector<Bytes> slices;
+  slices.reserve(output_sizes.size());
+  std::size_t offset = 0;
+  for (const std::size_t size : output_sizes) {
+    slices.push_back(outputs.slice(offset + index * size, size));
+    offset += count * size;
+  }
+  return slices;
+}
+
+}  // namespace gpulet::batching

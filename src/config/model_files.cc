@@ -1,0 +1,231 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "config/reading.h"
+#include "gpulet/config/model_config.h"
+
+namespace gpulet::config {
+namespace {
+
+bool is_control(char character) {
+  const auto byte = static_cast<unsigned char>(character);
+  return byte < 0x20 || byte == 0x7f;
+}
+
+// byte_size() has checked that the product does not overflow.
+std::size_t elements_of(const TensorSpec& tensor) {
+  std::size_t elements = 1;
+  for (const std::int64_t size : tensor.shape) elements *= static_cast<std::size_t>(size);
+  return elements;
+}
+
+Status invalid(const std::filesystem::path& file, const std::string& what, const std::string& fix) {
+  return {StatusCode::invalid, file.string() + ": " + what + "; " + fix};
+}
+
+// The format: APPNOTE.TXT of PKWARE, sections 4.3.7 to 4.3.16. Numbers are little-endian.
+constexpr std::uint32_t kMember = 0x04034b50;
+constexpr std::uint32_t kDirectoryEntry = 0x02014b50;
+constexpr std::uint32_t kEnd = 0x06054b50;
+constexpr std::uint32_t kEnd64 = 0x06064b50;
+constexpr std::uint32_t kEnd64Locator = 0x07064b50;
+constexpr std::size_t kEndBytes = 22;
+constexpr std::size_t kEnd64Bytes = 56;
+constexpr std::size_t kEnd64LocatorBytes = 20;
+constexpr std::size_t kDirectoryEntryBytes = 46;
+constexpr std::size_t kLongestComment = 0xffff;
+constexpr std::uint32_t kIn64 = 0xffffffff;  // the value is in the 64-bit record
+// A model of a hundred thousand tensors has a directory of ten megabytes.
+constexpr std::uint64_t kLargestDirectory = 64U << 20U;
+
+using Block = std::vector<unsigned char>;
+
+template <typename Number>
+Number number_at(const Block& block, std::size_t at) {
+  std::uint64_t number = 0;
+  for (std::size_t i = 0; i < sizeof(Number); ++i)
+    number |= static_cast<std::uint64_t>(block[at + i]) << (8 * i);
+  return static_cast<Number>(number);
+}
+
+Status no_archive(const std::string& why) {
+  return {StatusCode::invalid,
+          "it is not a TorchScript archive: " + why + "; save it with torch.jit.save"};
+}
+
+Result<Block> read_at(int descriptor, std::uint64_t offset, std::size_t bytes) {
+  Block block(bytes);
+  std::size_t got = 0;
+  while (got < bytes) {
+    const ssize_t now =
+        ::pread(descriptor, block.data() + got, bytes - got, static_cast<off_t>(offset + got));
+    if (now < 0 && errno == EINTR) continue;
+    if (now < 0) {
+      return Status(StatusCode::unavailable,
+                    "it cannot be read: " + std::string(std::strerror(errno)));
+    }
+    if (now == 0) return no_archive("it shrank while it was read");
+    got += static_cast<std::size_t>(now);
+  }
+  return block;
+}
+
+struct Directory {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Reads the 64-bit record, to which the locator right before the end record points.
+Result<Directory> find_directory64(int descriptor, std::uint64_t end) {
+  if (end < kEnd64LocatorBytes) return no_archive("it has no directory");
+  const auto locator = read_at(descriptor, end - kEnd64LocatorBytes, kEnd64LocatorBytes);
+  if (!locator.ok()) return locator.status();
+  const auto record_at = number_at<std::uint64_t>(locator.value(), 8);
+  const bool is_before = end >= kEnd64Bytes && record_at <= end - kEnd64Bytes;
+  if (number_at<std::uint32_t>(locator.value(), 0) != kEnd64Locator || !is_before)
+    return no_archive("it has no directory");
+  const auto record = read_at(descriptor, record_at, kEnd64Bytes);
+  if (!record.ok()) return record.status();
+  if (number_at<std::uint32_t>(record.value(), 0) != kEnd64)
+    return no_archive("it has no directory");
+  return Directory{number_at<std::uint64_t>(record.value(), 48),
+                   number_at<std::uint64_t>(record.value(), 40)};
+}
+
+Result<Directory> find_directory(int descriptor, std::uint64_t file_bytes) {
+  const auto tail_bytes =
+      static_cast<std::size_t>(std::min<std::uint64_t>(file_bytes, kEndBytes + kLongestComment));
+  const auto tail = read_at(descriptor, file_bytes - tail_bytes, tail_bytes);
+  if (!tail.ok()) return tail.status();
+  const Block& block = tail.value();
+  for (std::size_t at = tail_bytes - kEndBytes + 1; at-- > 0;) {
+    if (number_at<std::uint32_t>(block, at) != kEnd) continue;
+    if (at + kEndBytes + number_at<std::uint16_t>(block, at + 20) != tail_bytes) continue;
+    const auto bytes = number_at<std::uint32_t>(block, at + 12);
+    const auto offset = number_at<std::uint32_t>(block, at + 16);
+    if (bytes != kIn64 && offset != kIn64) return Directory{offset, bytes};
+    return find_directory64(descriptor, file_bytes - tail_bytes + at);
+  }
+  return no_archive("it has no directory");
+}
+
+// All members are in one folder, whose name varies.
+Status check_members(const Block& directory) {
+  bool has_data = false;
+  bool has_code = false;
+  std::optional<std::string_view> folder;
+  std::size_t at = 0;
+  while (at + kDirectoryEntryBytes <= directory.size()) {
+    if (number_at<std::uint32_t>(directory, at) != kDirectoryEntry)
+      return no_archive("its directory is broken");
+    const std::size_t name_bytes = number_at<std::uint16_t>(directory, at + 28);
+    const std::size_t rest = name_bytes + number_at<std::uint16_t>(directory, at + 30) +
+                             number_at<std::uint16_t>(directory, at + 32);
+    if (directory.size() - at - kDirectoryEntryBytes < rest)
+      return no_archive("its directory is broken");
+    const std::string_view name(
+        reinterpret_cast<const char*>(directory.data() + at + kDirectoryEntryBytes), name_bytes);
+    at += kDirectoryEntryBytes + rest;
+    const std::size_t slash = name.find('/');
+    if (slash == std::string_view::npos) return no_archive("a member is in no folder");
+    if (!folder) folder = name.substr(0, slash);
+    if (*folder != name.substr(0, slash)) return no_archive("its members are in several folders");
+    const std::string_view member = name.substr(slash + 1);
+    has_data = has_data || member == "data.pkl";
+    has_code = has_code || member == "constants.pkl" || member.starts_with("code/");
+  }
+  if (!has_data || !has_code) return no_archive("data.pkl or the code is missing");
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> parse_labels(std::string_view text,
+                                              const std::filesystem::path& file,
+                                              const TensorSpec& output) {
+  if (text.size() > kMostLabelBytes) {
+    return invalid(file, "it has more than " + std::to_string(kMostLabelBytes) + " bytes",
+                   "write one short label a line");
+  }
+  const std::size_t most = elements_of(output);
+  std::vector<std::string> labels;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const std::string place = "line " + std::to_string(labels.size() + 1);
+    if (labels.size() == most) {
+      return invalid(file,
+                     place + " exceeds the number of elements of output " + in_quotes(output.name) +
+                         " (" + std::to_string(most) + ")",
+                     "write one label for each element");
+    }
+    if (line.size() > kLongestLabel) {
+      return invalid(file,
+                     place + " has " + std::to_string(line.size()) + " bytes; a label may have " +
+                         std::to_string(kLongestLabel),
+                     "shorten it");
+    }
+    if (std::any_of(line.begin(), line.end(), is_control))
+      return invalid(file, place + " has a control character", "write a text file");
+    labels.emplace_back(line);
+  }
+  if (labels.empty()) return invalid(file, "it is empty", "write one label a line");
+  return labels;
+}
+
+Result<std::vector<std::string>> load_labels(const std::filesystem::path& file,
+                                             const TensorSpec& output) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error)) {
+    return Status(StatusCode::not_found,
+                  file.string() + ": there is no such file; correct the path of the labels");
+  }
+  std::ifstream stream(file, std::ios::binary);
+  std::string text(kMostLabelBytes + 1, '\0');
+  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (stream.bad() || (!stream && !stream.eof()))
+    return Status(StatusCode::not_found, file.string() + ": cannot be read; check its rights");
+  text.resize(static_cast<std::size_t>(stream.gcount()));
+  return parse_labels(text, file, output);
+}
+
+const TensorSpec& output_named(const ModelConfig& model, std::string_view name) {
+  return *std::find_if(model.outputs.begin(), model.outputs.end(),
+                       [name](const TensorSpec& output) { return output.name == name; });
+}
+
+Status check_torchscript(int descriptor) {
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) {
+    return {StatusCode::unavailable, "it cannot be read: " + std::string(std::strerror(errno))};
+  }
+  const auto bytes = static_cast<std::uint64_t>(facts.st_size);
+  if (bytes < kEndBytes) return no_archive("it is too short");
+  const auto head = read_at(descriptor, 0, sizeof kMember);
+  if (!head.ok()) return head.status();
+  if (number_at<std::uint32_t>(head.value(), 0) != kMember)
+    return no_archive("the signature is missing");
+  const auto directory = find_directory(descriptor, bytes);
+  if (!directory.ok()) return directory.status();
+  const auto [offset, directory_bytes] = directory.value();
+  if (offset > bytes || directory_bytes > bytes - offset || directory_bytes > kLargestDirectory)
+    return no_archive("its directory is outside the file");
+  const auto entries = read_at(descriptor, offset, static_cast<std::size_t>(directory_bytes));
+  return entries.ok() ? check_members(entries.value()) : entries.status();
+}
+
+}  // namespace gpulet::config

@@ -1,0 +1,46 @@
+#include "gpulet/executor/executor.h"
+
+#include <numeric>
+#include <string>
+
+namespace gpulet::executor {
+
+Result<std::vector<std::size_t>> tensor_sizes(const std::vector<TensorSpec>& specs) {
+  std::vector<std::size_t> sizes;
+  sizes.reserve(specs.size());
+  for (const TensorSpec& spec : specs) {
+    const Result<std::size_t> size = byte_size(spec);
+    if (!size.ok()) return size.status();
+    sizes.push_back(size.value());
+  }
+  return sizes;
+}
+
+Status check_sizes(const BatchToRun& batch, const std::vector<std::size_t>& input_sizes,
+                   const std::vector<std::size_t>& output_sizes) {
+  const std::string where =
+      "batch of " + std::to_string(batch.count) + " for model '" + std::string(batch.model) + "'";
+  if (batch.count == 0) return {StatusCode::internal, where + " must contain at least one request"};
+  // Divides because a count from the wire times a declared size may overflow.
+  const std::size_t input = std::accumulate(input_sizes.begin(), input_sizes.end(), std::size_t{0});
+  if (batch.input.size() / batch.count != input || batch.input.size() % batch.count != 0) {
+    return {StatusCode::internal, where + ": the input must have " + std::to_string(input) +
+                                      " bytes per request; it has " +
+                                      std::to_string(batch.input.size()) + " in total"};
+  }
+  const std::size_t output =
+      std::accumulate(output_sizes.begin(), output_sizes.end(), std::size_t{0});
+  if (batch.output.size() / batch.count < output) {
+    return {StatusCode::internal, where + ": the output needs " + std::to_string(output) +
+                                      " bytes per request; it has " +
+                                      std::to_string(batch.output.size()) + " in total"};
+  }
+  return {};
+}
+
+Status not_loaded(std::string_view model) {
+  return {StatusCode::not_found,
+          "model '" + std::string(model) + "' is not loaded in this process; load it first"};
+}
+
+}  // namespace gpulet::executor

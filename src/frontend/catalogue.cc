@@ -1,0 +1,445 @@
+#include "frontend/catalogue.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "frontend/model_files.h"
+#include "gpulet/base/sha256.h"
+#include "gpulet/base/text.h"
+#include "gpulet/config/model_config.h"
+#include "gpulet/net/kserve/model.h"
+#include "gpulet/profile/store.h"
+#include "gpulet/serve/planning.h"
+
+namespace gpulet::frontend {
+
+namespace {
+
+std::string names_of(const std::vector<config::ModelConfig>& models) {
+  std::vector<std::string> names;
+  for (const config::ModelConfig& model : models) names.push_back(model.name);
+  return joined(names);
+}
+
+const config::ModelConfig* find(const std::vector<config::ModelConfig>& models,
+                                const std::string& name) {
+  const auto found = std::find_if(models.begin(), models.end(),
+                                  [&name](const auto& model) { return model.name == name; });
+  return found == models.end() ? nullptr : &*found;
+}
+
+// The description without the contents of the label files.
+serve::ModelDescription file_names_of(const config::ModelConfig& model) {
+  serve::ModelDescription description;
+  description.file_name = model.file.filename().string();
+  for (const TensorSpec& output : model.outputs) {
+    serve::OutputLabels& labels = description.labels.emplace_back();
+    const auto file = model.labels.find(output.name);
+    if (file != model.labels.end()) labels.file_name = file->second.filename().string();
+  }
+  return description;
+}
+
+// The largest batch that the configuration sets; empty: the entry's own value applies.
+Result<std::optional<std::uint32_t>> configured_batch(const config::ModelConfig& entry,
+                                                      const std::string& configuration) {
+  if (configuration.empty()) return std::optional<std::uint32_t>();
+  net::kserve::Model model;
+  model.name = entry.name;
+  model.inputs = entry.inputs;
+  model.outputs = entry.outputs;
+  model.max_batch = entry.max_batch;
+  model.queue = entry.queue;
+  model.description = std::make_shared<const serve::ModelDescription>(file_names_of(entry));
+  const auto read = net::kserve::read_configuration(model, configuration);
+  if (!read.ok()) return read.status();
+  return read.value().max_batch;
+}
+
+// The stored profiles, with the figures in `before` of the retained models that they have lost.
+profile::ProfileSet with_retained(profile::ProfileSet stored, const profile::ProfileSet& before,
+                                  const std::map<std::string, std::string>& retained) {
+  for (const auto& [type, old] : before) {
+    std::set<std::string, std::less<>> lost;
+    const auto now = stored.find(type);
+    for (const auto& [name, model] : old.models) {
+      const bool present = now != stored.end() && now->second.find(name) != nullptr;
+      if (retained.contains(name) && !present) lost.insert(name);
+    }
+    if (lost.empty()) continue;
+    const bool is_new = now == stored.end();
+    profile::Profile& profile = stored[type];
+    if (is_new) {
+      profile.name = type;
+      profile.provenance = old.provenance;
+      profile.pcie_gbps = old.pcie_gbps;
+      profile.interference = old.interference;
+    }
+    for (const std::string& name : lost) profile.models.emplace(name, old.models.at(name));
+    const auto concerns_lost = [&lost](const profile::PairSample& pair) {
+      return lost.contains(pair.model) || lost.contains(pair.other_model);
+    };
+    std::erase_if(profile.pairs, concerns_lost);
+    for (const profile::PairSample& pair : old.pairs) {
+      const bool both_present =
+          profile.find(pair.model) != nullptr && profile.find(pair.other_model) != nullptr;
+      if (concerns_lost(pair) && both_present) profile.pairs.push_back(pair);
+    }
+  }
+  return stored;
+}
+
+}  // namespace
+
+Result<LoadedCatalogue> CatalogueLoader::load() {
+  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  if (!serving.ok()) return serving.status();
+  return assemble(serving.value(), changes_);
+}
+
+Result<LoadedCatalogue> CatalogueLoader::change(const ModelsChange& change) {
+  const Result<config::ServingConfig> serving = config::load_serving(config_.models);
+  if (!serving.ok()) return serving.status();
+  ClientChanges changes = changes_;
+  Result<std::vector<std::string>> changed = apply(change, serving.value(), changes);
+  if (!changed.ok()) return changed.status();
+  Result<LoadedCatalogue> loaded = assemble(serving.value(), changes);
+  if (!loaded.ok()) return loaded;
+  changes_ = std::move(changes);
+  loaded.value().changed_models = std::move(changed).value();
+  return loaded;
+}
+
+Result<std::vector<std::string>> CatalogueLoader::apply(const ModelsChange& change,
+                                                        const config::ServingConfig& serving,
+                                                        ClientChanges& changes) const {
+  const std::string& name = change.name;
+  const bool in_file = find(serving.models, name) != nullptr;
+  const bool loaded = changes.loaded.contains(name);
+  if (change.kind == ModelsChange::Kind::unload) {
+    if ((!in_file && !loaded) || changes.unloaded.contains(name)) {
+      return Status(
+          StatusCode::not_found,
+          "model " + name + " is not loaded; `gpulet models list` shows the loaded models");
+    }
+    changes.loaded.erase(name);
+    changes.max_batch.erase(name);
+    if (in_file) changes.unloaded.insert(name);
+    return std::vector<std::string>{name};
+  }
+  if (!name.empty()) {
+    if (!in_file && !loaded) {
+      return Status(StatusCode::not_found, config_.models.string() + ": no model " + name +
+                                               " among " + names_of(serving.models) +
+                                               "; add it there, or load it with --file");
+    }
+    if (in_file) changes.loaded.erase(name);
+    changes.unloaded.erase(name);
+    const config::ModelConfig& entry =
+        in_file ? *find(serving.models, name) : changes.loaded.at(name);
+    const auto max_batch = configured_batch(entry, change.configuration);
+    if (!max_batch.ok()) return max_batch.status();
+    changes.max_batch.erase(name);
+    if (max_batch.value()) changes.max_batch.emplace(name, *max_batch.value());
+    return std::vector<std::string>{name};
+  }
+  const auto bytes = change.text.view();
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const auto entries = config::parse_models(text, change.file);
+  if (!entries.ok()) return entries.status();
+  std::vector<std::string> names;
+  for (const config::ModelConfig& model : entries.value()) {
+    changes.loaded.insert_or_assign(model.name, model);
+    changes.unloaded.erase(model.name);
+    changes.max_batch.erase(model.name);
+    names.push_back(model.name);
+  }
+  return names;
+}
+
+Result<LoadedCatalogue> CatalogueLoader::assemble(const config::ServingConfig& serving,
+                                                  const ClientChanges& changes) {
+  std::vector<config::ModelConfig> selected;
+  std::vector<std::string> unloaded;
+  for (const config::ModelConfig& model : serving.models) {
+    if (changes.unloaded.contains(model.name)) {
+      unloaded.push_back(model.name);
+    } else if (!changes.loaded.contains(model.name)) {
+      selected.push_back(model);
+    }
+  }
+  std::sort(unloaded.begin(), unloaded.end());
+  // Files named by clients are checked every time, because they may have been replaced.
+  const ModelPathPolicy policy(config_, serving.models);
+  for (const auto& [name, model] : changes.loaded) {
+    Result<std::filesystem::path> file = policy.admit(model.file);
+    if (!file.ok()) return file.status().within("model " + name);
+    selected.push_back(model);
+    selected.back().file = std::move(file).value();
+    for (auto& [output, labels] : selected.back().labels) {
+      Result<std::filesystem::path> admitted = policy.admit_text(labels);
+      if (!admitted.ok())
+        return admitted.status().within("model " + name + ", labels of " + output);
+      labels = std::move(admitted).value();
+    }
+  }
+  for (config::ModelConfig& model : selected) {
+    const auto max_batch = changes.max_batch.find(model.name);
+    if (max_batch != changes.max_batch.end()) model.max_batch = max_batch->second;
+  }
+  label_files_.clear();
+  for (const config::ModelConfig& model : selected) {
+    for (const auto& [output, labels] : model.labels) label_files_.insert(labels);
+  }
+
+  LoadedCatalogue loaded;
+  loaded.catalogue.unloaded = std::make_shared<const std::vector<std::string>>(std::move(unloaded));
+  for (const config::ModelConfig& model : selected) {
+    const Result<HashedFile> hashed = hash_of(model);
+    if (!hashed.ok()) return hashed.status();
+    Result<serve::ServedModel> one = served(model, hashed.value().sha256);
+    if (!one.ok()) return one.status();
+    loaded.model_files[hashed.value().sha256] = {model.file, hashed.value().stamp};
+    loaded.catalogue.models.push_back(std::move(one).value());
+  }
+  std::erase_if(hashes_, [&](const auto& entry) {
+    return std::none_of(selected.begin(), selected.end(),
+                        [&](const auto& model) { return model.file == entry.first; });
+  });
+  std::set<std::string> names;
+  for (const config::ModelConfig& model : serving.models) names.insert(model.name);
+  for (const auto& [name, model] : changes.loaded) names.insert(name);
+  if (const Status read = read_profiles(names); !read.ok()) return read;
+  loaded.catalogue.faults = profile_faults_;
+  loaded.catalogue.kept_profiles = retained_;
+  loaded.catalogue.profiles = with_configured_memory(selected);
+  loaded.catalogue.interference = interference_;
+  for (const config::ApplicationConfig& graph : serving.applications) {
+    auto application = serve::make_application(graph, loaded.catalogue.models, *profiles_);
+    if (!application.ok()) return application.status().within(config_.models.string());
+    loaded.catalogue.applications.push_back(std::move(application).value());
+  }
+  return loaded;
+}
+
+Result<serve::ServedModel> CatalogueLoader::served(const config::ModelConfig& model,
+                                                   const std::string& sha256) const {
+  Result<std::shared_ptr<const serve::ModelDescription>> description = description_of(model);
+  if (!description.ok()) return description.status();
+  serve::ServedModel served;
+  served.description = std::move(description).value();
+  served.name = model.name;
+  served.sha256 = sha256;
+  served.inputs = model.inputs;
+  served.outputs = model.outputs;
+  served.slo_ms = model.slo_ms;
+  served.configured_rate = model.rate;
+  served.max_batch = model.max_batch;
+  served.numerics = model.numerics;
+  served.queue = model.queue;
+  Result<serve::ServedModel> sized = serve::with_sizes(std::move(served));
+  return sized.ok() ? std::move(sized) : sized.status().within(config_.models.string());
+}
+
+Result<std::shared_ptr<const serve::ModelDescription>> CatalogueLoader::description_of(
+    const config::ModelConfig& model) const {
+  auto description = std::make_shared<serve::ModelDescription>(file_names_of(model));
+  for (std::size_t i = 0; i < model.outputs.size(); ++i) {
+    const TensorSpec& output = model.outputs[i];
+    const auto file = model.labels.find(output.name);
+    if (file == model.labels.end()) continue;
+    Result<std::vector<std::string>> labels = config::load_labels(file->second, output);
+    if (!labels.ok()) {
+      return labels.status().within(config_.models.string() + ": model " + model.name +
+                                    ", labels of " + output.name);
+    }
+    description->labels[i].labels = std::move(labels).value();
+  }
+  return std::shared_ptr<const serve::ModelDescription>(std::move(description));
+}
+
+Result<CatalogueLoader::HashedFile> CatalogueLoader::hash_of(const config::ModelConfig& model) {
+  const std::optional<FileStamp> stamp = stamp_of(model.file);
+  const auto known = hashes_.find(model.file);
+  if (stamp && known != hashes_.end() && known->second.stamp == *stamp) return known->second;
+  Result<std::string> hash = sha256_of_file(model.file);
+  if (!hash.ok()) {
+    return Status(hash.status().code(), config_.models.string() + ": model " + model.name + ": " +
+                                            hash.status().message() +
+                                            "; export it with scripts/export_models.py");
+  }
+  const HashedFile hashed{stamp.value_or(FileStamp()), std::move(hash).value()};
+  if (stamp) hashes_.insert_or_assign(model.file, hashed);
+  return hashed;
+}
+
+Result<CatalogueLoader::ProfilesPointer> CatalogueLoader::read_stored(
+    std::vector<std::string>& faults) const {
+  Result<profile::ReadProfiles> read = profile::read_each_profile(config_.profiles);
+  if (stored_ == nullptr) {
+    if (!read.ok()) return read.status();
+    if (!read.value().faults.empty()) return read.value().faults.begin()->second;
+    return std::make_shared<const profile::ProfileSet>(std::move(read.value().profiles));
+  }
+  constexpr const char* kRetained = " (the previous content stays in use)";
+  if (!read.ok()) {
+    faults.push_back(read.status().message() + kRetained);
+    return stored_;
+  }
+  for (const auto& [name, why] : read.value().faults) {
+    const auto before = stored_->find(name);
+    faults.push_back(why.message() + (before == stored_->end() ? "" : kRetained));
+    if (before != stored_->end()) read.value().profiles.insert(*before);
+  }
+  return std::make_shared<const profile::ProfileSet>(std::move(read.value().profiles));
+}
+
+CatalogueLoader::RetainedModels CatalogueLoader::lost_by(const profile::ProfileSet& stored,
+                                                         const std::set<std::string>& names) const {
+  RetainedModels lost;
+  if (profiles_ == nullptr) return lost;
+  for (const auto& [type, before] : *profiles_) {
+    const auto now = stored.find(type);
+    for (const auto& [name, model] : before.models) {
+      if (!names.contains(name)) continue;
+      if (now != stored.end() && now->second.find(name) != nullptr) continue;
+      std::string& types = lost[name];
+      types += (types.empty() ? "" : ", ") + type;
+    }
+  }
+  return lost;
+}
+
+Status CatalogueLoader::read_profiles(const std::set<std::string>& names) {
+  std::map<std::filesystem::path, FileStamp> stamps;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator entry(config_.profiles, error), end;
+       !error && entry != end; entry.increment(error)) {
+    if (const auto stamp = stamp_of(entry->path())) stamps.emplace(entry->path(), *stamp);
+  }
+  const bool same_files =
+      stored_ != nullptr && !error && profile_faults_.empty() && stamps == profile_stamps_;
+  std::vector<std::string> faults;
+  const Result<ProfilesPointer> stored = same_files ? stored_ : read_stored(faults);
+  if (!stored.ok()) return stored.status();
+  RetainedModels retained = lost_by(*stored.value(), names);
+  if (!same_files || retained != retained_) {
+    const ProfilesPointer profiles =
+        retained.empty() ? stored.value()
+                         : std::make_shared<const profile::ProfileSet>(
+                               with_retained(*stored.value(), *profiles_, retained));
+    // Any type of device may join later, so every profile counts.
+    std::vector<std::string> types;
+    for (const auto& [name, profile] : *profiles) types.push_back(name);
+    Result<serve::ChosenInterference> chosen =
+        serve::choose_interference(*profiles, types, config_.interference);
+    if (!chosen.ok()) return chosen.status().within("interference");
+    profiles_ = profiles;
+    interference_ =
+        std::make_shared<const profile::InterferenceSet>(std::move(chosen.value().models));
+  }
+  stored_ = stored.value();
+  retained_ = std::move(retained);
+  profile_faults_ = std::move(faults);
+  profile_stamps_ = std::move(stamps);
+  return {};
+}
+
+CatalogueLoader::ProfilesPointer CatalogueLoader::with_configured_memory(
+    const std::vector<config::ModelConfig>& models) {
+  std::map<std::string, double> configured_mb;
+  for (const config::ModelConfig& model : models) {
+    if (model.memory_mb) configured_mb[model.name] = *model.memory_mb;
+  }
+  if (configured_mb.empty()) return profiles_;
+  if (sized_profiles_ != nullptr && sized_from_ == profiles_ && configured_mb == configured_mb_)
+    return sized_profiles_;  // the same object, because nothing has changed
+  profile::ProfileSet set = *profiles_;
+  for (auto& [type, profile] : set) {
+    for (const auto& [name, megabytes] : configured_mb) {
+      const auto measured = profile.models.find(name);
+      if (measured != profile.models.end()) measured->second.memory_mb = megabytes;
+    }
+  }
+  sized_profiles_ = std::make_shared<const profile::ProfileSet>(std::move(set));
+  sized_from_ = profiles_;
+  configured_mb_ = std::move(configured_mb);
+  return sized_profiles_;
+}
+
+FileWatch::Folders CatalogueLoader::watched() const {
+  FileWatch::Folders folders;
+  const auto add = [&folders](const std::filesystem::path& file) {
+    folders[file.parent_path()].insert(file.filename().string());
+  };
+  add(config_.models);
+  add((config_.profiles / "").parent_path());  // the whole folder may be replaced
+  for (const auto& [file, hashed] : hashes_) add(file);
+  for (const std::filesystem::path& file : label_files_) add(file);
+  folders[config_.profiles] = {};
+  for (const auto& [file, stamp] : profile_stamps_) {
+    std::error_code error;
+    if (std::filesystem::is_directory(file, error)) folders[file] = {};
+  }
+  return folders;
+}
+
+// ---- CatalogueService
+
+CatalogueService::CatalogueService(net::asio::io_context& io,
+                                   std::shared_ptr<CatalogueLoader> loader, OnRead changed)
+    : io_(io),
+      loader_(std::move(loader)),
+      changed_(std::move(changed)),
+      watch_(io, [this] { reload(); }) {}
+
+CatalogueService::~CatalogueService() { thread_.join(); }
+
+void CatalogueService::start() {
+  watch(loader_->watched());
+  reload();
+}
+
+void CatalogueService::stop() {
+  stopped_ = true;
+  watch_.stop();
+}
+
+void CatalogueService::watch(const FileWatch::Folders& folders) {
+  if (const Status status = watch_.watch(folders); !status.ok())
+    spdlog::warn("changes of files may go unnoticed: {}", status.message());
+}
+
+void CatalogueService::reload() {
+  if (stopped_) return;
+  if (std::exchange(reading_, true)) {
+    reload_again_ = true;
+    return;
+  }
+  net::asio::post(thread_, [this] {
+    auto read = std::make_shared<Result<LoadedCatalogue>>(loader_->load());
+    net::asio::post(io_, [this, read, folders = loader_->watched()] {
+      reading_ = false;
+      if (stopped_) return;
+      watch(folders);
+      changed_(std::move(*read));
+      if (std::exchange(reload_again_, false)) reload();
+    });
+  });
+}
+
+void CatalogueService::change(ModelsChange change, OnRead done) {
+  net::asio::post(thread_, [this, change = std::move(change), done = std::move(done)] {
+    auto read = std::make_shared<Result<LoadedCatalogue>>(loader_->change(change));
+    net::asio::post(io_, [this, read, done, folders = loader_->watched()] {
+      if (stopped_) return;
+      watch(folders);
+      done(std::move(*read));
+    });
+  });
+}
+
+}  // namespace gpulet::frontend

@@ -1,0 +1,119 @@
+// Files of models: which files a client may name, and how backends get their content.
+#pragma once
+
+#include <boost/asio/thread_pool.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/config/model_config.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/frontend/setup.h"
+#include "gpulet/net/asio.h"
+#include "gpulet/net/buffer_pool.h"
+#include "gpulet/protocol/messages.h"
+
+namespace gpulet::frontend {
+
+// The stamp of a file, or of an open descriptor. Empty if it cannot be read. Blocks on file I/O;
+// any thread.
+[[nodiscard]] std::optional<FileStamp> stamp_of(const std::filesystem::path& file);
+[[nodiscard]] std::optional<FileStamp> stamp_of(int descriptor);
+
+// Decides which files a client may name when it loads a model. Backends receive the content of
+// model files, so a client that may load models must not be able to name any other file of this
+// machine. Blocks on file I/O; any thread.
+class ModelPathPolicy {
+ public:
+  // `known`: the models of the models file.
+  ModelPathPolicy(const config::FrontendConfig& config,
+                  const std::vector<config::ModelConfig>& known);
+
+  // Returns the canonical path of a file that may be named. With a `model_root`, the file must lie
+  // below it. Otherwise it must lie in the folder of a known model and be readable by group or
+  // others. In both cases it must be a regular file, none of the frontend's keys or tokens, and of
+  // the configured `model_format`. Fails with invalid or not_found; the error names the file and
+  // the key that decides.
+  [[nodiscard]] Result<std::filesystem::path> admit(const std::filesystem::path& file) const;
+  // The same rules for a text file of a model, without the check of the format.
+  [[nodiscard]] Result<std::filesystem::path> admit_text(const std::filesystem::path& file) const;
+
+ private:
+  [[nodiscard]] Status check_location(const std::filesystem::path& file) const;
+  [[nodiscard]] Result<std::filesystem::path> admit(const std::filesystem::path& file,
+                                                    config::ModelFormat format) const;
+  [[nodiscard]] Status check_contents(const std::filesystem::path& file,
+                                      config::ModelFormat format) const;
+
+  config::FrontendConfig config_;
+  std::filesystem::path root_;               // empty: not configured
+  std::set<std::filesystem::path> folders_;  // folders of the known models
+};
+
+// Reads the piece that begins at `offset`. The piece has no data if the file cannot be read or ends
+// before `offset`; `changed` is set if the file is not the one that was hashed. Blocks on file I/O.
+//
+// The file is read, not mapped: truncating a mapped file would end this process with SIGBUS.
+[[nodiscard]] ModelPiece read_piece(const std::string& sha256, const ModelFile& file,
+                                    std::uint64_t offset, net::BufferPool& buffers);
+
+// Reads pieces of model files on a separate thread, in the order of the calls. Calls and callbacks
+// run on the thread of the io_context, which must have stopped before this object is destroyed.
+class ModelFileReader {
+ public:
+  using OnPiece = std::function<void(ModelPiece)>;
+  // Per backend. A well-behaved backend requests at most 32 at a time.
+  static constexpr std::size_t kMaxPending = 64;
+
+  explicit ModelFileReader(net::asio::io_context& io);
+  ~ModelFileReader();
+  ModelFileReader(const ModelFileReader&) = delete;
+  ModelFileReader& operator=(const ModelFileReader&) = delete;
+
+  // Returns false, and does nothing, if kMaxPending pieces are pending for the backend.
+  [[nodiscard]] bool read(BackendId backend, const std::string& sha256, const ModelFile& file,
+                          std::uint64_t offset, OnPiece done);
+
+ private:
+  net::asio::io_context& io_;
+  net::BufferPool buffers_;
+  std::map<BackendId, std::size_t> pending_;
+  boost::asio::thread_pool thread_{1};  // last: joined before the members it uses are destroyed
+};
+
+// The files of the served models, which backends fetch piece by piece. Same threads as
+// ModelFileReader.
+class ServedFiles {
+ public:
+  struct Callbacks {
+    std::function<void(BackendId, ModelPiece)> send;
+    std::function<void()> file_changed;  // a file differs from the one that was hashed
+  };
+
+  ServedFiles(net::asio::io_context& io, ModelFiles files, Callbacks callbacks);
+
+  // Replaces the served files. A file of an earlier version stays available while no new file has
+  // its path and `still_served` returns true for its SHA-256.
+  void replace(ModelFiles files, const std::function<bool(const std::string&)>& still_served);
+
+  // Sends, later, the piece that begins at `offset`, or a piece without data if the file is
+  // unknown. Returns false, and does nothing, if too many pieces are pending for the backend.
+  [[nodiscard]] bool send(BackendId backend, const std::string& sha256, std::uint64_t offset);
+
+ private:
+  void send_piece(BackendId backend, ModelPiece piece);
+
+  ModelFiles files_;
+  Callbacks callbacks_;
+  ModelFileReader reader_;
+};
+
+}  // namespace gpulet::frontend

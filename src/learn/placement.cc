@@ -1,0 +1,322 @@
+#include "gpulet/learn/placement.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace gpulet::learn {
+
+namespace {
+
+using schedule::Device;
+using schedule::ModelDemand;
+using schedule::PlanInput;
+
+Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
+
+std::string name_of(const Device& device) {
+  return "device " + device.key.node + "/" + std::to_string(device.key.device);
+}
+
+}  // namespace
+
+double least_work_ms(const PlanInput& input, const std::string& model) {
+  double least = 0;
+  for (const auto& device : input.cluster.devices) {
+    const profile::ModelProfile* const measured = input.profiles->at(device.type).find(model);
+    if (measured == nullptr || device.sizes.empty()) continue;
+    const auto latency = measured->latency.latency_ms(1, device.sizes.back());
+    if (latency && (least == 0 || *latency < least)) least = *latency;
+  }
+  return least;
+}
+
+std::uint32_t PlacementTask::places() const {
+  std::size_t sizes = 0;
+  for (const Device& device : devices) sizes += device.sizes.size();
+  return static_cast<std::uint32_t>(1 + sizes);
+}
+
+Result<PlacementTask> task_of(const PlanInput& input) {
+  PlacementTask task;
+  task.devices = input.cluster.devices;
+  if (task.devices.empty())
+    return invalid(
+        "a placement needs devices and the cluster has none: add devices to the cluster file");
+  for (const Device& device : task.devices) {
+    if (device.mig) {
+      return invalid(
+          name_of(device) +
+          " is divided by MIG, which only the mig- policies and cover support: use devices "
+          "with another partitioning");
+    }
+  }
+  std::vector<std::pair<double, TaskModel>> by_work;
+  for (const ModelDemand& demand : input.demands) {
+    if (!(demand.rate > 0)) {
+      return invalid("model '" + demand.name +
+                     "' has no rate: the demand file must give its highest rate");
+    }
+    const double work_ms = least_work_ms(input, demand.name);
+    if (work_ms == 0) {
+      return invalid(
+          "model '" + demand.name +
+          "' has no profile for any device of the cluster: measure it with gpulet profile "
+          "run, or remove it from the demand");
+    }
+    by_work.emplace_back(demand.rate * work_ms,
+                         TaskModel{demand.name, demand.slo_ms, demand.max_batch, demand.rate});
+  }
+  std::sort(by_work.begin(), by_work.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second.name < b.second.name;
+  });
+  for (auto& [work, model] : by_work) task.models.push_back(std::move(model));
+  return task;
+}
+
+Status fits(const PlacementTask& task, const PlanInput& input) {
+  for (const Device& device : input.cluster.devices) {
+    const auto known = std::find_if(task.devices.begin(), task.devices.end(),
+                                    [&](const Device& one) { return one.key == device.key; });
+    if (known == task.devices.end())
+      return invalid(name_of(device) + " is not part of the policy's task: train a new policy");
+    Device as_known = device;
+    as_known.cores = known->cores;  // the profile tells their speed
+    if (*known != as_known) {
+      return invalid(
+          name_of(device) +
+          " differs in type, sizes, partitions or memory from the policy's task: train a "
+          "new policy");
+    }
+  }
+  for (const ModelDemand& demand : input.demands) {
+    const auto known = std::find_if(task.models.begin(), task.models.end(),
+                                    [&](const TaskModel& one) { return one.name == demand.name; });
+    if (known == task.models.end())
+      return invalid("the policy was not trained for model '" + demand.name +
+                     "': train a new policy");
+    if (known->slo_ms != demand.slo_ms || known->max_batch != demand.max_batch) {
+      return invalid("model '" + demand.name +
+                     "' differs in objective or largest batch from the policy's task: train a new "
+                     "policy");
+    }
+  }
+  return {};
+}
+
+namespace {
+
+using schedule::Device;
+using schedule::ModelDemand;
+using schedule::Plan;
+using schedule::PlanInput;
+
+constexpr double kUnboundedRate = 1e6;  // requests per second: above any capacity
+constexpr double kRounding = 1e-6;      // relative error of a rate as a float
+
+// Memory of the loaded model on that device; 0 if not measured.
+double memory_mb(const PlanInput& input, const Device& device, const std::string& model) {
+  const auto profile = input.profiles->find(device.type);
+  if (profile == input.profiles->end()) return 0;
+  const profile::ModelProfile* const measured = profile->second.find(model);
+  return measured == nullptr ? 0 : measured->memory_mb.value_or(0);
+}
+
+double memory_of_all_mb(const PlacementTask& task, const PlanInput& input, const Device& device) {
+  double sum_mb = 0;
+  for (const TaskModel& model : task.models) sum_mb += memory_mb(input, device, model.name);
+  return sum_mb;
+}
+
+float used_memory(const PlacementTask& task, const PlanInput& input, const Device& device) {
+  if (input.current == nullptr) return 0;
+  double used_mb = 0;
+  for (const schedule::PlannedGpulet& gpulet : input.current->gpulets) {
+    if (gpulet.device != device.key) continue;
+    for (const schedule::Assignment& one : gpulet.assignments)
+      used_mb += memory_mb(input, device, one.model);
+  }
+  const double whole_mb =
+      device.memory_mb > 0 ? device.memory_mb : memory_of_all_mb(task, input, device);
+  return whole_mb > 0 ? static_cast<float>(used_mb / whole_mb) : 0;
+}
+
+}  // namespace
+
+std::vector<float> observe(const PlacementTask& task, const PlanInput& input) {
+  std::vector<float> seen;
+  seen.reserve(task.observation_size());
+  for (const Device& device : task.devices) seen.push_back(used_memory(task, input, device));
+  for (const TaskModel& model : task.models) {
+    const auto demand =
+        std::find_if(input.demands.begin(), input.demands.end(),
+                     [&](const ModelDemand& one) { return one.name == model.name; });
+    const bool asked = demand != input.demands.end();
+    const double within_slo = std::max(1.0, model.highest_rate * model.slo_ms / 1000);
+    seen.push_back(asked ? static_cast<float>(demand->rate / model.highest_rate) : 0);
+    seen.push_back(asked ? static_cast<float>(demand->queued / within_slo) : 0);
+  }
+  return seen;
+}
+
+// What the choices so far leave of each device.
+struct PlacementRules::Remaining {
+  std::vector<int> percent;
+  std::vector<std::uint32_t> partitions;
+  std::vector<double> memory_mb;
+  std::uint32_t devices = 0;  // devices in use
+};
+
+PlacementRules::PlacementRules(const PlacementTask& task, const PlanInput& input)
+    : task_(task),
+      input_(input),
+      device_of_(task.devices.size()),
+      demand_of_(task.models.size()),
+      memory_mb_(task.devices.size()),
+      head_sizes_(task.models.size(), task.places()) {
+  for (std::size_t device = 0; device < task.devices.size(); ++device) {
+    for (const Share size : task.devices[device].sizes) candidates_.push_back({device, size});
+    for (const TaskModel& model : task.models)
+      memory_mb_[device].push_back(memory_mb(input, task.devices[device], model.name));
+    const std::vector<Device>& there = input.cluster.devices;
+    const auto found = std::find_if(there.begin(), there.end(), [&](const Device& one) {
+      return one.key == task.devices[device].key;
+    });
+    if (found != there.end())
+      device_of_[device] = static_cast<std::uint32_t>(found - there.begin());
+  }
+  for (std::size_t model = 0; model < task.models.size(); ++model) {
+    const auto found =
+        std::find_if(input.demands.begin(), input.demands.end(),
+                     [&](const ModelDemand& one) { return one.name == task.models[model].name; });
+    if (found != input.demands.end() && found->rate > 0)
+      demand_of_[model] = static_cast<std::uint32_t>(found - input.demands.begin());
+  }
+  measure_capacities();
+}
+
+void PlacementRules::measure_capacities() {
+  PlanInput alone = input_;
+  alone.current = nullptr;
+  alone.options.max_devices.reset();
+  for (ModelDemand& demand : alone.demands) demand.rate = kUnboundedRate;
+  schedule::BatchSearch search(alone);
+  capacities_.assign(task_.models.size() * candidates_.size(), 0);
+  for (std::size_t model = 0; model < task_.models.size(); ++model) {
+    if (!demand_of_[model]) continue;
+    // By device type and size.
+    std::map<std::pair<std::string_view, Share>, double> known;
+    for (std::size_t at = 0; at < candidates_.size(); ++at) {
+      const auto& [device, size] = candidates_[at];
+      if (!device_of_[device]) continue;
+      const auto [entry, is_new] = known.try_emplace({task_.devices[device].type, size}, 0);
+      if (is_new) {
+        const schedule::ModelPlacement candidate{*demand_of_[model], *device_of_[device], size};
+        const Plan plan = search.decide({&candidate, 1});
+        if (!plan.gpulets.empty()) entry->second = plan.gpulets[0].assignments[0].rate;
+      }
+      capacities_[model * candidates_.size() + at] = entry->second;
+    }
+  }
+}
+
+PlacementRules::Remaining PlacementRules::remaining_after(
+    std::span<const std::uint32_t> chosen) const {
+  Remaining remaining;
+  for (const Device& device : task_.devices) {
+    remaining.percent.push_back(kWholeDevice.percent);
+    remaining.partitions.push_back(device.max_partitions);
+    remaining.memory_mb.push_back(device.memory_mb > 0 ? device.memory_mb
+                                                       : std::numeric_limits<double>::infinity());
+  }
+  for (std::size_t model = 0; model < chosen.size(); ++model) {
+    if (chosen[model] > 0) take(remaining, model, chosen[model] - 1);
+  }
+  return remaining;
+}
+
+void PlacementRules::take(Remaining& remaining, std::size_t model, std::size_t candidate) const {
+  const auto& [device, size] = candidates_[candidate];
+  if (remaining.percent[device] == kWholeDevice.percent) ++remaining.devices;
+  remaining.percent[device] -= size.percent;
+  --remaining.partitions[device];
+  remaining.memory_mb[device] -= memory_mb_[device][model];
+}
+
+bool PlacementRules::fits_in(const Remaining& remaining, std::size_t model,
+                             std::size_t candidate) const {
+  const auto& [device, size] = candidates_[candidate];
+  const bool open = remaining.percent[device] < kWholeDevice.percent ||
+                    remaining.devices < input_.options.max_devices.value_or(
+                                            static_cast<std::uint32_t>(task_.devices.size()));
+  return open && capacity(model, candidate) > 0 && size.percent <= remaining.percent[device] &&
+         remaining.partitions[device] > 0 &&
+         memory_mb_[device][model] <= remaining.memory_mb[device];
+}
+
+// Each model takes its smallest candidate, on the device with the most compute left.
+bool PlacementRules::fits_later_models(Remaining remaining, std::span<const float> observation,
+                                       std::size_t head) const {
+  for (std::size_t model = head + 1; model < task_.models.size(); ++model) {
+    if (observation[task_.devices.size() + 2 * model] <= 0) continue;
+    std::optional<std::size_t> least;
+    const auto better = [&](std::size_t candidate) {
+      const auto& [device, size] = candidates_[candidate];
+      const auto& [known, smallest] = candidates_[*least];
+      return size < smallest ||
+             (size == smallest && remaining.percent[device] > remaining.percent[known]);
+    };
+    bool servable = false;
+    for (std::size_t candidate = 0; candidate < candidates_.size(); ++candidate) {
+      servable = servable || capacity(model, candidate) > 0;
+      if (fits_in(remaining, model, candidate) && (!least || better(candidate))) least = candidate;
+    }
+    if (!servable) continue;  // no candidate can ever serve it
+    if (!least) return false;
+    take(remaining, model, *least);
+  }
+  return true;
+}
+
+void PlacementRules::allow(std::span<const float> observation, std::size_t head,
+                           std::span<const std::uint32_t> chosen_before,
+                           std::span<std::uint8_t> allowed) const {
+  std::fill(allowed.begin(), allowed.end(), std::uint8_t{0});
+  const double rate = observation[task_.devices.size() + 2 * head] *
+                      task_.models[head].highest_rate * (1 - kRounding);
+  const Remaining remaining = remaining_after(chosen_before);
+  std::vector<std::size_t> free;
+  std::vector<std::size_t> considerate;  // leave capacity for later models
+  for (std::size_t candidate = 0; candidate < candidates_.size() && rate > 0; ++candidate) {
+    if (!fits_in(remaining, head, candidate)) continue;
+    free.push_back(candidate);
+    Remaining left = remaining;
+    take(left, head, candidate);
+    if (fits_later_models(std::move(left), observation, head)) considerate.push_back(candidate);
+  }
+  if (free.empty()) {
+    allowed[0] = 1;
+    return;
+  }
+  const std::vector<std::size_t>& open = considerate.empty() ? free : considerate;
+  double most = 0;
+  for (const std::size_t candidate : open) most = std::max(most, capacity(head, candidate));
+  for (const std::size_t candidate : open) {
+    if (capacity(head, candidate) >= std::min(rate, most)) allowed[candidate + 1] = 1;
+  }
+}
+
+std::vector<schedule::ModelPlacement> PlacementRules::placements_of(
+    std::span<const std::uint32_t> choices) const {
+  std::vector<schedule::ModelPlacement> placed;
+  for (std::size_t model = 0; model < choices.size(); ++model) {
+    if (choices[model] == 0) continue;
+    const Candidate& candidate = candidates_[choices[model] - 1];
+    placed.push_back({*demand_of_[model], *device_of_[candidate.device], candidate.size});
+  }
+  return placed;
+}
+
+}  // namespace gpulet::learn

@@ -1,0 +1,369 @@
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gpulet/net/kserve/model.h"
+#include "net/grpc/messages.h"
+#include "net/grpc/server_state.h"
+#include "net/grpc/services.h"
+
+namespace gpulet::net::grpc_api {
+namespace {
+
+using Reactor = ::grpc::ServerUnaryReactor;
+
+// Answers a request about the model in `name` and `version`.
+template <typename Request, typename Response, void (*Write)(const kserve::Model&, Response&)>
+void about_model(ServerState& state, const Request& request, Response& response,
+                 const OnStatus& done) {
+  const auto model = find_model(state.host, request.name(), request.version());
+  if (model.ok()) Write(*model.value(), response);
+  done(model.status());
+}
+
+Reactor* refuse(::grpc::CallbackServerContext& context, const ::grpc::Status& status) {
+  Reactor* const reactor = context.DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+Reactor* refuse(::grpc::CallbackServerContext& context, const Status& status) {
+  return refuse(context, grpc_status(status));
+}
+
+// The library's own request message. The library does not read it again, so that its tensors can be
+// moved out.
+inference::ModelInferRequest& library_request(::grpc::CallbackServerContext& context) {
+  using Messages =
+      ::grpc::MessageHolder<inference::ModelInferRequest, inference::ModelInferResponse>;
+  return *static_cast<Messages*>(context.GetRpcAllocatorState())->request();
+}
+
+// An unloaded model is not ready, as with Triton; an unknown name is an error.
+void write_ready(ServerState& state, const inference::ModelReadyRequest& request,
+                 inference::ModelReadyResponse& response, const OnStatus& done) {
+  const auto model = find_model(state.host, request.name(), request.version());
+  if (model.ok()) response.set_ready(kserve::takes_requests(model.value()->state));
+  const bool known = model.ok() || state.host.is_unloaded(request.name());
+  done(known ? Status() : model.status());
+}
+
+void load_model(ServerState& state, const inference::RepositoryModelLoadRequest& request,
+                inference::RepositoryModelLoadResponse& /*response*/, const OnStatus& done) {
+  const auto finish = [model = request.model_name(), done](const Status& status) {
+    done(kserve::load_status(model, status));
+  };
+  std::string config;
+  for (const auto& [name, parameter] : request.parameters()) {
+    if (const Status known = kserve::check_load_parameter(name); !known.ok()) return finish(known);
+    if (!parameter.has_string_param())
+      return finish({StatusCode::invalid, "parameter 'config' must be a string"});
+    config = parameter.string_param();
+  }
+  Result<ModelsChange> change = kserve::loading(request.model_name(), std::move(config));
+  if (!change.ok()) return finish(change.status());
+  state.host.change_models(std::move(change).value(),
+                           [finish](const ModelsChanged& changed) { finish(changed.status); });
+}
+
+// `answer` lives as long as `done`, which may be called on any thread.
+void write_all_statistics(ServerState& state, inference::ModelStatisticsResponse& answer,
+                          const OnStatus& done) {
+  state.host.statistics(
+      [&host = state.host, &answer, done](const kserve::ProtocolHost::Statistics& all) {
+        host.in_background(
+            [all, &answer, done] {
+              write_statistics(*all, answer);
+              done({});
+            },
+            [] {});
+      });
+}
+
+void unload_model(ServerState& state, const inference::RepositoryModelUnloadRequest& request,
+                  inference::RepositoryModelUnloadResponse& /*response*/, const OnStatus& done) {
+  state.host.change_models(kserve::unloading(request.model_name()),
+                           [done](const ModelsChanged& changed) { done(changed.status); });
+}
+
+void change_tracing(ServerState& state, const inference::TraceSettingRequest& request,
+                    inference::TraceSettingResponse& response, const OnStatus& done) {
+  kserve::TraceSampling sampling = state.host.trace_sampling();
+  const std::vector<kserve::Setting> settings = settings_of(request);
+  if (!request.model_name().empty()) {
+    const auto model = find_model(state.host, request.model_name(), {});
+    if (!model.ok()) return done(model.status());
+    if (Status same = kserve::check_model_tracing(sampling, settings); !same.ok())
+      return done(same);
+  } else if (!settings.empty()) {
+    const auto changed = kserve::change_tracing(sampling, settings);
+    if (!changed.ok()) return done(changed.status());
+    sampling = changed.value();
+    state.host.set_trace_sampling(sampling);
+  }
+  write_settings(sampling, response);
+  done({});
+}
+
+void change_log(ServerState& state, const inference::LogSettingsRequest& request,
+                inference::LogSettingsResponse& response, const OnStatus& done) {
+  if (!request.settings().empty()) {
+    const auto level = kserve::change_log(state.host.log_level(), settings_of(request));
+    if (!level.ok()) return done(level.status());
+    state.host.set_log_level(level.value());
+  }
+  write_settings(state.host.log_level(), response);
+  done({});
+}
+
+}  // namespace
+
+Reactor* InferenceService::ServerLive(Context* /*context*/,
+                                      const inference::ServerLiveRequest* request,
+                                      inference::ServerLiveResponse* response) {
+  return ask_host<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+      state_, request, response, [](ServerState&, const auto&, auto& answer, const OnStatus& done) {
+        answer.set_live(true);
+        done({});
+      });
+}
+
+Reactor* InferenceService::ServerReady(Context* /*context*/,
+                                       const inference::ServerReadyRequest* request,
+                                       inference::ServerReadyResponse* response) {
+  return ask_host<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
+        answer.set_ready(state.host.ready());
+        done({});
+      });
+}
+
+Reactor* InferenceService::ModelReady(Context* /*context*/,
+                                      const inference::ModelReadyRequest* request,
+                                      inference::ModelReadyResponse* response) {
+  return ask_host(state_, request, response, write_ready);
+}
+
+Reactor* InferenceService::ServerMetadata(Context* /*context*/,
+                                          const inference::ServerMetadataRequest* request,
+                                          inference::ServerMetadataResponse* response) {
+  return ask_host<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto&, auto& answer, const OnStatus& done) {
+        answer.set_name(kserve::kServerName);
+        answer.set_version(state.options.version);
+        for (std::string& name : kserve::extensions(state.regions.enabled()))
+          answer.add_extensions(std::move(name));
+        done({});
+      });
+}
+
+Reactor* InferenceService::ModelMetadata(Context* /*context*/,
+                                         const inference::ModelMetadataRequest* request,
+                                         inference::ModelMetadataResponse* response) {
+  return ask_host(state_, request, response,
+                  about_model<inference::ModelMetadataRequest, inference::ModelMetadataResponse,
+                              write_metadata>);
+}
+
+Reactor* InferenceService::ModelInfer(Context* context, const inference::ModelInferRequest* request,
+                                      inference::ModelInferResponse* response) {
+  Authorization caller =
+      authorize(state_, *context, {Right::inference, "infer", request->model_name()});
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return start_infer(state_, std::move(caller.peer), *context, std::move(library_request(*context)),
+                     *response);
+}
+
+::grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
+InferenceService::ModelStreamInfer(Context* context) {
+  Authorization caller = authorize(state_, *context, {Right::inference, "infer"});
+  return start_stream(state_, std::move(caller.peer), caller.status);
+}
+
+Reactor* InferenceService::ModelConfig(Context* /*context*/,
+                                       const inference::ModelConfigRequest* request,
+                                       inference::ModelConfigResponse* response) {
+  return ask_host(
+      state_, request, response,
+      about_model<inference::ModelConfigRequest, inference::ModelConfigResponse, write_config>);
+}
+
+Reactor* InferenceService::ModelStatistics(Context* context,
+                                           const inference::ModelStatisticsRequest* request,
+                                           inference::ModelStatisticsResponse* response) {
+  const Status allowed = authorize(state_, *context, {Right::observe, "observe"}).status;
+  if (!allowed.ok()) return refuse(*context, allowed);
+  return ask_host<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
+        if (query.name().empty()) return write_all_statistics(state, answer, done);
+        const auto model = find_model(state.host, query.name(), query.version());
+        if (model.ok()) write_statistics(state.host.statistics(query.name()), answer);
+        done(model.status());
+      });
+}
+
+Reactor* InferenceService::RepositoryIndex(Context* /*context*/,
+                                           const inference::RepositoryIndexRequest* request,
+                                           inference::RepositoryIndexResponse* response) {
+  return ask_host<inference::RepositoryIndexRequest, inference::RepositoryIndexResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
+        state.host.models([&host = state.host, &answer, done,
+                           only_ready = query.ready()](const kserve::ProtocolHost::Models& models) {
+          host.in_background(
+              [models, &answer, done, only_ready] {
+                write_index(*models, only_ready, answer);
+                done({});
+              },
+              [] {});
+        });
+      });
+}
+
+Reactor* InferenceService::RepositoryModelLoad(Context* context,
+                                               const inference::RepositoryModelLoadRequest* request,
+                                               inference::RepositoryModelLoadResponse* response) {
+  const CallNeeds needs{Right::admin, "model_load", request->model_name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host(state_, request, response, load_model,
+                  audited(state_, needs, std::move(caller.peer)));
+}
+
+Reactor* InferenceService::RepositoryModelUnload(
+    Context* context, const inference::RepositoryModelUnloadRequest* request,
+    inference::RepositoryModelUnloadResponse* response) {
+  const CallNeeds needs{Right::admin, "model_unload", request->model_name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host(state_, request, response, unload_model,
+                  audited(state_, needs, std::move(caller.peer)));
+}
+
+Reactor* InferenceService::SystemSharedMemoryStatus(
+    Context* context, const inference::SystemSharedMemoryStatusRequest* request,
+    inference::SystemSharedMemoryStatusResponse* response) {
+  const Status allowed = authorize(state_, *context, {Right::observe, "observe"}).status;
+  if (!allowed.ok()) return refuse(*context, allowed);
+  return ask_host<inference::SystemSharedMemoryStatusRequest,
+                  inference::SystemSharedMemoryStatusResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto& query, auto& answer, const OnStatus& done) {
+        for (const kserve::RegionInfo& region : state.regions.regions()) {
+          if (query.name().empty() || query.name() == region.name) write_region(region, answer);
+        }
+        if (!query.name().empty() && answer.regions().empty()) {
+          return done({StatusCode::not_found,
+                       "Unable to find system shared memory region: '" + query.name() + "'"});
+        }
+        done({});
+      });
+}
+
+Reactor* InferenceService::SystemSharedMemoryRegister(
+    Context* context, const inference::SystemSharedMemoryRegisterRequest* request,
+    inference::SystemSharedMemoryRegisterResponse* response) {
+  const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host<inference::SystemSharedMemoryRegisterRequest,
+                  inference::SystemSharedMemoryRegisterResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
+        done(state.regions.add({.name = region.name(),
+                                .key = region.key(),
+                                .offset = region.offset(),
+                                .bytes = region.byte_size()}));
+      },
+      audited(state_, needs, std::move(caller.peer)));
+}
+
+Reactor* InferenceService::SystemSharedMemoryUnregister(
+    Context* context, const inference::SystemSharedMemoryUnregisterRequest* request,
+    inference::SystemSharedMemoryUnregisterResponse* response) {
+  const CallNeeds needs{Right::admin, "shared_memory_unregister", {}, request->name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host<inference::SystemSharedMemoryUnregisterRequest,
+                  inference::SystemSharedMemoryUnregisterResponse>(
+      state_, request, response,
+      [](ServerState& state, const auto& region, auto&, const OnStatus& done) {
+        state.regions.remove(region.name());
+        done({});
+      },
+      audited(state_, needs, std::move(caller.peer)));
+}
+
+Reactor* InferenceService::CudaSharedMemoryStatus(
+    Context* context, const inference::CudaSharedMemoryStatusRequest* request,
+    inference::CudaSharedMemoryStatusResponse* response) {
+  const Status allowed = authorize(state_, *context, {Right::observe, "observe"}).status;
+  if (!allowed.ok()) return refuse(*context, allowed);
+  return ask_host<inference::CudaSharedMemoryStatusRequest,
+                  inference::CudaSharedMemoryStatusResponse>(
+      state_, request, response, [](ServerState&, const auto& query, auto&, const OnStatus& done) {
+        done(query.name().empty() ? Status() : kserve::unknown_cuda_region(query.name()));
+      });
+}
+
+Reactor* InferenceService::CudaSharedMemoryRegister(
+    Context* context, const inference::CudaSharedMemoryRegisterRequest* request,
+    inference::CudaSharedMemoryRegisterResponse* /*response*/) {
+  const CallNeeds needs{Right::admin, "shared_memory_register", {}, request->name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  const std::string why = kserve::cuda_memory_refusal(request->name());
+  report_to_audit(state_, audited(state_, needs, std::move(caller.peer)),
+                  {StatusCode::invalid, why});
+  return refuse(*context, ::grpc::Status(::grpc::StatusCode::UNIMPLEMENTED, why));
+}
+
+Reactor* InferenceService::CudaSharedMemoryUnregister(
+    Context* context, const inference::CudaSharedMemoryUnregisterRequest* request,
+    inference::CudaSharedMemoryUnregisterResponse* response) {
+  const CallNeeds needs{Right::admin, "shared_memory_unregister", {}, request->name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host<inference::CudaSharedMemoryUnregisterRequest,
+                  inference::CudaSharedMemoryUnregisterResponse>(
+      state_, request, response,
+      [](ServerState&, const auto&, auto&, const OnStatus& done) { done({}); },
+      audited(state_, needs, std::move(caller.peer)));
+}
+
+Reactor* InferenceService::TraceSetting(Context* context,
+                                        const inference::TraceSettingRequest* request,
+                                        inference::TraceSettingResponse* response) {
+  const CallNeeds needs = request->settings().empty()
+                              ? CallNeeds{Right::observe, "observe"}
+                              : CallNeeds{Right::admin, "trace_setting", request->model_name()};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host(
+      state_, request, response, change_tracing,
+      needs.right == Right::admin ? audited(state_, needs, std::move(caller.peer)) : OnStatus());
+}
+
+Reactor* InferenceService::LogSettings(Context* context,
+                                       const inference::LogSettingsRequest* request,
+                                       inference::LogSettingsResponse* response) {
+  const CallNeeds needs = request->settings().empty() ? CallNeeds{Right::observe, "observe"}
+                                                      : CallNeeds{Right::admin, "log_settings"};
+  Authorization caller = authorize(state_, *context, needs);
+  if (!caller.status.ok()) return refuse(*context, caller.status);
+  return ask_host(
+      state_, request, response, change_log,
+      needs.right == Right::admin ? audited(state_, needs, std::move(caller.peer)) : OnStatus());
+}
+
+::grpc::ServerGenericBidiReactor* UnknownMethods::CreateReactor(
+    ::grpc::GenericCallbackServerContext* context) {
+  return RefusedStream<::grpc::ByteBuffer, ::grpc::ByteBuffer>::start(
+      {::grpc::StatusCode::UNIMPLEMENTED, "this server has no method " + context->method()});
+}
+
+}  // namespace gpulet::net::grpc_api

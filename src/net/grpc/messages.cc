@@ -1,0 +1,473 @@
+#include "net/grpc/messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "gpulet/core/queue_rules.h"
+#include "gpulet/net/http/message.h"
+#include "gpulet/net/kserve/infer_call.h"
+#include "gpulet/net/kserve/model.h"
+
+namespace gpulet::net::grpc_api {
+// ---- inferences
+
+namespace {
+
+using inference::InferParameter;
+using inference::InferTensorContents;
+using Parameters = google::protobuf::Map<std::string, InferParameter>;
+
+constexpr int kMostTensors = 64;  // as in the other protocols
+constexpr int kMostDimensions = 64;
+constexpr std::size_t kMostParameters = 256;
+
+Status invalid(std::string message) { return {StatusCode::invalid, std::move(message)}; }
+
+Status check_count(std::string_view what, std::size_t count, std::size_t most) {
+  if (count <= most) return {};
+  return invalid("the request has " + std::to_string(count) + " " + std::string(what) +
+                 ", more than the limit of " + std::to_string(most));
+}
+
+// Cuts long text, because it comes from a client.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kLongest = 80;
+  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+}
+
+// ---- parameters
+
+kserve::Scalar scalar_of(const InferParameter& parameter) {
+  switch (parameter.parameter_choice_case()) {
+    case InferParameter::kBoolParam:
+      return parameter.bool_param();
+    case InferParameter::kInt64Param:
+      if (parameter.int64_param() < 0) return parameter.int64_param();
+      return static_cast<std::uint64_t>(parameter.int64_param());
+    case InferParameter::kUint64Param:
+      return parameter.uint64_param();
+    case InferParameter::kDoubleParam:
+      return parameter.double_param();
+    case InferParameter::kStringParam:
+      return std::string_view(parameter.string_param());
+    case InferParameter::PARAMETER_CHOICE_NOT_SET:
+      break;
+  }
+  return std::monostate();
+}
+
+// `What`: RequestParameters or TensorParameters.
+template <typename What>
+Result<What> read(const Parameters& given) {
+  What parameters;
+  for (const auto& [name, value] : given) {
+    if (Status taken = kserve::take_parameter(parameters, name, scalar_of(value)); !taken.ok())
+      return taken;
+  }
+  return parameters;
+}
+
+// ---- inputs
+
+// The elements as bytes. Fails if one does not fit the type.
+template <typename Element, typename Field>
+Result<Bytes> bytes_of(const Field& field, const std::string& input) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(field.size()) * sizeof(Element));
+  std::size_t at = 0;
+  for (const auto& value : field) {
+    const auto element = static_cast<Element>(value);
+    if constexpr (std::is_integral_v<Element> && !std::is_same_v<Element, bool>) {
+      if (static_cast<std::remove_cvref_t<decltype(value)>>(element) != value)
+        return invalid("input '" + shown(input) + "': " + std::to_string(value) +
+                       " does not fit its datatype");
+    }
+    std::memcpy(bytes.data() + at, &element, sizeof element);
+    at += sizeof element;
+  }
+  return Bytes::own(std::move(bytes));
+}
+
+Result<Bytes> elements_of(const InferTensorContents& contents, DataType type,
+                          const std::string& input) {
+  switch (type) {
+    case DataType::boolean:
+      return bytes_of<bool>(contents.bool_contents(), input);
+    case DataType::uint8:
+      return bytes_of<std::uint8_t>(contents.uint_contents(), input);
+    case DataType::int8:
+      return bytes_of<std::int8_t>(contents.int_contents(), input);
+    case DataType::int16:
+      return bytes_of<std::int16_t>(contents.int_contents(), input);
+    case DataType::int32:
+      return bytes_of<std::int32_t>(contents.int_contents(), input);
+    case DataType::int64:
+      return bytes_of<std::int64_t>(contents.int64_contents(), input);
+    case DataType::fp32:
+      return bytes_of<float>(contents.fp32_contents(), input);
+    case DataType::fp64:
+      return bytes_of<double>(contents.fp64_contents(), input);
+    case DataType::fp16:
+    case DataType::bf16:
+      break;
+  }
+  return invalid("input '" + shown(input) + "': " + std::string(to_string(type)) +
+                 " tensors must be in raw_input_contents");
+}
+
+Result<std::vector<kserve::GivenInput>> inputs_of(inference::ModelInferRequest& request,
+                                                  const kserve::Model& model,
+                                                  const kserve::SharedMemory& regions) {
+  const bool raw = request.raw_input_contents_size() > 0;
+  std::vector<kserve::GivenInput> inputs;
+  int next_raw = 0;
+  for (const auto& tensor : request.inputs()) {
+    const auto type = parse_data_type(tensor.datatype());
+    if (!type) {
+      return invalid("input '" + shown(tensor.name()) + "': unsupported datatype '" +
+                     shown(tensor.datatype()) + "'");
+    }
+    kserve::GivenInput input;
+    input.name = tensor.name();
+    input.type = *type;
+    input.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    const auto parameters = read<kserve::TensorParameters>(tensor.parameters());
+    if (!parameters.ok()) return parameters.status();
+    const auto region = kserve::region_of(parameters.value());
+    if (!region.ok()) return region.status();
+    if (raw && tensor.has_contents()) {
+      return invalid("contents field must not be specified when using raw_input_contents for '" +
+                     shown(tensor.name()) + "'");
+    }
+    Result<Bytes> data = Bytes();
+    if (region.value()) {
+      if (Status fits = kserve::check_input(model, input, region.value()->bytes); !fits.ok())
+        return fits;
+      data = regions.read(*region.value());
+    } else if (!raw) {
+      data = elements_of(tensor.contents(), *type, tensor.name());
+    } else if (next_raw < request.raw_input_contents_size()) {
+      data = http::bytes_of(std::move(*request.mutable_raw_input_contents(next_raw++)));
+    } else {
+      return invalid("raw_input_contents has fewer tensors than there are inputs");
+    }
+    if (!data.ok()) return data.status();
+    input.data = std::move(data).value();
+    inputs.push_back(std::move(input));
+  }
+  if (next_raw != request.raw_input_contents_size())
+    return invalid("raw_input_contents has more tensors than there are inputs");
+  return inputs;
+}
+
+// ---- outputs
+
+Result<std::vector<kserve::RequestedOutput>> outputs_of(const inference::ModelInferRequest& request,
+                                                        const kserve::Model& model) {
+  std::vector<kserve::NamedOutput> named;
+  for (const auto& output : request.outputs()) {
+    Result<kserve::TensorParameters> parameters =
+        read<kserve::TensorParameters>(output.parameters());
+    if (!parameters.ok()) return parameters.status();
+    parameters.value().binary_data.reset();  // gRPC responses are always raw
+    named.push_back({output.name(), std::move(parameters).value()});
+  }
+  return kserve::requested_outputs(named, true, model);
+}
+
+}  // namespace
+
+Status check_limits(const inference::ModelInferRequest& request) {
+  if (Status id = kserve::check_id(request.id()); !id.ok()) return id;
+  const auto size = [](int count) { return static_cast<std::size_t>(count); };
+  const int tensors =
+      std::max({request.inputs_size(), request.outputs_size(), request.raw_input_contents_size()});
+  if (Status few = check_count("tensors", size(tensors), kMostTensors); !few.ok()) return few;
+  std::size_t parameters = request.parameters().size();
+  int dimensions = 0;
+  for (const auto& input : request.inputs()) {
+    dimensions = std::max(dimensions, input.shape_size());
+    parameters = std::max(parameters, std::size_t{input.parameters().size()});
+  }
+  for (const auto& output : request.outputs())
+    parameters = std::max(parameters, std::size_t{output.parameters().size()});
+  if (Status few = check_count("dimensions", size(dimensions), kMostDimensions); !few.ok())
+    return few;
+  return check_count("parameters", parameters, kMostParameters);
+}
+
+Result<kserve::InferCall> read_infer(inference::ModelInferRequest request,
+                                     const kserve::Model& model,
+                                     const kserve::SharedMemory& regions) {
+  const auto parameters = read<kserve::RequestParameters>(request.parameters());
+  if (!parameters.ok()) return parameters.status();
+  Result<std::vector<kserve::RequestedOutput>> outputs = outputs_of(request, model);
+  if (!outputs.ok()) return outputs.status();
+  Result<std::vector<kserve::GivenInput>> inputs = inputs_of(request, model, regions);
+  if (!inputs.ok()) return inputs.status();
+  Result<kserve::InferCall> call = kserve::call_of(
+      model, std::move(inputs).value(), parameters.value().timeout, parameters.value().priority);
+  if (!call.ok()) return call;
+  call.value().id = request.id();
+  call.value().outputs = std::move(outputs).value();
+  return call;
+}
+
+Status write_infer(const kserve::InferCall& call, const kserve::Model& model,
+                   std::span<const InferReply> replies, kserve::SharedMemory& regions,
+                   inference::ModelInferResponse& response) {
+  Result<std::vector<kserve::ResponseOutput>> gathered = kserve::gather(call, model, replies);
+  if (!gathered.ok()) return gathered.status();
+  response.set_model_name(model.name);
+  response.set_model_version(model.version);
+  response.set_id(call.id);
+  for (std::size_t i = 0; i < gathered.value().size(); ++i) {
+    const kserve::ResponseOutput& output = gathered.value()[i];
+    const std::optional<kserve::RegionSlice>& region = call.outputs[i].region;
+    auto& tensor = *response.add_outputs();
+    tensor.set_name(output.spec.name);
+    const bool labelled = call.outputs[i].classification > 0;
+    tensor.set_datatype(labelled ? "BYTES" : std::string(to_string(output.spec.type)));
+    tensor.mutable_shape()->Assign(output.spec.shape.begin(), output.spec.shape.end());
+    const auto view = output.data.view();
+    std::string raw = labelled
+                          ? kserve::lengths_and_texts(output.labels)
+                          : std::string(reinterpret_cast<const char*>(view.data()), view.size());
+    if (region) {
+      const std::size_t bytes = raw.size();
+      if (Status written = regions.write(*region, http::bytes_of(std::move(raw))); !written.ok())
+        return written;
+      auto& parameters = *tensor.mutable_parameters();
+      parameters["shared_memory_region"].set_string_param(region->region);
+      parameters["shared_memory_offset"].set_int64_param(static_cast<std::int64_t>(region->offset));
+      parameters["shared_memory_byte_size"].set_int64_param(static_cast<std::int64_t>(bytes));
+      raw.clear();
+    }
+    response.add_raw_output_contents(std::move(raw));
+  }
+  return {};
+}
+
+// ---- models and settings
+
+namespace {
+
+inference::DataType config_type(DataType type) {
+  switch (type) {
+    case DataType::boolean:
+      return inference::TYPE_BOOL;
+    case DataType::uint8:
+      return inference::TYPE_UINT8;
+    case DataType::int8:
+      return inference::TYPE_INT8;
+    case DataType::int16:
+      return inference::TYPE_INT16;
+    case DataType::int32:
+      return inference::TYPE_INT32;
+    case DataType::int64:
+      return inference::TYPE_INT64;
+    case DataType::fp16:
+      return inference::TYPE_FP16;
+    case DataType::bf16:
+      return inference::TYPE_BF16;
+    case DataType::fp32:
+      return inference::TYPE_FP32;
+    case DataType::fp64:
+      return inference::TYPE_FP64;
+  }
+  return inference::TYPE_INVALID;
+}
+
+void write_tensor(const TensorSpec& spec,
+                  inference::ModelMetadataResponse::TensorMetadata& tensor) {
+  tensor.set_name(spec.name);
+  tensor.set_datatype(std::string(to_string(spec.type)));
+  tensor.add_shape(-1);
+  for (const std::int64_t size : spec.shape) tensor.add_shape(size);
+}
+
+template <typename ConfigTensor>
+void write_tensor(const TensorSpec& spec, ConfigTensor& tensor) {
+  tensor.set_name(spec.name);
+  tensor.set_data_type(config_type(spec.type));
+  tensor.mutable_dims()->Assign(spec.shape.begin(), spec.shape.end());
+}
+
+void write_ensemble(const config::ApplicationConfig& graph, inference::ModelConfig& config) {
+  inference::ModelEnsembling& ensemble = *config.mutable_ensemble_scheduling();
+  for (const kserve::EnsembleStep& from : kserve::ensemble_steps(graph)) {
+    inference::ModelEnsembling::Step& to = *ensemble.add_step();
+    to.set_model_name(from.model);
+    to.set_model_version(-1);
+    to.mutable_input_map()->insert(from.input_map.begin(), from.input_map.end());
+    to.mutable_output_map()->insert(from.output_map.begin(), from.output_map.end());
+  }
+  for (const auto& [name, text] : kserve::built_in_steps(graph))
+    (*config.mutable_parameters())[name].set_string_value(text);
+}
+
+void write(const kserve::DurationCount& from, inference::StatisticDuration& to) {
+  to.set_count(from.count);
+  to.set_ns(from.ns);
+}
+
+void write(const QueuePolicy& policy, inference::ModelQueuePolicy& to) {
+  to.set_timeout_action(policy.timeout_action == TimeoutAction::delay
+                            ? inference::ModelQueuePolicy::DELAY
+                            : inference::ModelQueuePolicy::REJECT);
+  to.set_default_timeout_microseconds(static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(policy.default_timeout).count()));
+  to.set_allow_timeout_override(policy.allow_timeout_override);
+  to.set_max_queue_size(policy.max_queue_size);
+}
+
+void write(const std::optional<QueueRules>& rules, inference::ModelDynamicBatching& to) {
+  if (!rules) return;
+  to.set_priority_levels(rules->priority_levels);
+  to.set_default_priority_level(rules->default_priority_level);
+  write(rules->default_policy, *to.mutable_default_queue_policy());
+  for (const auto& [level, policy] : rules->level_policies)
+    write(policy, (*to.mutable_priority_queue_policy())[level]);
+}
+
+}  // namespace
+
+void write_metadata(const kserve::Model& model, inference::ModelMetadataResponse& response) {
+  response.set_name(model.name);
+  response.add_versions(model.version);
+  response.set_platform(kserve::platform_of(model));
+  for (const TensorSpec& spec : model.inputs) write_tensor(spec, *response.add_inputs());
+  for (const TensorSpec& spec : model.outputs) write_tensor(spec, *response.add_outputs());
+}
+
+void write_config(const kserve::Model& model, inference::ModelConfigResponse& response) {
+  inference::ModelConfig& config = *response.mutable_config();
+  config.set_name(model.name);
+  config.set_platform(kserve::platform_of(model));
+  config.set_backend(kserve::backend_of(model));
+  config.mutable_version_policy()->mutable_latest()->set_num_versions(1);
+  config.set_max_batch_size(static_cast<std::int32_t>(model.max_batch));
+  for (const TensorSpec& spec : model.inputs) write_tensor(spec, *config.add_input());
+  for (std::size_t i = 0; i < model.outputs.size(); ++i) {
+    inference::ModelOutput& output = *config.add_output();
+    write_tensor(model.outputs[i], output);
+    output.set_label_filename(kserve::label_filename(model, i));
+  }
+  config.mutable_optimization()->mutable_input_pinned_memory()->set_enable(true);
+  config.mutable_optimization()->mutable_output_pinned_memory()->set_enable(true);
+  config.set_default_model_filename(kserve::model_filename(model));
+  if (model.application) {
+    write_ensemble(model.application->graph, config);
+    return;
+  }
+  write(model.queue, *config.mutable_dynamic_batching());
+  inference::ModelInstanceGroup& instance = *config.add_instance_group();
+  instance.set_name(model.name);
+  instance.set_count(1);
+}
+
+void write_statistics(std::span<const kserve::ModelStatistics> models,
+                      inference::ModelStatisticsResponse& response) {
+  for (const kserve::ModelStatistics& from : models) {
+    inference::ModelStatistics& to = *response.add_model_stats();
+    to.set_name(from.name);
+    to.set_version(from.version);
+    to.set_last_inference(from.last_inference_ms);
+    to.set_inference_count(from.inference_count);
+    to.set_execution_count(from.execution_count);
+    inference::InferStatistics& statistics = *to.mutable_inference_stats();
+    write(from.success, *statistics.mutable_success());
+    write(from.fail, *statistics.mutable_fail());
+    write(from.queue, *statistics.mutable_queue());
+    write(from.compute_input, *statistics.mutable_compute_input());
+    write(from.compute_infer, *statistics.mutable_compute_infer());
+    write(from.compute_output, *statistics.mutable_compute_output());
+    write({}, *statistics.mutable_cache_hit());
+    write({}, *statistics.mutable_cache_miss());
+    for (const kserve::BatchCount& batch : from.batches) {
+      inference::InferBatchStatistics& row = *to.add_batch_stats();
+      row.set_batch_size(batch.batch_size);
+      write(batch.compute_input, *row.mutable_compute_input());
+      write(batch.compute_infer, *row.mutable_compute_infer());
+      write(batch.compute_output, *row.mutable_compute_output());
+    }
+  }
+}
+
+void write_index(std::span<const kserve::Model> models, bool only_ready,
+                 inference::RepositoryIndexResponse& response) {
+  for (const kserve::Model& model : models) {
+    if (only_ready && !kserve::takes_requests(model.state)) continue;
+    auto& row = *response.add_models();
+    row.set_name(model.name);
+    row.set_version(model.version);
+    row.set_state(std::string(kserve::repository_state(model.state)));
+    row.set_reason(model.reason);
+  }
+}
+
+void write_region(const kserve::RegionInfo& region,
+                  inference::SystemSharedMemoryStatusResponse& response) {
+  auto& status = (*response.mutable_regions())[region.name];
+  status.set_name(region.name);
+  status.set_key(region.key);
+  status.set_offset(region.offset);
+  status.set_byte_size(region.bytes);
+}
+
+std::vector<kserve::Setting> settings_of(const inference::TraceSettingRequest& request) {
+  std::vector<kserve::Setting> settings;
+  for (const auto& [name, setting] : request.settings())
+    settings.push_back({name, {setting.value().begin(), setting.value().end()}});
+  return settings;
+}
+
+std::vector<kserve::Setting> settings_of(const inference::LogSettingsRequest& request) {
+  using Value = inference::LogSettingsRequest::SettingValue;
+  std::vector<kserve::Setting> settings;
+  for (const auto& [name, setting] : request.settings()) {
+    kserve::Setting& one = settings.emplace_back(kserve::Setting{name, {}});
+    switch (setting.parameter_choice_case()) {
+      case Value::kBoolParam:
+        one.values = {setting.bool_param() ? "true" : "false"};
+        break;
+      case Value::kUint32Param:
+        one.values = {std::to_string(setting.uint32_param())};
+        break;
+      case Value::kStringParam:
+        one.values = {setting.string_param()};
+        break;
+      case Value::PARAMETER_CHOICE_NOT_SET:
+        break;
+    }
+  }
+  return settings;
+}
+
+void write_settings(const kserve::TraceSampling& sampling,
+                    inference::TraceSettingResponse& response) {
+  for (const kserve::Setting& setting : kserve::settings_of(sampling)) {
+    (*response.mutable_settings())[setting.name].mutable_value()->Assign(setting.values.begin(),
+                                                                         setting.values.end());
+  }
+}
+
+void write_settings(kserve::LogLevel level, inference::LogSettingsResponse& response) {
+  const kserve::LogSwitches switches = kserve::switches_of(level);
+  auto& settings = *response.mutable_settings();
+  settings["log_file"].set_string_param("");
+  settings["log_info"].set_bool_param(switches.info);
+  settings["log_warning"].set_bool_param(switches.warning);
+  settings["log_error"].set_bool_param(switches.error);
+  settings["log_verbose_level"].set_uint32_param(switches.verbose);
+  settings["log_format"].set_string_param("default");
+}
+
+}  // namespace gpulet::net::grpc_api

@@ -1,0 +1,597 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "gpulet/base/text.h"
+#include "gpulet/net/kserve/http_api.h"
+#include "net/kserve/json.h"
+#include "net/kserve/tensor_values.h"
+
+namespace gpulet::net::kserve {
+namespace {
+
+// ---- the JSON of a request
+
+struct InputDocument {
+  std::string name;
+  std::string datatype;
+  bool has_shape = false;
+  bool has_data = false;
+  std::vector<std::int64_t> shape{};
+  std::vector<Number> data{};  // row-major, flattened
+  TensorParameters parameters{};
+};
+
+struct InferDocument {
+  std::string id;
+  RequestParameters parameters;
+  std::vector<InputDocument> inputs;
+  std::vector<NamedOutput> outputs;  // empty: all
+};
+
+// Larger requests are refused while they are parsed.
+struct DocumentLimits {
+  std::string_view model;  // for messages
+  std::size_t inputs = 0;
+  std::size_t outputs = 0;
+  std::size_t values = 0;  // per input
+};
+
+constexpr std::size_t kMostDimensions = 64;
+
+// The position of the next event in the document.
+enum class Place : std::uint8_t {
+  outside,
+  request,
+  request_parameters,
+  inputs,
+  input,
+  input_parameters,
+  shape,
+  data,
+  outputs,
+  output,
+  output_parameters,
+  ignored,
+};
+
+// The members with an array or object value.
+struct Member {
+  Place parent;
+  std::string_view key;
+  bool array;
+  Place place;
+};
+constexpr std::array<Member, 7> kMembers{{
+    {Place::request, "parameters", false, Place::request_parameters},
+    {Place::request, "inputs", true, Place::inputs},
+    {Place::request, "outputs", true, Place::outputs},
+    {Place::input, "parameters", false, Place::input_parameters},
+    {Place::input, "shape", true, Place::shape},
+    {Place::input, "data", true, Place::data},
+    {Place::output, "parameters", false, Place::output_parameters},
+}};
+
+const Member* find_member(Place parent, std::string_view key) {
+  for (const Member& member : kMembers) {
+    if (member.parent == parent && member.key == key) return &member;
+  }
+  return nullptr;
+}
+
+bool is_parameters(Place place) {
+  return place == Place::request_parameters || place == Place::input_parameters ||
+         place == Place::output_parameters;
+}
+
+bool is_text(Place parent, std::string_view key) {
+  switch (parent) {
+    case Place::request:
+      return key == "id";
+    case Place::input:
+      return key == "name" || key == "datatype";
+    case Place::output:
+      return key == "name";
+    default:
+      return false;
+  }
+}
+
+class InferReader : public JsonReader {
+ public:
+  explicit InferReader(const DocumentLimits& limits) : limits_(limits) { places_.reserve(8); }
+
+  bool scalar(const Scalar& value) override {
+    switch (place()) {
+      case Place::data:
+        return take_value(value);
+      case Place::shape:
+        return take_dimension(value);
+      case Place::request_parameters:
+        return accept(within(take_parameter(document_.parameters, key_, value)));
+      case Place::input_parameters:
+        return accept(within(take_parameter(input().parameters, key_, value)));
+      case Place::output_parameters:
+        return accept(within(take_parameter(output().parameters, key_, value)));
+      case Place::outside:
+        return refuse("the request's JSON must be an object; was " + shown(value));
+      case Place::inputs:
+      case Place::outputs:
+        return refuse("every element of 'inputs' and 'outputs' must be an object; one was " +
+                      shown(value));
+      case Place::ignored:
+        return true;
+      case Place::request:
+      case Place::input:
+      case Place::output:
+        break;
+    }
+    return take_member(value);
+  }
+
+  bool key(std::string_view name) override {
+    key_.assign(name);
+    return true;
+  }
+
+  bool open(bool array) override {
+    switch (place()) {
+      case Place::outside:
+        if (array) return refuse("the request's JSON must be an object; was an array");
+        return enter(Place::request);
+      case Place::inputs:
+        return !array ? begin_input() : refuse("every element of 'inputs' must be an object");
+      case Place::outputs:
+        return !array ? begin_output() : refuse("every element of 'outputs' must be an object");
+      case Place::data:
+        return array ? enter(Place::data) : refuse(where() + ": 'data' must hold no objects");
+      case Place::shape:
+        return refuse(where() + ": 'shape' must hold integers only");
+      case Place::ignored:
+        return enter(Place::ignored);
+      default:
+        return open_member(array);
+    }
+  }
+
+  bool close() override {
+    places_.pop_back();
+    return true;
+  }
+
+  [[nodiscard]] InferDocument take() { return std::move(document_); }
+
+ private:
+  [[nodiscard]] Place place() const { return places_.empty() ? Place::outside : places_.back(); }
+  bool enter(Place place) {
+    places_.push_back(place);
+    return true;
+  }
+  InputDocument& input() { return document_.inputs.back(); }
+  NamedOutput& output() { return document_.outputs.back(); }
+
+  // Names the current input or output in errors.
+  [[nodiscard]] std::string where() const {
+    const auto named = [](std::string_view what, const std::string& name, std::size_t count) {
+      return std::string(what) + ' ' + (name.empty() ? std::to_string(count - 1) : in_quotes(name));
+    };
+    for (const Place place : places_) {
+      if (place == Place::input)
+        return named("input", document_.inputs.back().name, document_.inputs.size());
+      if (place == Place::output)
+        return named("output", document_.outputs.back().name, document_.outputs.size());
+    }
+    return "the request";
+  }
+  [[nodiscard]] Status within(const Status& status) const {
+    return status.ok() ? status : status.within(where());
+  }
+
+  bool begin_input() {
+    if (document_.inputs.size() == limits_.inputs) {
+      return refuse("expected " + std::to_string(limits_.inputs) +
+                    " inputs but got more for model " + in_quotes(limits_.model));
+    }
+    document_.inputs.emplace_back();
+    return enter(Place::input);
+  }
+  bool begin_output() {
+    if (document_.outputs.size() == limits_.outputs) {
+      return refuse("more outputs are requested than the " + std::to_string(limits_.outputs) +
+                    " of model " + in_quotes(limits_.model));
+    }
+    document_.outputs.emplace_back();
+    return enter(Place::output);
+  }
+
+  // Opens the object or array of a key.
+  bool open_member(bool array) {
+    const Place parent = place();
+    if (is_parameters(parent)) {
+      return refuse(where() + ": parameter " + in_quotes(key_) +
+                    " must be a string, a number, true or false");
+    }
+    if (is_text(parent, key_))
+      return refuse(where() + ": " + in_quotes(key_) + " must be a string");
+    const Member* const member = find_member(parent, key_);
+    if (member == nullptr) return enter(Place::ignored);
+    if (member->array != array) return wrong_member(*member);
+    if (member->place == Place::shape) input().has_shape = true;
+    if (member->place == Place::data) input().has_data = true;
+    return enter(member->place);
+  }
+  bool wrong_member(const Member& member) {
+    return refuse(where() + ": " + in_quotes(member.key) + " must be " +
+                  (member.array ? "an array" : "an object"));
+  }
+
+  // Takes a scalar member of the request, an input or an output.
+  bool take_member(const Scalar& value) {
+    const Place parent = place();
+    if (const Member* const member = find_member(parent, key_)) {
+      // Some clients write unused members as null.
+      return std::holds_alternative<std::monostate>(value) || wrong_member(*member);
+    }
+    if (!is_text(parent, key_)) return true;
+    const auto* const text = std::get_if<std::string_view>(&value);
+    if (text == nullptr) {
+      if (parent == Place::request && std::holds_alternative<std::monostate>(value)) return true;
+      return refuse(where() + ": " + in_quotes(key_) + " must be a string; was " + shown(value));
+    }
+    if (parent == Place::request) {
+      if (!accept(check_id(*text))) return false;
+      document_.id = *text;
+    } else if (parent == Place::output) {
+      output().name = *text;
+    } else {
+      (key_ == "name" ? input().name : input().datatype) = *text;
+    }
+    return true;
+  }
+
+  bool take_dimension(const Scalar& value) {
+    std::vector<std::int64_t>& shape = input().shape;
+    if (shape.size() == kMostDimensions)
+      return refuse(where() + ": more than " + std::to_string(kMostDimensions) + " dimensions");
+    const auto* const natural = std::get_if<std::uint64_t>(&value);
+    if (natural == nullptr ||
+        *natural > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      return refuse(where() +
+                    ": every dimension of 'shape' must be an integer of at least 1; was " +
+                    shown(value));
+    }
+    shape.push_back(static_cast<std::int64_t>(*natural));
+    return true;
+  }
+
+  bool take_value(const Scalar& value) {
+    std::vector<Number>& data = input().data;
+    if (data.size() == limits_.values) {
+      return refuse(where() + ": 'data' has more than the " + std::to_string(limits_.values) +
+                    " values that model " + in_quotes(limits_.model) + " accepts");
+    }
+    if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
+      data.emplace_back(*natural);
+    } else if (const auto* real = std::get_if<double>(&value)) {
+      data.emplace_back(*real);
+    } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+      data.emplace_back(*integer);
+    } else if (const auto* boolean = std::get_if<bool>(&value)) {
+      data.emplace_back(*boolean);
+    } else {
+      return refuse(where() + ": 'data' must hold numbers, true or false; holds " + shown(value));
+    }
+    return true;
+  }
+
+  const DocumentLimits& limits_;
+  InferDocument document_;
+  std::vector<Place> places_;
+  std::string key_;
+};
+
+Result<InferDocument> read_document(std::string_view text, const DocumentLimits& limits) {
+  InferReader reader(limits);
+  const Status read = read_json(text, reader);
+  if (read.ok()) return reader.take();
+  // Only invalid JSON is searched for non-finite literals, so that usual requests are parsed once.
+  if (!reader.refusal().ok() || !has_non_finite(text)) return read;
+  InferReader again(limits);
+  if (Status read_again = read_json_with_non_finite(text, again); !read_again.ok())
+    return read_again;
+  return again.take();
+}
+
+// ---- requests
+
+constexpr std::string_view kJsonLength = "Inference-Header-Content-Length";
+
+// The length of the JSON part of the body; empty without the header: the whole body.
+Result<std::optional<std::size_t>> json_length(const http::Headers& headers, std::size_t body) {
+  const std::string_view text = http::find_header(headers, kJsonLength);
+  if (text.empty()) return std::optional<std::size_t>();
+  const std::optional<std::size_t> length = parse_number<std::size_t>(text);
+  if (!length || *length > body) {
+    return invalid("header " + std::string(kJsonLength) + " must be an integer from 0 to the " +
+                   std::to_string(body) + " bytes of the body; was " + in_quotes(text));
+  }
+  return length;
+}
+
+DocumentLimits limits_of(const Model& model) {
+  DocumentLimits limits{
+      .model = model.name, .inputs = model.inputs.size(), .outputs = model.outputs.size()};
+  for (const TensorSpec& spec : model.inputs) {
+    const Result<std::size_t> bytes = byte_size(spec);
+    if (!bytes.ok()) continue;  // rows_of fails
+    limits.values = std::max(limits.values, bytes.value() / byte_size(spec.type) * model.max_batch);
+  }
+  return limits;
+}
+
+// The binary tensors behind the JSON, consumed in order.
+class Blobs {
+ public:
+  explicit Blobs(Bytes bytes) : bytes_(std::move(bytes)) {}
+
+  Result<Bytes> take(const std::string& input, std::uint64_t length) {
+    const std::size_t left = bytes_.size() - taken_;
+    if (length > left) {
+      return invalid("input " + in_quotes(input) + ": 'binary_data_size' is " +
+                     std::to_string(length) + ", but only " + std::to_string(left) +
+                     " bytes of binary data are left in the body");
+    }
+    Bytes blob = bytes_.slice(taken_, length);
+    taken_ += length;
+    return blob;
+  }
+
+  [[nodiscard]] Status all_taken() const {
+    if (taken_ == bytes_.size()) return {};
+    return invalid("the body has " + std::to_string(bytes_.size() - taken_) +
+                   " bytes of binary data beyond those of its inputs");
+  }
+
+ private:
+  Bytes bytes_;
+  std::size_t taken_ = 0;
+};
+
+// The bytes of an input, which must have exactly one source.
+Result<Bytes> data_of(const InputDocument& document, const GivenInput& input, const Model& model,
+                      const SharedMemory& regions, Blobs& blobs) {
+  const Result<std::optional<RegionSlice>> region = region_of(document.parameters);
+  if (!region.ok()) return region.status().within("input " + in_quotes(input.name));
+  const auto& binary = document.parameters.binary_data_size;
+  const int places = (region.value() ? 1 : 0) + (binary ? 1 : 0) + (document.has_data ? 1 : 0);
+  if (places != 1) {
+    return invalid("input " + in_quotes(input.name) +
+                   " must have one of 'data', 'binary_data_size' and 'shared_memory_region'; has " +
+                   std::to_string(places));
+  }
+  if (binary) return blobs.take(input.name, *binary);
+  if (document.has_data) return bytes_of_numbers(input.name, input.type, document.data);
+  if (Status fits = check_input(model, input, region.value()->bytes); !fits.ok()) return fits;
+  return regions.read(*region.value());
+}
+
+Result<GivenInput> input_of(InputDocument& document, const Model& model,
+                            const SharedMemory& regions, Blobs& blobs) {
+  GivenInput input;
+  input.name = std::move(document.name);
+  if (input.name.empty()) return invalid("every input must have a 'name'");
+  if (document.datatype.empty())
+    return invalid("input " + in_quotes(input.name) + " must have a 'datatype'");
+  if (!document.has_shape)
+    return invalid("input " + in_quotes(input.name) + " must have a 'shape'");
+  const std::optional<DataType> type = parse_data_type(document.datatype);
+  if (!type) {
+    return invalid("input " + in_quotes(input.name) + ": unsupported datatype " +
+                   in_quotes(document.datatype));
+  }
+  input.type = *type;
+  input.shape = std::move(document.shape);
+  Result<Bytes> data = data_of(document, input, model, regions, blobs);
+  if (!data.ok()) return data.status();
+  input.data = std::move(data).value();
+  return input;
+}
+
+// A raw body: one row of the only input.
+Result<InferCall> read_raw(const Bytes& body, const Model& model) {
+  if (model.inputs.size() != 1) {
+    return invalid("a raw body (" + std::string(kJsonLength) +
+                   ": 0) requires a model with one input; model " + in_quotes(model.name) +
+                   " has " + std::to_string(model.inputs.size()));
+  }
+  GivenInput input;
+  input.name = model.inputs[0].name;
+  input.type = model.inputs[0].type;
+  input.shape = model.inputs[0].shape;
+  input.shape.insert(input.shape.begin(), 1);
+  input.data = body;
+  Result<InferCall> call = call_of(model, {std::move(input)}, Duration::zero());
+  if (!call.ok()) return call;
+  Result<std::vector<RequestedOutput>> outputs = requested_outputs({}, true, model);
+  if (!outputs.ok()) return outputs.status();
+  call.value().outputs = std::move(outputs).value();
+  return call;
+}
+
+// `bytes_of`: the longest form of one number.
+template <typename BytesOf>
+std::size_t largest_inference(std::span<const TensorSpec> inputs, std::uint32_t max_rows,
+                              BytesOf bytes_of) {
+  constexpr std::size_t kRest = 64U << 10U;  // names, shapes, parameters
+  constexpr std::size_t kMost = std::size_t{1} << 40U;
+  const std::size_t rows = std::max<std::size_t>(max_rows, 1);
+  std::size_t bytes = kRest;
+  for (const TensorSpec& spec : inputs) {
+    const Result<std::size_t> row = byte_size(spec);
+    const std::size_t per_number = bytes_of(spec.type);
+    if (!row.ok() || row.value() > kMost / per_number / rows) return kMost;
+    bytes += row.value() / byte_size(spec.type) * per_number * rows;
+  }
+  return std::min(bytes, kMost);
+}
+
+}  // namespace
+
+std::size_t largest_infer_body(const Model& model) {
+  static constexpr std::size_t kBytesPerNumber = 40U;  // on a line of its own, indented
+  return largest_inference(model.inputs, model.max_batch, [](DataType) { return kBytesPerNumber; });
+}
+
+std::size_t largest_infer_message(std::span<const TensorSpec> inputs, std::uint32_t rows) {
+  static constexpr std::size_t kLongestInteger = 10;  // a negative varint
+  return largest_inference(
+      inputs, rows, [](DataType type) { return std::max(byte_size(type), kLongestInteger); });
+}
+
+Result<InferCall> read_infer(const http::Headers& headers, const Bytes& body, const Model& model,
+                             const SharedMemory& regions) {
+  const Result<std::optional<std::size_t>> length = json_length(headers, body.size());
+  if (!length.ok()) return length.status();
+  if (length.value() == 0U) return read_raw(body, model);
+  const std::size_t json_bytes = length.value().value_or(body.size());
+  Result<InferDocument> read =
+      read_document(text_of(body.view().first(json_bytes)), limits_of(model));
+  if (!read.ok()) return read.status();
+  InferDocument& document = read.value();
+  Result<std::vector<RequestedOutput>> outputs =
+      requested_outputs(document.outputs, document.parameters.binary_data_output, model);
+  if (!outputs.ok()) return outputs.status();
+  Blobs blobs(body.slice(json_bytes, body.size() - json_bytes));
+  std::vector<GivenInput> inputs;
+  inputs.reserve(document.inputs.size());
+  for (InputDocument& one : document.inputs) {
+    Result<GivenInput> input = input_of(one, model, regions, blobs);
+    if (!input.ok()) return input.status();
+    inputs.push_back(std::move(input).value());
+  }
+  if (Status taken = blobs.all_taken(); !taken.ok()) return taken;
+  Result<InferCall> call =
+      call_of(model, std::move(inputs), document.parameters.timeout, document.parameters.priority);
+  if (!call.ok()) return call;
+  call.value().id = std::move(document.id);
+  call.value().outputs = std::move(outputs).value();
+  return call;
+}
+
+// ---- responses
+
+namespace {
+
+void append_texts(std::string& json, const std::vector<std::string>& texts) {
+  json += '[';
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) json += ',';
+    append_text(json, texts[i]);
+  }
+  json += ']';
+}
+
+void append_shape(std::string& json, const std::vector<std::int64_t>& shape) {
+  json += '[';
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) json += ',';
+    json += std::to_string(shape[i]);
+  }
+  json += ']';
+}
+
+class ResponseWriter {
+ public:
+  explicit ResponseWriter(SharedMemory& regions) : regions_(regions) {
+    constexpr std::size_t kUsualHead = 512;
+    json_.reserve(kUsualHead);
+  }
+
+  void begin(const InferCall& call, const Model& model) {
+    json_ += R"({"model_name":)";
+    append_text(json_, model.name);
+    json_ += R"(,"model_version":)";
+    append_text(json_, model.version);
+    if (!call.id.empty()) {
+      json_ += R"(,"id":)";
+      append_text(json_, call.id);
+    }
+    json_ += R"(,"outputs":[)";
+  }
+
+  [[nodiscard]] Status add(const RequestedOutput& requested, const ResponseOutput& output) {
+    const bool labelled = !output.labels.empty();
+    if (json_.back() != '[') json_ += ',';
+    json_ += R"({"name":)";
+    append_text(json_, output.spec.name);
+    json_ += R"(,"datatype":")";
+    json_ += labelled ? std::string_view("BYTES") : to_string(output.spec.type);
+    json_ += R"(","shape":)";
+    append_shape(json_, output.spec.shape);
+    Status added;
+    if (requested.region || requested.binary) {
+      added = add_raw(requested,
+                      labelled ? http::bytes_of(lengths_and_texts(output.labels)) : output.data);
+    } else if (labelled) {
+      json_ += R"(,"data":)";
+      append_texts(json_, output.labels);
+    } else {
+      json_ += R"(,"data":)";
+      added = append_numbers(json_, output.spec, output.data.view());
+    }
+    json_ += '}';
+    return added;
+  }
+
+  [[nodiscard]] http::HttpResponse take() {
+    json_ += "]}";
+    http::HttpResponse response;
+    if (binary_) {
+      response.headers.reserve(2);
+      response.headers.push_back({"Content-Type", "application/octet-stream"});
+      response.headers.push_back({"Inference-Header-Content-Length", std::to_string(json_.size())});
+    } else {
+      response.headers = {{"Content-Type", "application/json"}};
+    }
+    response.body.reserve(1 + blobs_.size());
+    response.body.push_back(http::bytes_of(std::move(json_)));
+    for (Bytes& blob : blobs_) response.body.push_back(std::move(blob));
+    return response;
+  }
+
+ private:
+  // Clients expect `binary_data_size` in any `parameters` of an output; one in shared memory has
+  // none, as with Triton.
+  Status add_raw(const RequestedOutput& requested, Bytes raw) {
+    if (requested.region) return regions_.write(*requested.region, raw);
+    binary_ = true;
+    json_ += R"(,"parameters":{"binary_data_size":)" + std::to_string(raw.size()) + '}';
+    blobs_.push_back(std::move(raw));
+    return {};
+  }
+
+  SharedMemory& regions_;
+  std::string json_;
+  std::vector<Bytes> blobs_;
+  bool binary_ = false;
+};
+
+}  // namespace
+
+http::HttpResponse write_infer(const InferCall& call, const Model& model,
+                               std::span<const InferReply> replies, SharedMemory& regions) {
+  const Result<std::vector<ResponseOutput>> outputs = gather(call, model, replies);
+  if (!outputs.ok()) return error(outputs.status());
+  ResponseWriter writer(regions);
+  writer.begin(call, model);
+  for (std::size_t i = 0; i < outputs.value().size(); ++i) {
+    if (Status added = writer.add(call.outputs[i], outputs.value()[i]); !added.ok())
+      return error(added);
+  }
+  return writer.take();
+}
+
+}  // namespace gpulet::net::kserve

@@ -1,0 +1,450 @@
+#include "gpulet/net/kserve/infer_call.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "gpulet/core/queue_rules.h"
+#include "net/kserve/json.h"
+#include "net/kserve/tensor_values.h"
+
+namespace gpulet::net::kserve {
+// ---- parameters
+
+namespace {
+
+constexpr std::chrono::microseconds kLongestTimeout = std::chrono::hours(24);
+
+Status wrong_parameter(std::string_view name, std::string_view expected, const Scalar& value) {
+  return invalid("parameter " + in_quotes(name) + " must be " + std::string(expected) + "; was " +
+                 shown(value));
+}
+
+Result<std::uint64_t> natural(std::string_view name, const Scalar& value) {
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return *number;
+  return wrong_parameter(name, "an integer of at least 0", value);
+}
+
+Status take_natural(std::optional<std::uint64_t>& into, std::string_view name,
+                    const Scalar& value) {
+  const Result<std::uint64_t> number = natural(name, value);
+  if (number.ok()) into = number.value();
+  return number.status();
+}
+
+// Values that clients send for requests outside a sequence.
+bool is_no_sequence(const Scalar& value) {
+  if (const auto* number = std::get_if<std::uint64_t>(&value)) return *number == 0;
+  if (const auto* text = std::get_if<std::string_view>(&value)) return text->empty();
+  const auto* flag = std::get_if<bool>(&value);
+  return flag != nullptr && !*flag;
+}
+
+}  // namespace
+
+Status take_parameter(RequestParameters& parameters, std::string_view name, const Scalar& value) {
+  if (name == "timeout") {
+    const Result<std::uint64_t> timeout = natural(name, value);
+    if (timeout.ok()) {
+      constexpr auto kMost = static_cast<std::uint64_t>(kLongestTimeout.count());
+      parameters.timeout = std::chrono::microseconds(std::min(timeout.value(), kMost));
+    }
+    return timeout.status();
+  }
+  if (name == "priority") {
+    const Result<std::uint64_t> priority = natural(name, value);
+    if (priority.ok()) {
+      const bool possible = priority.value() <= kMostPriorityLevels;
+      parameters.priority = possible ? static_cast<std::uint32_t>(priority.value()) : 0;
+    }
+    return priority.status();
+  }
+  if (name == "binary_data_output") {
+    const auto* binary = std::get_if<bool>(&value);
+    if (binary == nullptr) return wrong_parameter(name, "true or false", value);
+    parameters.binary_data_output = *binary;
+    return {};
+  }
+  if (name == "sequence_id" || name == "sequence_start" || name == "sequence_end") {
+    if (is_no_sequence(value)) return {};
+    return invalid("parameter " + in_quotes(name) +
+                   " is not supported: this server has no sequence batching");
+  }
+  return {};
+}
+
+Status take_parameter(TensorParameters& parameters, std::string_view name, const Scalar& value) {
+  if (name == "binary_data_size") return take_natural(parameters.binary_data_size, name, value);
+  if (name == "shared_memory_offset") return take_natural(parameters.region_offset, name, value);
+  if (name == "shared_memory_byte_size") return take_natural(parameters.region_bytes, name, value);
+  if (name == "shared_memory_region") {
+    const auto* region = std::get_if<std::string_view>(&value);
+    if (region == nullptr) return wrong_parameter(name, "a region's name", value);
+    parameters.region = std::string(*region);
+    return {};
+  }
+  if (name == "binary_data") {
+    const auto* binary = std::get_if<bool>(&value);
+    if (binary == nullptr) return wrong_parameter(name, "true or false", value);
+    parameters.binary_data = *binary;
+    return {};
+  }
+  if (name == "classification") {
+    const Result<std::uint64_t> classes = natural(name, value);
+    if (classes.ok()) {
+      parameters.classification = static_cast<std::uint32_t>(
+          std::min<std::uint64_t>(classes.value(), std::numeric_limits<std::uint32_t>::max()));
+    }
+    return classes.status();
+  }
+  return {};
+}
+
+Result<std::optional<RegionSlice>> region_of(const TensorParameters& parameters) {
+  if (!parameters.region && !parameters.region_offset && !parameters.region_bytes)
+    return std::optional<RegionSlice>();
+  if (!parameters.region || !parameters.region_bytes) {
+    return invalid(
+        "a tensor in shared memory needs 'shared_memory_region' and 'shared_memory_byte_size'");
+  }
+  return std::optional(RegionSlice{.region = *parameters.region,
+                                   .offset = parameters.region_offset.value_or(0),
+                                   .bytes = *parameters.region_bytes});
+}
+
+// ---- requested outputs
+
+namespace {
+
+Result<RequestedOutput> output_of(const NamedOutput& named, bool binary, const Model& model) {
+  const auto found = std::find_if(model.outputs.begin(), model.outputs.end(),
+                                  [&](const TensorSpec& spec) { return spec.name == named.name; });
+  if (found == model.outputs.end()) {
+    return invalid("unexpected inference output " + in_quotes(named.name) + " for model " +
+                   in_quotes(model.name));
+  }
+  Result<std::optional<RegionSlice>> region = region_of(named.parameters);
+  if (!region.ok()) return region.status().within("output " + in_quotes(named.name));
+  return RequestedOutput{.index = static_cast<std::size_t>(found - model.outputs.begin()),
+                         .binary = named.parameters.binary_data.value_or(binary),
+                         .classification = named.parameters.classification,
+                         .region = std::move(region).value()};
+}
+
+// Checked before the inference, so that nothing is computed in vain.
+Status check_form(const RequestedOutput& requested, const Model& model) {
+  const TensorSpec& spec = model.outputs[requested.index];
+  if (requested.binary || requested.region || requested.classification > 0 ||
+      has_json_form(spec.type))
+    return {};
+  return invalid("output " + in_quotes(spec.name) + ": " + std::string(to_string(spec.type)) +
+                 " has no JSON form; request it with 'binary_data'");
+}
+
+}  // namespace
+
+Result<std::vector<RequestedOutput>> requested_outputs(std::span<const NamedOutput> named,
+                                                       bool binary, const Model& model) {
+  std::vector<RequestedOutput> outputs;
+  outputs.reserve(model.outputs.size());
+  for (const NamedOutput& output_name : named) {
+    Result<RequestedOutput> output = output_of(output_name, binary, model);
+    if (!output.ok()) return output.status();
+    const std::size_t index = output.value().index;
+    const bool again =
+        std::any_of(outputs.begin(), outputs.end(),
+                    [index](const RequestedOutput& one) { return one.index == index; });
+    if (again) return invalid("output " + in_quotes(output_name.name) + " is requested twice");
+    outputs.push_back(std::move(output).value());
+  }
+  if (named.empty()) {
+    for (std::size_t i = 0; i < model.outputs.size(); ++i)
+      outputs.push_back({.index = i, .binary = binary});
+  }
+  for (const RequestedOutput& output : outputs) {
+    if (Status form = check_form(output, model); !form.ok()) return form;
+  }
+  return outputs;
+}
+
+// ---- inputs
+
+namespace {
+
+std::string batched(const TensorSpec& spec) {
+  std::vector<std::int64_t> shape{-1};
+  shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+  return shown(shape);
+}
+
+const TensorSpec* find_input(const Model& model, std::string_view name) {
+  for (const TensorSpec& spec : model.inputs) {
+    if (spec.name == name) return &spec;
+  }
+  return nullptr;
+}
+
+Status unexpected_input(const Model& model, const GivenInput& input) {
+  std::string allowed;
+  for (const TensorSpec& spec : model.inputs)
+    allowed += (allowed.empty() ? "" : ", ") + in_quotes(spec.name);
+  return invalid("unexpected inference input " + in_quotes(input.name) + " for model " +
+                 in_quotes(model.name) + "; it takes " + allowed);
+}
+
+Status check_shape(const Model& model, const TensorSpec& spec, const GivenInput& input) {
+  const bool same = input.shape.size() == spec.shape.size() + 1 &&
+                    std::equal(spec.shape.begin(), spec.shape.end(), input.shape.begin() + 1);
+  if (!same) {
+    const bool same_rank = input.shape.size() == spec.shape.size() + 1;
+    return invalid("unexpected shape for input " + in_quotes(input.name) + " for model " +
+                   in_quotes(model.name) + "; expected " + batched(spec) +
+                   " with the batch in front, got " + shown(input.shape) +
+                   (same_rank ? "; shapes are fixed: pad or crop the input" : ""));
+  }
+  if (input.shape[0] < 1 || input.shape[0] > static_cast<std::int64_t>(model.max_batch)) {
+    return invalid("input " + in_quotes(input.name) +
+                   ": inference request batch-size must be 1 to " +
+                   std::to_string(model.max_batch) + " for model " + in_quotes(model.name) +
+                   "; was " + std::to_string(input.shape[0]));
+  }
+  return {};
+}
+
+// Sets every nonzero byte to 1: the executor requires valid bools.
+void normalise_booleans(Bytes& booleans) {
+  const auto given = booleans.view();
+  const auto is_neither = [](std::byte value) { return value > std::byte{1}; };
+  if (std::none_of(given.begin(), given.end(), is_neither)) return;
+  std::vector<std::byte> normal(given.begin(), given.end());
+  for (std::byte& value : normal) value = std::min(value, std::byte{1});
+  booleans = Bytes::own(std::move(normal));
+}
+
+using InOrder = std::vector<const GivenInput*>;  // in the order of the model's inputs
+
+// Checks that each input of the model occurs once, fits, and has the same number of rows.
+Result<InOrder> in_order(const Model& model, std::vector<GivenInput>& inputs) {
+  InOrder order(model.inputs.size(), nullptr);
+  for (GivenInput& input : inputs) {
+    if (Status fits = check_input(model, input, input.data.size()); !fits.ok()) return fits;
+    const auto at = static_cast<std::size_t>(find_input(model, input.name) - model.inputs.data());
+    if (order[at] != nullptr) {
+      return invalid("input " + in_quotes(input.name) + " is given twice for model " +
+                     in_quotes(model.name));
+    }
+    if (input.type == DataType::boolean) normalise_booleans(input.data);
+    order[at] = &input;
+  }
+  if (inputs.size() < model.inputs.size()) {
+    const auto missing = std::find(order.begin(), order.end(), nullptr) - order.begin();
+    return invalid("expected " + std::to_string(model.inputs.size()) + " inputs but got " +
+                   std::to_string(inputs.size()) + " inputs for model " + in_quotes(model.name) +
+                   "; missing is " +
+                   in_quotes(model.inputs[static_cast<std::size_t>(missing)].name));
+  }
+  for (const GivenInput* const input : order) {
+    if (input->shape[0] != order[0]->shape[0]) {
+      return invalid("input " + in_quotes(input->name) +
+                     " batch size does not match other inputs for model " + in_quotes(model.name) +
+                     ": " + std::to_string(input->shape[0]) + " and " +
+                     std::to_string(order[0]->shape[0]));
+    }
+  }
+  return order;
+}
+
+// Concatenates the rows: for each row, its part of every input.
+Bytes interleaved(const InOrder& order, std::size_t rows) {
+  std::size_t total = 0;
+  for (const GivenInput* const input : order) total += input->data.size();
+  std::vector<std::byte> bytes;
+  bytes.reserve(total);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (const GivenInput* const input : order) {
+      const std::size_t length = input->data.size() / rows;
+      const auto part = input->data.view().subspan(row * length, length);
+      bytes.insert(bytes.end(), part.begin(), part.end());
+    }
+  }
+  return Bytes::own(std::move(bytes));
+}
+
+}  // namespace
+
+Status check_id(std::string_view id) {
+  if (id.size() <= kMaxIdBytes) return {};
+  return invalid("the request's id must be at most " + std::to_string(kMaxIdBytes) +
+                 " bytes; has " + std::to_string(id.size()));
+}
+
+Status check_input(const Model& model, const GivenInput& input, std::uint64_t bytes) {
+  const TensorSpec* const spec = find_input(model, input.name);
+  if (spec == nullptr) return unexpected_input(model, input);
+  if (input.type != spec->type) {
+    return invalid("inference input " + in_quotes(input.name) + " data-type is '" +
+                   std::string(to_string(input.type)) + "', model " + in_quotes(model.name) +
+                   " expects '" + std::string(to_string(spec->type)) + "'");
+  }
+  if (Status shape = check_shape(model, *spec, input); !shape.ok()) return shape;
+  const Result<std::size_t> row_bytes = byte_size(*spec);
+  if (!row_bytes.ok()) return row_bytes.status();
+  std::uint64_t expected = 0;
+  if (__builtin_mul_overflow(row_bytes.value(), static_cast<std::uint64_t>(input.shape[0]),
+                             &expected)) {
+    return invalid("input " + in_quotes(input.name) + ": its size exceeds 64 bits");
+  }
+  if (bytes != expected) {
+    return invalid("input byte size mismatch for input " + in_quotes(input.name) + " for model " +
+                   in_quotes(model.name) + "; expected " + std::to_string(expected) + ", got " +
+                   std::to_string(bytes));
+  }
+  return {};
+}
+
+Result<std::vector<InferRequest>> rows_of(const Model& model, std::vector<GivenInput> inputs,
+                                          Duration timeout) {
+  const Result<InOrder> order = in_order(model, inputs);
+  if (!order.ok()) return order.status();
+  if (inputs.empty()) return invalid("model " + in_quotes(model.name) + " takes no inputs");
+  const auto rows = static_cast<std::size_t>(inputs[0].shape[0]);
+  const Bytes all =
+      inputs.size() == 1 ? std::move(inputs[0].data) : interleaved(order.value(), rows);
+  const std::size_t row_bytes = all.size() / rows;
+  std::vector<InferRequest> requests;
+  requests.reserve(rows);
+  for (std::size_t row = 0; row < rows; ++row) {
+    requests.push_back(InferRequest{.tag = row,
+                                    .model = model.name,
+                                    .timeout = timeout,
+                                    .inputs = model.inputs,
+                                    .payload = all.slice(row * row_bytes, row_bytes)});
+  }
+  return requests;
+}
+
+Result<InferCall> call_of(const Model& model, std::vector<GivenInput> inputs, Duration timeout,
+                          std::uint32_t priority) {
+  Result<std::vector<InferRequest>> rows = rows_of(model, std::move(inputs), timeout);
+  if (!rows.ok()) return rows.status();
+  InferCall call;
+  call.model = model.name;
+  call.requests = std::move(rows).value();
+  if (priority != 0) {
+    for (InferRequest& request : call.requests) request.priority = priority;
+  }
+  call.rows = static_cast<std::uint32_t>(call.requests.size());
+  return call;
+}
+
+// ---- responses
+
+namespace {
+
+using Replies = std::span<const InferReply>;
+
+Status wrong_reply(const Model& model, const std::string& what) {
+  return {StatusCode::internal, "model " + in_quotes(model.name) + " replied " + what};
+}
+
+Status check_reply(const InferCall& call, const Model& model, const InferReply& reply) {
+  if (!reply.status.ok()) return reply.status;
+  for (const RequestedOutput& requested : call.outputs) {
+    if (requested.index >= reply.outputs.size() || requested.index >= reply.payload.size() ||
+        requested.index >= model.outputs.size()) {
+      return wrong_reply(model, "without its output " + std::to_string(requested.index));
+    }
+    const Result<std::size_t> bytes = byte_size(reply.outputs[requested.index]);
+    if (!bytes.ok() || bytes.value() != reply.payload[requested.index].size()) {
+      return wrong_reply(model, "with " + std::to_string(reply.payload[requested.index].size()) +
+                                    " bytes for output " +
+                                    in_quotes(model.outputs[requested.index].name) + ", which is " +
+                                    to_string(reply.outputs[requested.index]));
+    }
+  }
+  return {};
+}
+
+Status check_rows(const InferCall& call, const Model& model, Replies replies) {
+  if (replies.empty() || replies.size() != call.rows) {
+    return wrong_reply(
+        model, std::to_string(replies.size()) + " of " + std::to_string(call.rows) + " rows");
+  }
+  for (const InferReply& reply : replies) {
+    if (Status good = check_reply(call, model, reply); !good.ok()) return good;
+    for (const RequestedOutput& requested : call.outputs) {
+      const TensorSpec& spec = reply.outputs[requested.index];
+      const TensorSpec& first = replies[0].outputs[requested.index];
+      if (spec.type == first.type && spec.shape == first.shape) continue;
+      return wrong_reply(
+          model, "rows of different shape: " + to_string(first) + " and " + to_string(spec));
+    }
+  }
+  return {};
+}
+
+Bytes joined_rows(Replies replies, std::size_t output) {
+  if (replies.size() == 1) return replies[0].payload[output];
+  std::vector<std::byte> bytes;
+  bytes.reserve(replies.size() * replies[0].payload[output].size());
+  for (const InferReply& reply : replies) {
+    const auto row = reply.payload[output].view();
+    bytes.insert(bytes.end(), row.begin(), row.end());
+  }
+  return Bytes::own(std::move(bytes));
+}
+
+std::span<const std::string> labels_of(const Model& model, std::size_t output) {
+  if (!model.description || output >= model.description->labels.size()) return {};
+  return model.description->labels[output].labels;
+}
+
+ResponseOutput classified(ResponseOutput output, const Model& model,
+                          const RequestedOutput& requested, Replies replies) {
+  for (const InferReply& reply : replies) {
+    append_highest(output.labels, output.spec.type, reply.payload[requested.index].view(),
+                   requested.classification, labels_of(model, requested.index));
+  }
+  const auto rows = static_cast<std::int64_t>(replies.size());
+  output.spec.shape = {rows, static_cast<std::int64_t>(output.labels.size()) / rows};
+  return output;
+}
+
+}  // namespace
+
+Result<std::vector<ResponseOutput>> gather(const InferCall& call, const Model& model,
+                                           std::span<const InferReply> replies) {
+  if (Status good = check_rows(call, model, replies); !good.ok()) return good;
+  std::vector<ResponseOutput> outputs;
+  outputs.reserve(call.outputs.size());
+  for (const RequestedOutput& requested : call.outputs) {
+    const TensorSpec& row = replies[0].outputs[requested.index];
+    ResponseOutput output;
+    output.spec.name = model.outputs[requested.index].name;
+    output.spec.type = row.type;
+    if (requested.classification > 0) {
+      outputs.push_back(classified(std::move(output), model, requested, replies));
+      continue;
+    }
+    output.spec.shape.reserve(row.shape.size() + 1);
+    output.spec.shape.push_back(static_cast<std::int64_t>(replies.size()));
+    output.spec.shape.insert(output.spec.shape.end(), row.shape.begin(), row.shape.end());
+    output.data = joined_rows(replies, requested.index);
+    outputs.push_back(std::move(output));
+  }
+  return outputs;
+}
+
+std::string lengths_and_texts(const std::vector<std::string>& texts) {
+  std::string raw;
+  for (const std::string& text : texts) {
+    auto length = static_cast<std::uint32_t>(text.size());
+    for (std::size_t i = 0; i < sizeof length; ++i, length >>= 8U)
+      raw += static_cast<char>(length & 0xffU);
+    raw += text;
+  }
+  return raw;
+}
+
+}  // namespace gpulet::net::kserve

@@ -1,0 +1,250 @@
+#include "net/kserve/json.h"
+
+#include <algorithm>
+#include <array>
+#include <boost/json/basic_parser_impl.hpp>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+namespace gpulet::net::kserve {
+namespace {
+
+constexpr std::size_t kMaxDepth = 100;  // as in the reference server
+
+using boost::json::error_code;
+using boost::json::string_view;
+
+// The handler of Boost's parser, which defines the names.
+class Events {
+ public:
+  constexpr static std::size_t max_object_size = static_cast<std::size_t>(-1);
+  constexpr static std::size_t max_array_size = static_cast<std::size_t>(-1);
+  constexpr static std::size_t max_string_size = static_cast<std::size_t>(-1);
+  constexpr static std::size_t max_key_size = static_cast<std::size_t>(-1);
+
+  explicit Events(JsonReader& reader) : reader_(reader) {}
+
+  // Reports the next null as this number.
+  void read_null_as(double number) { instead_of_null_ = number; }
+
+  // NOLINTBEGIN(readability-convert-member-functions-to-static): called on an object
+  bool on_document_begin(error_code& /*error*/) { return true; }
+  bool on_document_end(error_code& /*error*/) { return true; }
+  bool on_comment_part(string_view /*text*/, error_code& /*error*/) { return true; }
+  bool on_comment(string_view /*text*/, error_code& /*error*/) { return true; }
+  // Numbers arrive in parts only if the text does.
+  bool on_number_part(string_view /*text*/, error_code& /*error*/) { return true; }
+  // NOLINTEND(readability-convert-member-functions-to-static)
+
+  bool on_null(error_code& error) {
+    if (const auto number = std::exchange(instead_of_null_, std::nullopt))
+      return go_on(reader_.scalar(*number), error);
+    return go_on(reader_.scalar(std::monostate()), error);
+  }
+  bool on_bool(bool value, error_code& error) { return go_on(reader_.scalar(value), error); }
+  bool on_int64(std::int64_t value, string_view /*text*/, error_code& error) {
+    if (value < 0) return go_on(reader_.scalar(value), error);
+    return go_on(reader_.scalar(static_cast<std::uint64_t>(value)), error);
+  }
+  bool on_uint64(std::uint64_t value, string_view /*text*/, error_code& error) {
+    return go_on(reader_.scalar(value), error);
+  }
+  // Boost's value may be off in the last digits, so that the text is parsed again.
+  bool on_double(double nearly, string_view text, error_code& error) {
+    double value = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (read.ec == std::errc::result_out_of_range) {
+      if (std::abs(nearly) > 1) return stop(boost::json::error::exponent_overflow, error);
+      value = 0;
+    }
+    return go_on(reader_.scalar(value), error);
+  }
+
+  // Text with escapes arrives in parts.
+  bool on_string_part(string_view text, std::size_t /*size*/, error_code& /*error*/) {
+    parts_.append(text.data(), text.size());
+    return true;
+  }
+  bool on_string(string_view text, std::size_t /*size*/, error_code& error) {
+    const bool more = reader_.scalar(whole(text));
+    parts_.clear();
+    return go_on(more, error);
+  }
+  bool on_key_part(string_view text, std::size_t size, error_code& error) {
+    return on_string_part(text, size, error);
+  }
+  bool on_key(string_view text, std::size_t /*size*/, error_code& error) {
+    const bool more = reader_.key(whole(text));
+    parts_.clear();
+    return go_on(more, error);
+  }
+
+  bool on_object_begin(error_code& error) { return go_on(reader_.open(false), error); }
+  bool on_object_end(std::size_t /*size*/, error_code& error) {
+    return go_on(reader_.close(), error);
+  }
+  bool on_array_begin(error_code& error) { return go_on(reader_.open(true), error); }
+  bool on_array_end(std::size_t /*size*/, error_code& error) {
+    return go_on(reader_.close(), error);
+  }
+
+ private:
+  static bool stop(boost::json::error why, error_code& error) {
+    error = why;
+    return false;
+  }
+  // The reader holds the reason of a refusal.
+  static bool go_on(bool more, error_code& error) {
+    return more || stop(boost::json::error::exception, error);
+  }
+  std::string_view whole(string_view last) {
+    if (parts_.empty()) return {last.data(), last.size()};
+    parts_.append(last.data(), last.size());
+    return parts_;
+  }
+
+  JsonReader& reader_;
+  std::string parts_;
+  std::optional<double> instead_of_null_{};
+};
+
+using Parser = boost::json::basic_parser<Events>;
+
+boost::json::parse_options options() {
+  boost::json::parse_options options;
+  options.max_depth = kMaxDepth;
+  return options;
+}
+
+// The result after the parser took `taken` bytes.
+Status outcome(const JsonReader& reader, const error_code& error, std::size_t taken) {
+  if (!reader.refusal().ok()) return reader.refusal();
+  if (!error) return {};
+  if (error == boost::json::error::too_deep) {
+    return invalid("the request's JSON is nested deeper than " + std::to_string(kMaxDepth) +
+                   " levels");
+  }
+  return invalid("the request's JSON cannot be read: " + error.message() + " after " +
+                 std::to_string(taken) + " bytes");
+}
+
+struct Literal {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  double value = 0;
+};
+
+// The position behind the string that starts at `begin`; the text's size if it does not end.
+std::size_t end_of_string(std::string_view text, std::size_t begin) {
+  for (std::size_t at = begin + 1; at < text.size(); ++at) {
+    if (text[at] == '"') return at + 1;
+    if (text[at] == '\\') ++at;
+  }
+  return text.size();
+}
+
+// The first non-finite literal from `from` on, which is outside a string.
+std::optional<Literal> next_non_finite(std::string_view text, std::size_t from) {
+  struct Name {
+    std::string_view text;
+    double value;
+  };
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  constexpr std::array<Name, 3> kNames{{{"NaN", std::numeric_limits<double>::quiet_NaN()},
+                                        {"Infinity", kInfinity},
+                                        {"Inf", kInfinity}}};
+  for (std::size_t at = text.find_first_of("\"NI", from); at != std::string_view::npos;) {
+    if (text[at] == '"') {
+      at = text.find_first_of("\"NI", end_of_string(text, at));
+      continue;
+    }
+    for (const Name& name : kNames) {
+      if (!text.substr(at).starts_with(name.text)) continue;
+      const bool negative = at > from && text[at - 1] == '-';
+      return Literal{negative ? at - 1 : at, at + name.text.size(),
+                     negative ? -name.value : name.value};
+    }
+    return std::nullopt;  // not JSON
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string shown(const Scalar& value) {
+  struct Show {
+    std::string operator()(std::monostate) const { return "null"; }
+    std::string operator()(bool given) const { return given ? "true" : "false"; }
+    std::string operator()(std::int64_t given) const { return std::to_string(given); }
+    std::string operator()(std::uint64_t given) const { return std::to_string(given); }
+    std::string operator()(double given) const {
+      const std::string_view literal = non_finite_literal(given);
+      return literal.empty() ? nlohmann::json(given).dump() : std::string(literal);
+    }
+    std::string operator()(std::string_view given) const { return in_quotes(given); }
+  };
+  return std::visit(Show(), value);
+}
+
+Status read_json(std::string_view text, JsonReader& reader) {
+  Parser parser(options(), reader);
+  error_code error;
+  const std::size_t taken = parser.write_some(false, text.data(), text.size(), error);
+  if (!error && taken < text.size()) error = boost::json::error::extra_data;
+  return outcome(reader, error, taken);
+}
+
+bool has_non_finite(std::string_view text) { return next_non_finite(text, 0).has_value(); }
+
+// Passes the text to the parser in parts, with null instead of each literal, because both are
+// values.
+Status read_json_with_non_finite(std::string_view text, JsonReader& reader) {
+  constexpr std::string_view kNull = "null";
+  Parser parser(options(), reader);
+  error_code error;
+  std::size_t at = 0;
+  while (const std::optional<Literal> literal = next_non_finite(text, at)) {
+    at += parser.write_some(true, text.data() + at, literal->begin - at, error);
+    if (!error && at < literal->begin) error = boost::json::error::extra_data;
+    if (error) return outcome(reader, error, at);
+    parser.handler().read_null_as(literal->value);
+    if (parser.write_some(true, kNull.data(), kNull.size(), error) < kNull.size() && !error)
+      error = boost::json::error::extra_data;
+    if (error) return outcome(reader, error, at);
+    at = literal->end;
+  }
+  at += parser.write_some(false, text.data() + at, text.size() - at, error);
+  if (!error && at < text.size()) error = boost::json::error::extra_data;
+  return outcome(reader, error, at);
+}
+
+std::string_view non_finite_literal(double number) {
+  if (std::isnan(number)) return "NaN";
+  if (std::isinf(number)) return number > 0 ? "Infinity" : "-Infinity";
+  return {};
+}
+
+namespace {
+
+bool is_plain(char letter) {
+  const auto byte = static_cast<unsigned char>(letter);
+  return byte >= 0x20 && byte < 0x7f && letter != '"' && letter != '\\';
+}
+
+}  // namespace
+
+void append_text(std::string& json, std::string_view text) {
+  if (std::all_of(text.begin(), text.end(), is_plain)) {
+    json += '"';
+    json += text;
+    json += '"';
+    return;
+  }
+  json += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace gpulet::net::kserve

@@ -1,0 +1,97 @@
+// JSON for requests and responses: a streaming reader, text output, and pieces of error messages.
+// Private to net/kserve. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "gpulet/base/bytes.h"
+#include "gpulet/base/status.h"
+#include "gpulet/net/kserve/infer_call.h"
+
+namespace gpulet::net::kserve {
+
+// ---- error messages
+
+[[nodiscard]] inline Status invalid(std::string message) {
+  return {StatusCode::invalid, std::move(message)};
+}
+
+// 'text'. Long text is cut, because it comes from a client.
+[[nodiscard]] inline std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kLongest = 80;
+  std::string result = "'";
+  result.append(text.substr(0, kLongest));
+  if (text.size() > kLongest) result += "...";
+  return result + '\'';
+}
+
+// "[1,28,28]". Long shapes are cut.
+[[nodiscard]] inline std::string shown(std::span<const std::int64_t> shape) {
+  constexpr std::size_t kMost = 16;
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size() && i < kMost; ++i) {
+    if (i > 0) text += ',';
+    text += std::to_string(shape[i]);
+  }
+  return text + (shape.size() > kMost ? ",...]" : "]");
+}
+
+// ---- reading
+
+// The value as JSON. Long text is cut.
+[[nodiscard]] std::string shown(const Scalar& value);
+
+// Receives a document as a sequence of events, so that untrusted JSON is never stored as a tree: a
+// reader takes and limits the members that it knows and ignores the rest.
+class JsonReader {
+ public:
+  virtual ~JsonReader() = default;
+
+  // Each returns false to stop, after refuse(). open() and close() are balanced.
+  [[nodiscard]] virtual bool scalar(const Scalar& value) = 0;
+  [[nodiscard]] virtual bool key(std::string_view name) = 0;
+  [[nodiscard]] virtual bool open(bool array) = 0;  // false: an object
+  [[nodiscard]] virtual bool close() = 0;
+
+  [[nodiscard]] const Status& refusal() const { return refusal_; }
+
+ protected:
+  bool refuse(Status why) {
+    refusal_ = std::move(why);
+    return false;
+  }
+  bool refuse(std::string why) { return refuse(Status(StatusCode::invalid, std::move(why))); }
+  // Refuses a failed status.
+  bool accept(Status status) { return status.ok() || refuse(std::move(status)); }
+
+ private:
+  Status refusal_;
+};
+
+// Fails (invalid) if the text is not one JSON document or too deeply nested, or with the reader's
+// refusal.
+[[nodiscard]] Status read_json(std::string_view text, JsonReader& reader);
+
+// Triton's clients and servers write NaN, Infinity, Inf and their negatives, which JSON does not
+// have. True if `text` contains one outside a string.
+[[nodiscard]] bool has_non_finite(std::string_view text);
+// As read_json, but accepts them as values.
+[[nodiscard]] Status read_json_with_non_finite(std::string_view text, JsonReader& reader);
+// The literal for a non-finite number; empty for a finite one.
+[[nodiscard]] std::string_view non_finite_literal(double number);
+
+[[nodiscard]] inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// ---- writing
+
+// Appends a JSON string. Invalid UTF-8 becomes U+FFFD.
+void append_text(std::string& json, std::string_view text);
+
+}  // namespace gpulet::net::kserve

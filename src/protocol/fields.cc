@@ -1,0 +1,192 @@
+#include "protocol/fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace gpulet::protocol {
+namespace {
+
+constexpr std::size_t kSha256Digits = 64;
+constexpr std::uint64_t kMaxMicroseconds = static_cast<std::uint64_t>(
+    std::chrono::duration_cast<std::chrono::microseconds>(kMaxDuration).count());
+
+bool is_lower_hex(char digit) {
+  return (digit >= '0' && digit <= '9') || (digit >= 'a' && digit <= 'f');
+}
+
+std::string at_most(std::uint64_t limit, std::uint64_t value) {
+  return "must be at most " + std::to_string(limit) + "; was " + std::to_string(value);
+}
+
+// The length of the valid UTF-8 character at the start of `text`; 0 if there is none.
+std::size_t character_bytes(std::string_view text) {
+  const auto byte_at = [&](std::size_t at) { return static_cast<unsigned char>(text[at]); };
+  const unsigned char first = byte_at(0);
+  if (first < 0x80) return 1;
+  std::size_t length = 0;
+  // Some second bytes would make overlong forms, surrogates or numbers too large.
+  unsigned char least_second = 0x80;
+  unsigned char largest_second = 0xbf;
+  if (first >= 0xc2 && first <= 0xdf) length = 2;
+  if (first >= 0xe0 && first <= 0xef) length = 3;
+  if (first >= 0xf0 && first <= 0xf4) length = 4;
+  if (first == 0xe0) least_second = 0xa0;
+  if (first == 0xed) largest_second = 0x9f;
+  if (first == 0xf0) least_second = 0x90;
+  if (first == 0xf4) largest_second = 0x8f;
+  if (length == 0 || text.size() < length) return 0;
+  if (byte_at(1) < least_second || byte_at(1) > largest_second) return 0;
+  for (std::size_t i = 2; i < length; ++i) {
+    if (byte_at(i) < 0x80 || byte_at(i) > 0xbf) return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+// ---- writing
+
+std::uint64_t to_microseconds(Duration duration) {
+  const Duration bounded = std::clamp(duration, Duration::zero(), kMaxDuration);
+  return static_cast<std::uint64_t>(std::chrono::ceil<std::chrono::microseconds>(bounded).count());
+}
+
+std::string to_valid_text(const std::string& text, std::size_t max_bytes) {
+  std::string valid;
+  std::string_view rest(text);
+  while (!rest.empty()) {
+    const std::size_t length = character_bytes(rest);
+    const std::string_view character = length > 0 ? rest.substr(0, length) : std::string_view("?");
+    if (valid.size() + character.size() > max_bytes) break;
+    valid += character;
+    rest.remove_prefix(std::max<std::size_t>(length, 1));
+  }
+  return valid;
+}
+
+void to_wire(const Status& status, wire::Status* to) {
+  if (status.ok()) return;
+  to->set_code(static_cast<std::uint32_t>(status.code()));
+  to->set_message(to_valid_text(status.message(), kMaxStatusMessageBytes));
+}
+
+void to_wire(const std::vector<TensorSpec>& specs,
+             google::protobuf::RepeatedPtrField<wire::Tensor>* to) {
+  for (const TensorSpec& spec : specs) {
+    wire::Tensor* const tensor = to->Add();
+    tensor->set_name(spec.name);
+    tensor->set_type(static_cast<std::uint32_t>(spec.type));
+    tensor->mutable_shape()->Add(spec.shape.begin(), spec.shape.end());
+  }
+}
+
+// ---- checks
+
+std::string Checks::path() const {
+  if (outer_ == nullptr) return {};
+  return outer_->path() + std::string(name_) + '.';
+}
+
+void Checks::fail(std::string_view field, std::string_view why) {
+  if (!ok()) return;
+  failure_->status =
+      Status(StatusCode::malformed, std::string(to_string(failure_->type)) + ": " + path() +
+                                        std::string(field) + ": " + std::string(why));
+}
+
+bool Checks::check_count(std::string_view field, std::size_t count, std::size_t most) {
+  if (count > most) fail(field, "its number of elements " + at_most(most, count));
+  return count <= most;
+}
+
+std::string Checks::check_text(std::string_view field, const std::string& value,
+                               std::size_t max_bytes) {
+  if (value.size() <= max_bytes) return value;
+  fail(field, "its length " + at_most(max_bytes, value.size()));
+  return {};
+}
+
+std::string Checks::check_sha256(std::string_view field, const std::string& value) {
+  // Files are named after it, so that nothing but a digest may pass.
+  if (value.size() == kSha256Digits && std::all_of(value.begin(), value.end(), is_lower_hex))
+    return value;
+  fail(field,
+       "must be 64 lower-case hexadecimal digits; was \"" + value.substr(0, kSha256Digits) + "\"");
+  return {};
+}
+
+Duration Checks::check_duration(std::string_view field, std::uint64_t microseconds) {
+  if (microseconds <= kMaxMicroseconds) return std::chrono::microseconds(microseconds);
+  fail(field, at_most(kMaxMicroseconds, microseconds));
+  return {};
+}
+
+double Checks::check_amount(std::string_view field, double value) {
+  if (std::isfinite(value) && value >= 0) return value;
+  fail(field, "must be finite and not negative; was " + std::to_string(value));
+  return 0;
+}
+
+std::uint32_t Checks::check_range(std::string_view field, std::uint32_t value, std::uint32_t least,
+                                  std::uint32_t most) {
+  if (value >= least && value <= most) return value;
+  fail(field, "must be " + std::to_string(least) + ".." + std::to_string(most) + "; was " +
+                  std::to_string(value));
+  return most;
+}
+
+Status Checks::check_status(std::string_view field, const wire::Status& value) {
+  Checks checks(*this, field);
+  const std::uint32_t code =
+      checks.check_range("code", value.code(), 0, static_cast<std::uint32_t>(kLastStatusCode));
+  if (code == 0 || !ok()) return {};
+  return {static_cast<StatusCode>(code),
+          checks.check_text("message", value.message(), kMaxStatusMessageBytes)};
+}
+
+std::vector<TensorSpec> Checks::check_tensors(
+    std::string_view field, const google::protobuf::RepeatedPtrField<wire::Tensor>& values,
+    bool shapes) {
+  std::vector<TensorSpec> specs;
+  if (!check_count(field, static_cast<std::size_t>(values.size()), kMaxTensors)) return specs;
+  specs.reserve(static_cast<std::size_t>(values.size()));
+  for (const wire::Tensor& value : values) {
+    if (value.type() < 1 || value.type() > static_cast<std::uint32_t>(DataType::fp64)) {
+      fail(field, "unknown tensor type " + std::to_string(value.type()));
+      break;
+    }
+    if (!check_count(field, static_cast<std::size_t>(value.shape_size()), kMaxDimensions)) break;
+    specs.push_back({check_text(field, value.name(), kMaxNameBytes),
+                     static_cast<DataType>(value.type()),
+                     {value.shape().begin(), value.shape().end()}});
+  }
+  if (!shapes) return specs;
+  if (const Result<std::size_t> bytes = byte_size(specs); !bytes.ok())
+    fail(field, bytes.status().message());
+  return specs;
+}
+
+std::optional<partition::MigInstance> Checks::check_instance(std::string_view field,
+                                                             const wire::MigInstance& value) {
+  const partition::MigInstance instance{value.slices(), value.start()};
+  if (instance == partition::MigInstance()) return std::nullopt;
+  const bool possible =
+      instance.slices > 0 && instance.slices <= kMaxSlices && instance.start < kMaxSlices;
+  if (!possible) fail(field, "no device has an instance " + to_string(instance));
+  return instance;
+}
+
+std::optional<partition::MigGeometry> Checks::check_geometry(const wire::Device& value) {
+  constexpr std::string_view kField = "mig_geometry";
+  if (value.mig_geometry().empty()) return std::nullopt;
+  const auto geometry =
+      partition::MigGeometry::of(check_text(kField, value.mig_geometry(), kMaxNameBytes));
+  if (!geometry.ok()) {
+    fail(kField, geometry.status().message());
+    return std::nullopt;
+  }
+  return value.without_3g_beside_4g() ? geometry.value().without_3g_beside_4g() : geometry.value();
+}
+
+}  // namespace gpulet::protocol

@@ -1,0 +1,311 @@
+#include "gpulet/protocol/frame.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace gpulet::protocol {
+namespace {
+
+// Offsets of the header's fields, all little-endian; the magic is at 0.
+constexpr std::size_t kVersionAt = 4;
+constexpr std::size_t kTypeAt = 5;
+constexpr std::size_t kReservedAt = 6;
+constexpr std::size_t kMessageBytesAt = 8;
+constexpr std::size_t kPayloadBytesAt = 12;
+
+void put_uint32(std::span<std::byte, kFrameHeaderBytes> bytes, std::size_t at,
+                std::uint32_t value) {
+  for (std::size_t i = 0; i < 4; ++i) bytes[at + i] = static_cast<std::byte>(value >> (8 * i));
+}
+
+std::uint32_t get_uint32(std::span<const std::byte, kFrameHeaderBytes> bytes, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i)
+    value |= std::to_integer<std::uint32_t>(bytes[at + i]) << (8 * i);
+  return value;
+}
+
+Status malformed(std::string message) {
+  return {StatusCode::malformed, "frame: " + std::move(message)};
+}
+
+constexpr std::array<std::string_view, 10> kHttpBegins = {
+    "GET ",   "HEAD ",    "POST ",    "PUT ",   "DELETE ",
+    "PATCH ", "OPTIONS ", "CONNECT ", "TRACE ", "HTTP/"};
+
+Status over_limit(std::string_view what, std::uint32_t bytes, std::uint32_t limit) {
+  return {StatusCode::invalid, "frame: a " + std::string(what) + " of " + std::to_string(bytes) +
+                                   " bytes exceeds the limit of " + std::to_string(limit)};
+}
+
+}  // namespace
+
+Dialect dialect_of(std::span<const std::byte> first_bytes) {
+  const std::string_view text(reinterpret_cast<const char*>(first_bytes.data()),
+                              first_bytes.size());
+  if (text.starts_with("GPLT")) return Dialect::frames;
+  if (text.starts_with("PRI * HTTP/2")) return Dialect::http2;
+  for (const std::string_view begins : kHttpBegins) {
+    if (text.starts_with(begins)) return Dialect::http;
+  }
+  // A TLS record starts with its type (20 to 24) and version 3.x.
+  const auto byte = [&](std::size_t at) { return std::to_integer<unsigned>(first_bytes[at]); };
+  if (first_bytes.size() >= 3 && byte(0) >= 20 && byte(0) <= 24 && byte(1) == 3 && byte(2) <= 4)
+    return Dialect::tls;
+  // An HTTP/2 server starts with a SETTINGS frame: length, type 4, no flags, stream 0.
+  constexpr std::size_t kHttp2Head = 9;
+  const bool settings = first_bytes.size() >= kHttp2Head && byte(0) == 0 && byte(3) == 4 &&
+                        byte(4) == 0 &&
+                        std::all_of(first_bytes.begin() + 5, first_bytes.begin() + kHttp2Head,
+                                    [](std::byte one) { return one == std::byte{0}; });
+  return settings ? Dialect::http2 : Dialect::unknown;
+}
+
+Status not_frames(std::span<const std::byte> first_bytes) {
+  const Dialect spoken = dialect_of(first_bytes);
+  if (spoken == Dialect::tls) {
+    return malformed(
+        "the peer uses TLS and this side does not; configure TLS on both sides or on neither "
+        "(docs/security.md)");
+  }
+  if (spoken == Dialect::http || spoken == Dialect::http2) {
+    return malformed(std::string("the peer speaks ") +
+                     (spoken == Dialect::http ? "HTTP" : "gRPC or HTTP/2") +
+                     " on a port for gpulet's stream protocol; check the port (defaults: clients "
+                     "7000, backends 7001, HTTP 8000, gRPC 8001)");
+  }
+  return malformed("the peer does not speak gpulet's stream protocol; check address and port");
+}
+
+std::string_view to_string(MessageType type) {
+  switch (type) {
+    case MessageType::infer_request:
+      return "infer_request";
+    case MessageType::infer_reply:
+      return "infer_reply";
+    case MessageType::models_request:
+      return "models_request";
+    case MessageType::models_reply:
+      return "models_reply";
+    case MessageType::status_request:
+      return "status_request";
+    case MessageType::status_reply:
+      return "status_reply";
+    case MessageType::models_change:
+      return "models_change";
+    case MessageType::models_changed:
+      return "models_changed";
+    case MessageType::authenticate:
+      return "authenticate";
+    case MessageType::hello:
+      return "hello";
+    case MessageType::gpulet_report:
+      return "gpulet_report";
+    case MessageType::batch_result:
+      return "batch_result";
+    case MessageType::model_piece_request:
+      return "model_piece_request";
+    case MessageType::heartbeat:
+      return "heartbeat";
+    case MessageType::draining:
+      return "draining";
+    case MessageType::device_report:
+      return "device_report";
+    case MessageType::welcome:
+      return "welcome";
+    case MessageType::create_gpulet:
+      return "create_gpulet";
+    case MessageType::retire_gpulet:
+      return "retire_gpulet";
+    case MessageType::batch:
+      return "batch";
+    case MessageType::model_piece:
+      return "model_piece";
+    case MessageType::assign_gpulet:
+      return "assign_gpulet";
+    case MessageType::set_cores:
+      return "set_cores";
+    case MessageType::refused:
+      return "refused";
+    case MessageType::load_models:
+      return "load_models";
+    case MessageType::run_batch:
+      return "run_batch";
+    case MessageType::stop_proxy:
+      return "stop_proxy";
+    case MessageType::proxy_ready:
+      return "proxy_ready";
+    case MessageType::batch_ran:
+      return "batch_ran";
+    case MessageType::proxy_idle:
+      return "proxy_idle";
+  }
+  return "";
+}
+
+std::array<std::byte, kFrameHeaderBytes> encode_frame_header(const FrameHeader& header) {
+  std::array<std::byte, kFrameHeaderBytes> bytes{};
+  put_uint32(bytes, 0, kFrameMagic);
+  bytes[kVersionAt] = static_cast<std::byte>(kFrameVersion);
+  bytes[kTypeAt] = static_cast<std::byte>(header.type);
+  put_uint32(bytes, kMessageBytesAt, header.message_bytes);
+  put_uint32(bytes, kPayloadBytesAt, header.payload_bytes);
+  return bytes;
+}
+
+Result<FrameHeader> decode_frame_header(std::span<const std::byte, kFrameHeaderBytes> bytes,
+                                        const FrameLimits& limits) {
+  if (get_uint32(bytes, 0) != kFrameMagic) return not_frames(bytes);
+  if (const auto version = std::to_integer<unsigned>(bytes[kVersionAt]); version != kFrameVersion) {
+    return malformed("the peer speaks protocol version " + std::to_string(version) +
+                     ", this side version " + std::to_string(kFrameVersion) +
+                     "; install the same release of gpulet on both sides");
+  }
+  const auto type = static_cast<MessageType>(bytes[kTypeAt]);
+  if (to_string(type).empty()) {
+    return malformed("unknown message type " + std::to_string(static_cast<unsigned>(type)));
+  }
+  if (bytes[kReservedAt] != std::byte{0} || bytes[kReservedAt + 1] != std::byte{0}) {
+    return malformed("the reserved bytes 6 and 7 must be zero");
+  }
+  const FrameHeader header{type, get_uint32(bytes, kMessageBytesAt),
+                           get_uint32(bytes, kPayloadBytesAt)};
+  if (header.message_bytes > limits.max_message_bytes) {
+    return over_limit("message", header.message_bytes, limits.max_message_bytes);
+  }
+  if (header.payload_bytes > limits.max_payload_bytes) {
+    return over_limit("payload", header.payload_bytes, limits.max_payload_bytes);
+  }
+  return header;
+}
+
+std::size_t OutgoingFrame::byte_size() const {
+  std::size_t bytes = head.size();
+  for (const Bytes& piece : payload) bytes += piece.size();
+  return bytes;
+}
+
+// ---- FrameReader
+
+FrameReader::FrameReader(const FrameLimits& limits)
+    : limits_(limits), buffer_(std::make_unique_for_overwrite<std::byte[]>(kBufferBytes)) {}
+
+std::array<std::span<std::byte>, 2> FrameReader::space() {
+  drop_frame();
+  make_room();
+  std::span<std::byte> rest;
+  if (state_ == State::payload && payload_.size() > 0)
+    rest = payload_.view().subspan(payload_received_);
+  return {rest, std::span(buffer_.get() + end_, capacity_ - end_)};
+}
+
+void FrameReader::received(std::size_t bytes) {
+  if (state_ == State::payload && payload_.size() == 0) return discard(bytes);
+  if (state_ == State::payload) {
+    const std::size_t taken = std::min(bytes, payload_.size() - payload_received_);
+    payload_received_ += taken;
+    bytes -= taken;
+  }
+  end_ += bytes;
+}
+
+// The bytes behind the message are the rest of the payload and possibly the next frame.
+void FrameReader::discard(std::size_t bytes) {
+  const std::size_t dropped = std::min(bytes, header_.payload_bytes - payload_received_);
+  payload_received_ += dropped;
+  std::byte* const first = buffer_.get() + end_;
+  std::memmove(first, first + dropped, bytes - dropped);
+  end_ += bytes - dropped;
+}
+
+Result<FrameReader::Event> FrameReader::next() {
+  drop_frame();
+  if (state_ == State::header) {
+    if (buffered() < kFrameHeaderBytes) return Event{};
+    const std::span<const std::byte, kFrameHeaderBytes> bytes(buffer_.get() + begin_,
+                                                              kFrameHeaderBytes);
+    Result<FrameHeader> header = decode_frame_header(bytes, limits_);
+    if (!header.ok()) return header.status();
+    header_ = header.value();
+    state_ = State::message;
+  }
+  if (state_ == State::message) {
+    if (buffered() < head_bytes()) return Event{};
+    if (header_.payload_bytes == 0) return finish_frame();
+    state_ = State::payload_memory;
+    return Event{Event::Kind::payload_wanted, header_, message(), {}};
+  }
+  if (state_ == State::payload && payload_received_ == header_.payload_bytes) return finish_frame();
+  return Event{};
+}
+
+Status FrameReader::give_payload(MutableBytes memory) {
+  if (memory.size() != 0 && memory.size() != header_.payload_bytes) {
+    return {StatusCode::internal, "memory of " + std::to_string(memory.size()) +
+                                      " bytes for a payload of " +
+                                      std::to_string(header_.payload_bytes)};
+  }
+  payload_ = std::move(memory);
+  const std::size_t here = std::min<std::size_t>(buffered() - head_bytes(), header_.payload_bytes);
+  std::byte* const first = buffer_.get() + begin_ + head_bytes();
+  if (payload_.size() > 0) std::memcpy(payload_.view().data(), first, here);
+  payload_received_ = here;
+  state_ = State::payload;
+  if (here < header_.payload_bytes) {
+    end_ = begin_ + head_bytes();
+  } else {
+    // Moves the head next to the bytes behind the payload, so that both stay contiguous.
+    std::memmove(buffer_.get() + begin_ + here, buffer_.get() + begin_, head_bytes());
+    begin_ += here;
+  }
+  return {};
+}
+
+bool FrameReader::inside_frame() const {
+  if (frame_given_) return buffered() > head_bytes();
+  return buffered() > 0;
+}
+
+std::span<const std::byte> FrameReader::message() const {
+  return {buffer_.get() + begin_ + kFrameHeaderBytes, header_.message_bytes};
+}
+
+FrameReader::Event FrameReader::finish_frame() {
+  frame_given_ = true;
+  return {Event::Kind::frame, header_, message(), std::exchange(payload_, {})};
+}
+
+void FrameReader::drop_frame() {
+  if (!frame_given_) return;
+  frame_given_ = false;
+  begin_ += head_bytes();
+  state_ = State::header;
+}
+
+void FrameReader::make_room() {
+  if (buffered() == 0) {
+    begin_ = end_ = 0;
+    if (capacity_ > kBufferBytes) move_to(kBufferBytes);
+    return;
+  }
+  // Moving is cheap while little is buffered, and keeps the end of the buffer from limiting a
+  // receive.
+  if (capacity_ - end_ < capacity_ / 2 && begin_ > 0) {
+    std::memmove(buffer_.get(), buffer_.get() + begin_, buffered());
+    end_ -= std::exchange(begin_, 0);
+  }
+  if (end_ == capacity_) move_to(2 * capacity_);
+}
+
+void FrameReader::move_to(std::size_t capacity) {
+  auto larger = std::make_unique_for_overwrite<std::byte[]>(capacity);
+  std::memcpy(larger.get(), buffer_.get() + begin_, buffered());
+  end_ -= std::exchange(begin_, 0);
+  buffer_ = std::move(larger);
+  capacity_ = capacity;
+}
+
+}  // namespace gpulet::protocol

@@ -1,0 +1,179 @@
+// Plans the batches of gpulets that are already placed: device, size and models of each are given.
+// First every model gets the smallest batch that holds its requested rate, then its largest
+// (gpulet/schedule/batch_search.h).
+//
+// PlanBuilder and BatchPlanner are the two halves of planning, and share the PlanContext, the duty
+// cycles (duty_cycle.h), the pairwise slowdowns and the plan output. They differ in what a gpulet
+// assumes of its neighbours. PlanBuilder does not know their final models and batches, so it
+// assumes the worst batch that their SLO allows (PlanContext::curve_beside). BatchPlanner knows
+// them: it assumes batches up to the planned one, rounded up to a measured batch so that a partial
+// batch breaks no promise. Pure; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "gpulet/schedule/plan.h"
+#include "schedule/duty_cycle.h"
+#include "schedule/plan_context.h"
+#include "schedule/plan_output.h"
+
+namespace gpulet::schedule {
+
+struct PlacedModel {
+  std::uint32_t model = 0;  // index into PlanContext::models
+  double requested = 0;     // requests per second
+};
+
+struct PlacedGpulet {
+  std::uint32_t device = 0;  // index into PlanContext::devices
+  std::uint32_t device_class = 0;
+  std::uint32_t size = 0;           // index into the class's sizes
+  std::vector<PlacedModel> models;  // ascending, none twice
+};
+
+// Tracks the capacity of the devices that a placement uses.
+class DeviceUsage {
+ public:
+  explicit DeviceUsage(const PlanContext& context) : context_(&context) {}
+
+  // Reserves the gpulet's share, partition and memory and returns null. Where something is missing,
+  // reserves nothing and returns the predicate of a sentence about the device: "has no partition
+  // left".
+  [[nodiscard]] const char* reserve(const PlacedGpulet& gpulet);
+
+ private:
+  struct Used {
+    std::uint32_t partitions = 0;
+    int percent = 0;
+    double memory_mb = 0;
+  };
+  const PlanContext* context_;
+  std::map<std::uint32_t, Used> used_;  // by index into PlanContext::devices
+};
+
+// Sorts gpulets into the order of a plan: by device, descending size, models.
+void sort_gpulets(const PlanContext& context, std::vector<PlacedGpulet>* gpulets);
+
+// The gpulets of one device.
+class DeviceBatches {
+ public:
+  // A model in its gpulet.
+  struct ModelSlot {
+    std::uint32_t gpulet = 0;  // index into the given gpulets
+    std::uint32_t batch = 0;
+    double requested = 0;
+    BatchSlot planned;  // rate 0: the model is not served
+    ModelAtSize place;
+    const LatencyCurve* alone = nullptr;
+    // Where gpulets slow each other down:
+    std::span<const std::uint32_t> breakpoints;
+    std::size_t assumed = 0;  // neighbours assume its batches up to this breakpoint
+    SlowedCurve slowed;
+  };
+
+  // `gpulets` are on one device, each with a model; `context` outlives the object.
+  DeviceBatches(PlanContext& context, std::span<const PlacedGpulet> gpulets);
+  // The slots point into the object.
+  DeviceBatches(const DeviceBatches&) = delete;
+  DeviceBatches& operator=(const DeviceBatches&) = delete;
+  DeviceBatches(DeviceBatches&&) noexcept = default;
+  DeviceBatches& operator=(DeviceBatches&&) noexcept = default;
+  ~DeviceBatches() = default;
+
+  // Plans the smallest batches that hold the requested rates.
+  //
+  // Batches next door slow a gpulet down, and slower batches have to be larger. So every slot
+  // starts with the smallest batch and grows as the others require, until none changes. Batches
+  // only grow and end at max_batch, so this terminates, and no smaller batches hold the same rates.
+  //
+  // Where a gpulet cannot serve everything, each of its models in turn gets the most that fits.
+  // Models whose neighbours leave them no time within the SLO are not served, those of the first
+  // gpulets first.
+  void plan_min_batches();
+  // Changes a requested rate, effective with the next plan_min_batches().
+  void request(std::size_t slot, double rate) { slots_[slot].requested = rate; }
+  // Increases each batch in turn to the largest with which every round of the device still holds.
+  // Repeats while a batch grows, at most kMaxPasses times. REQUIRES: plan_min_batches() was called.
+  void grow_batches();
+  static constexpr int kMaxPasses = 4;
+
+  // By gpulet, then by model.
+  [[nodiscard]] const std::vector<ModelSlot>& slots() const { return slots_; }
+  // The sum of a gpulet's batches, which is its duty cycle.
+  [[nodiscard]] double round_ms(std::size_t gpulet) const;
+
+ private:
+  void look_up_slowdowns(SlowdownTables& tables);
+  [[nodiscard]] std::span<ModelSlot> slots_of(std::size_t gpulet);
+  [[nodiscard]] std::span<const ModelSlot> slots_of(std::size_t gpulet) const;
+
+  // Updates curves for what the neighbours' batches are assumed to be.
+  void refresh(std::size_t gpulet);
+  void refresh(ModelSlot& slot);
+  void refresh_others(std::size_t gpulet);
+  // Plans the smallest batches of a gpulet. Returns whether its neighbours must assume more.
+  bool raise_batches(std::size_t gpulet);
+  // Reduces rates to what the gpulet can serve. Returns its duty cycle.
+  [[nodiscard]] double fit_rates(std::size_t gpulet);
+  [[nodiscard]] bool holds(std::size_t gpulet) const;
+
+  bool grow_batch(std::size_t slot);
+  [[nodiscard]] std::uint32_t largest_within(const ModelSlot& slot, std::uint32_t max_batch) const;
+  [[nodiscard]] bool neighbours_tolerate(std::size_t slot, std::size_t breakpoint);
+
+  bool interferes_ = false;
+  std::vector<ModelSlot> slots_;
+  std::vector<std::size_t> first_slot_;          // of every gpulet, then the end
+  std::vector<const SlowdownTable*> slowdowns_;  // [own slot * slots + other slot]
+  std::vector<BatchSlot> scratch_;               // of the current gpulet
+  std::vector<double> at_breakpoints_;
+};
+
+class BatchPlanner {
+ public:
+  // Sorts the gpulets. REQUIRES: DeviceUsage can reserve them all, and each has a model; `context`
+  // outlives the object.
+  BatchPlanner(PlanContext& context, std::vector<PlacedGpulet> gpulets);
+
+  void plan_min_batches();
+  // Where a model's gpulets do not serve all of its rate, raises the rate of its other gpulets as
+  // far as they can without reducing another model's. REQUIRES: plan_min_batches() was called.
+  void redistribute();
+  // REQUIRES: plan_min_batches() was called.
+  void grow_batches();
+
+  // Requests per second that are not served, parallel to PlanContext::models; exactly 0 where all
+  // are.
+  [[nodiscard]] std::vector<double> unplaced() const;
+  // The plan, with an empty `policy`. reason(model, rate, devices_used) explains unserved rates.
+  template <typename Reason>
+  [[nodiscard]] Plan finish(const Reason& reason) const {
+    Plan plan;
+    plan.gpulets = planned();
+    list_unserved(
+        *context_, unplaced(),
+        [&](std::size_t model, double rate) { return reason(model, rate, plan.devices_used()); },
+        &plan);
+    return plan;
+  }
+
+ private:
+  struct SlotPosition {
+    std::size_t device = 0;  // index into devices_
+    std::size_t slot = 0;
+  };
+  [[nodiscard]] std::vector<PlannedGpulet> planned() const;
+  // Raises the slot's rate by up to `unserved`. Returns by how much.
+  double raise_rate(const SlotPosition& at, double unserved);
+
+  PlanContext* context_;
+  std::vector<PlacedGpulet> gpulets_;
+  std::vector<std::size_t> first_gpulet_;  // of every device, then the end
+  std::vector<DeviceBatches> devices_;
+};
+
+}  // namespace gpulet::schedule

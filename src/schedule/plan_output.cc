@@ -1,0 +1,264 @@
+#include "schedule/plan_output.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "schedule/explain.h"
+#include "schedule/mig/instance_placement.h"
+
+namespace gpulet::schedule {
+namespace {
+
+constexpr std::uint32_t kUnassigned = UINT32_MAX;
+
+// A gpulet's size and models as text, "40:resnet50,vgg16,", with the models sorted.
+std::string signature(int percent, std::vector<std::string> models) {
+  std::sort(models.begin(), models.end());
+  std::string text = std::to_string(percent) + ":";
+  for (const std::string& model : models) text += model + ",";
+  return text;
+}
+
+// The gpulets of one device as size and signature, the largest first.
+struct DeviceSignature {
+  std::vector<std::pair<int, std::string>> gpulets;
+
+  void sort() {
+    std::sort(gpulets.begin(), gpulets.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    });
+  }
+  [[nodiscard]] std::string whole() const {
+    std::string text;
+    for (const auto& [percent, models] : gpulets) text += models + "|";
+    return text;
+  }
+};
+
+class DeviceAssignment {
+ public:
+  explicit DeviceAssignment(const PlanBuilder& builder)
+      : builder_(builder),
+        context_(builder.context()),
+        real_(builder.devices().size(), kUnassigned),
+        taken_(context_.devices().size(), false) {}
+
+  std::vector<std::uint32_t> run() {
+    if (context_.input().current != nullptr) match_current();
+    std::vector<std::size_t> next(context_.classes().size(), 0);
+    for (std::size_t device = 0; device < real_.size(); ++device) {
+      const BuilderDevice& planned = builder_.devices()[device];
+      if (planned.partitions == 0 || real_[device] != kUnassigned) continue;
+      const std::vector<std::uint32_t>& choices = context_.classes()[planned.device_class].devices;
+      std::size_t& at = next[planned.device_class];
+      while (taken_[choices[at]]) ++at;
+      take(device, choices[at]);
+    }
+    return std::move(real_);
+  }
+
+ private:
+  void take(std::size_t device, std::uint32_t real) {
+    real_[device] = real;
+    taken_[real] = true;
+  }
+
+  void match_current() {
+    const std::vector<DeviceSignature> now = signatures_of_current();
+    std::vector<std::uint32_t> class_of_real(context_.devices().size(), 0);
+    for (std::uint32_t index = 0; index < context_.classes().size(); ++index) {
+      for (const std::uint32_t real : context_.classes()[index].devices)
+        class_of_real[real] = index;
+    }
+    // Devices by class and signature, those with the same signature by descending index, so that
+    // the last is taken first.
+    std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> whole;
+    std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> single;
+    for (auto real = static_cast<std::uint32_t>(now.size()); real-- > 0;) {
+      if (now[real].gpulets.empty()) continue;
+      whole[{class_of_real[real], now[real].whole()}].push_back(real);
+      for (const auto& [percent, models] : now[real].gpulets) {
+        single[{class_of_real[real], models}].push_back(real);
+      }
+    }
+    const std::vector<DeviceSignature> wanted = signatures_of_builder();
+    for (std::size_t device = 0; device < wanted.size(); ++device) {
+      if (wanted[device].gpulets.empty()) continue;
+      take_first(device, whole, wanted[device].whole());
+    }
+    for (std::size_t device = 0; device < wanted.size(); ++device) {
+      for (const auto& [percent, models] : wanted[device].gpulets) {
+        if (real_[device] == kUnassigned) take_first(device, single, models);
+      }
+    }
+  }
+
+  template <typename Index>
+  void take_first(std::size_t device, Index& index, const std::string& signature) {
+    const auto found = index.find({builder_.devices()[device].device_class, signature});
+    if (found == index.end()) return;
+    std::vector<std::uint32_t>& candidates = found->second;
+    while (!candidates.empty() && taken_[candidates.back()]) candidates.pop_back();
+    if (!candidates.empty()) take(device, candidates.back());
+  }
+
+  std::vector<DeviceSignature> signatures_of_current() const {
+    std::vector<DeviceSignature> signatures(context_.devices().size());
+    for (const PlannedGpulet& gpulet : context_.input().current->gpulets) {
+      const auto found = std::lower_bound(
+          context_.devices().begin(), context_.devices().end(), gpulet.device,
+          [](const Device* device, const DeviceKey& key) { return device->key < key; });
+      if (found == context_.devices().end() || (*found)->key != gpulet.device)
+        continue;  // no longer in the cluster
+      std::vector<std::string> models;
+      for (const Assignment& assignment : gpulet.assignments) models.push_back(assignment.model);
+      signatures[static_cast<std::size_t>(found - context_.devices().begin())].gpulets.emplace_back(
+          gpulet.size.percent, signature(gpulet.size.percent, std::move(models)));
+    }
+    for (DeviceSignature& device : signatures) device.sort();
+    return signatures;
+  }
+
+  std::vector<DeviceSignature> signatures_of_builder() const {
+    std::vector<DeviceSignature> signatures(builder_.devices().size());
+    for (const BuilderGpulet& gpulet : builder_.gpulets()) {
+      if (gpulet.slots.empty()) continue;
+      std::vector<std::string> models;
+      for (const BatchSlot& slot : gpulet.slots) {
+        models.push_back(context_.models()[slot.model]->name);
+      }
+      const int percent = builder_.percent(gpulet);
+      signatures[gpulet.device].gpulets.emplace_back(percent,
+                                                     signature(percent, std::move(models)));
+    }
+    for (DeviceSignature& device : signatures) device.sort();
+    return signatures;
+  }
+
+  const PlanBuilder& builder_;
+  const PlanContext& context_;
+  std::vector<std::uint32_t> real_;
+  std::vector<bool> taken_;
+};
+
+}  // namespace
+
+std::vector<std::uint32_t> assign_devices(const PlanBuilder& builder) {
+  return DeviceAssignment(builder).run();
+}
+
+namespace {
+
+bool equal_but_rounding(const PlannedGpulet& a, const PlannedGpulet& b) {
+  const auto near = [](double left, double right) {
+    return std::abs(left - right) <= kRoundingSlack * std::max(std::abs(left), std::abs(right));
+  };
+  return a.device == b.device && a.size == b.size && a.instance == b.instance &&
+         near(a.duty_cycle_ms, b.duty_cycle_ms) &&
+         std::equal(a.assignments.begin(), a.assignments.end(), b.assignments.begin(),
+                    b.assignments.end(), [&](const Assignment& left, const Assignment& right) {
+                      return left.model == right.model && left.batch == right.batch &&
+                             near(left.rate, right.rate) &&
+                             near(left.latency_ms, right.latency_ms) &&
+                             near(left.slo_ms, right.slo_ms);
+                    });
+}
+
+}  // namespace
+
+Assignment assignment_of(const PlanContext& context, std::size_t device_class, std::size_t size,
+                         const BatchSlot& slot, std::uint32_t batch) {
+  Assignment assignment;
+  assignment.model = context.models()[slot.model]->name;
+  assignment.rate = slot.rate / slot.curve->processes;
+  assignment.batch = batch;
+  const profile::LatencyTable& table = context.on_class(slot.model, device_class).profile->latency;
+  if (slot.curve->slowdown != nullptr) assignment.slowdown = slot.curve->slowdown[batch - 1];
+  const Share share{context.classes()[device_class].sizes[size]};
+  assignment.latency_ms =
+      table.latency_ms(batch, share).value() * assignment.slowdown * context.input().options.margin;
+  assignment.slo_ms = slot.slo_ms;
+  return assignment;
+}
+
+void keep_unchanged_gpulets(const PlanContext& context, std::vector<PlannedGpulet>& gpulets) {
+  if (context.input().current == nullptr) return;
+  std::map<DeviceKey, std::vector<const PlannedGpulet*>> running;
+  for (const PlannedGpulet& gpulet : context.input().current->gpulets)
+    running[gpulet.device].push_back(&gpulet);
+  for (PlannedGpulet& gpulet : gpulets) {
+    const auto found = running.find(gpulet.device);
+    if (found == running.end()) continue;
+    const auto same = std::find_if(
+        found->second.begin(), found->second.end(),
+        [&gpulet](const PlannedGpulet* other) { return equal_but_rounding(gpulet, *other); });
+    if (same == found->second.end()) continue;
+    gpulet = **same;
+    found->second.erase(same);
+  }
+}
+
+namespace {
+
+// REQUIRES: the slots have a duty cycle.
+PlannedGpulet planned_gpulet(const PlanContext& context, std::size_t device_class, std::size_t size,
+                             std::span<const BatchSlot> slots, const Device& device) {
+  const std::optional<DutyCycle> cycle = burst_tolerant_cycle(slots);
+  if (!cycle) throw std::logic_error("a gpulet was planned without a duty cycle");
+  PlannedGpulet result;
+  result.device = device.key;
+  result.size = Share{context.classes()[device_class].sizes[size]};
+  result.duty_cycle_ms = cycle->duty_cycle_ms;
+  result.assignments.reserve(slots.size());
+  for (const BatchSlot& slot : slots) {
+    const std::uint32_t batch = batch_for_cycle(slot, cycle->duty_cycle_ms, cycle->deviations);
+    result.assignments.push_back(assignment_of(context, device_class, size, slot, batch));
+  }
+  std::sort(result.assignments.begin(), result.assignments.end(),
+            [](const Assignment& a, const Assignment& b) { return a.model < b.model; });
+  return result;
+}
+
+}  // namespace
+
+Plan finish(std::string_view policy, const PlanBuilder& builder) {
+  const PlanContext& context = builder.context();
+  Plan plan;
+  plan.policy = policy;
+  std::vector<std::uint32_t> real = assign_devices(builder);
+  const std::vector<std::optional<partition::MigInstance>> instances =
+      place_instances(builder, &real);
+
+  std::vector<const BuilderGpulet*> order;
+  order.reserve(builder.gpulets().size());
+  for (const BuilderGpulet& gpulet : builder.gpulets()) {
+    if (!gpulet.slots.empty()) order.push_back(&gpulet);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](const BuilderGpulet* a, const BuilderGpulet* b) {
+    if (real[a->device] != real[b->device]) return real[a->device] < real[b->device];
+    return a->size > b->size;
+  });
+  plan.gpulets.reserve(order.size());
+  for (const BuilderGpulet* gpulet : order) {
+    const Device& device = *context.devices()[real[gpulet->device]];
+    PlannedGpulet planned = planned_gpulet(context, builder.devices()[gpulet->device].device_class,
+                                           gpulet->size, gpulet->slots, device);
+    planned.instance = instances[static_cast<std::size_t>(gpulet - builder.gpulets().data())];
+    plan.gpulets.insert(plan.gpulets.end(), device.processes_per_instance, planned);
+  }
+  keep_unchanged_gpulets(context, plan.gpulets);
+  list_unserved(
+      context, builder.unplaced(),
+      [&](std::size_t model, double rate) {
+        return explain_unserved(context, model, rate, builder.devices_used());
+      },
+      &plan);
+  return plan;
+}
+
+}  // namespace gpulet::schedule

@@ -1,0 +1,83 @@
+// Admission: checks clients' requests for models, and queues or refuses them. InflightLimiter:
+// bounds the requests that the frontend holds. Pure; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "serve/model_registry.h"
+
+namespace gpulet::serve {
+
+// Bounds the number of requests that clients have in flight, and the bytes of their inputs.
+class InflightLimiter {
+ public:
+  explicit InflightLimiter(InflightLimits limits)
+      : limits_(limits), counts_(std::make_shared<Counts>()) {}
+
+  // Counts a request for as long as it or a copy of it lives.
+  using Permit = std::shared_ptr<const void>;
+  // Fails (overloaded), naming the limit.
+  [[nodiscard]] Result<Permit> enter(std::size_t bytes);
+
+  [[nodiscard]] std::uint64_t requests() const { return counts_->requests; }
+  [[nodiscard]] std::uint64_t bytes() const { return counts_->bytes; }
+
+ private:
+  struct Counts {
+    std::uint64_t requests = 0;
+    std::uint64_t bytes = 0;
+  };
+  class CountedPermit;
+
+  InflightLimits limits_;
+  std::shared_ptr<Counts> counts_;  // shared with every permit
+};
+
+// Whether the request's tensors and timeout fit the model. Fails (invalid), naming the difference.
+[[nodiscard]] Status check_request(const InferRequest& request, const ServedModel& model);
+
+class Admission {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    Dispatcher& dispatcher;
+    Demands& demands;
+    ModelRegistry& models;
+    InflightLimiter& limiter;
+    TraceSampler& traces;
+    PlanRequests& plan_requests;
+    ResponseWriter& responses;
+  };
+
+  Admission(const FrontendOptions& options, const Dependencies& dependencies)
+      : options_(options), core_(dependencies) {}
+
+  // A request for a model.
+  void on_request(RequestReceived event, Time now, FrontendEffects& effects);
+
+  // Counts a request for the model that arrived or is about to, and requests a plan if no plan
+  // expects it. Returns true if the model was asleep and no gpulet is ready.
+  bool expect(const std::string& name, NamedModel& known);
+  // Queues the request, or refuses it if the model cannot be served. `was_asleep`: the result of
+  // expect().
+  void enqueue(const std::string& name, NamedModel& known, Request&& request, bool was_asleep,
+               Time now, DispatchOutput& output);
+
+  // Refuses all further requests.
+  void start_draining() { draining_ = true; }
+  [[nodiscard]] bool draining() const { return draining_; }
+  [[nodiscard]] static Status refusal_while_draining();
+
+ private:
+  void admit(const std::string& name, NamedModel& known, Request&& request, Time now,
+             DispatchOutput& output);
+
+  const FrontendOptions& options_;
+  const Dependencies core_;
+  bool draining_ = false;
+};
+
+}  // namespace gpulet::serve

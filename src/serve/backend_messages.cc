@@ -1,0 +1,268 @@
+#include "serve/backend_messages.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace gpulet::serve {
+namespace {
+
+// Bounds the log entries that a misbehaving peer can cause. Every violation is counted.
+constexpr Duration kBetweenNotes = std::chrono::seconds(1);
+
+}  // namespace
+
+void BackendMessageHandler::on_message(BackendMessageReceived event, Time now,
+                                       FrontendEffects& effects) {
+  if (const auto breach = breach_of(event.backend, event.message, core_.backends, core_.dispatcher))
+    return on_violation(event.backend, *breach, now, effects);
+  core_.backends.on_message(event.backend, now);
+  std::visit([&](auto& message) { on(event.backend, std::move(message), now, effects); },
+             event.message);
+}
+
+void BackendMessageHandler::on_violation(BackendId backend, const PeerBreach& breach, Time now,
+                                         FrontendEffects& effects) {
+  const auto kind = static_cast<std::size_t>(breach.kind);
+  ++violations_[kind];
+  effects.emplace_back(DisconnectBackend{backend, breach.why});
+  if (core_.backends.backends().contains(backend)) {
+    on_disconnected(backend, breach.why, now, effects);
+  } else if (violation_noted_[kind] == Time() || now - violation_noted_[kind] >= kBetweenNotes) {
+    violation_noted_[kind] = now;
+    core_.log.note(
+        true,
+        "refused a backend (" + std::string(to_string(breach.kind)) + "): " + breach.why.message(),
+        now, effects);
+  }
+}
+
+void BackendMessageHandler::update_absence() {
+  std::string why = core_.backends.why_nothing_serves();
+  core_.dispatcher.set_absence(why.empty() ? Status()
+                                           : Status(StatusCode::unavailable, std::move(why)));
+}
+
+// ---- connections
+
+void BackendMessageHandler::on(BackendId backend, const Hello& message, Time now,
+                               FrontendEffects& effects) {
+  if (const auto breach = check_hello(message, core_.backends, core_.deployment.run_ids()))
+    return on_violation(backend, *breach, now, effects);
+  const std::vector<GpuletId> disowned = core_.backends.join(backend, message, now);
+  update_absence();
+  effects.emplace_back(SendToBackend{backend, Welcome{options_.heartbeat}});
+  core_.log.note(false,
+                 "node " + message.node + " joined with " + std::to_string(message.devices.size()) +
+                     " devices and " + std::to_string(message.gpulets.size()) + " gpulets",
+                 now, effects);
+  for (const DeviceOffer& offer : message.devices) {
+    if (core_.profiles.profiles->contains(offer.device.type)) continue;
+    core_.log.note(true,
+                   "device " + device_name(offer.device.key) + " is left out: no profile named " +
+                       offer.device.type + "; measure one with gpulet profile run",
+                   now, effects);
+  }
+  core_.exclusions.joined(message.node, message.gpulets.empty(), now);
+  for (const GpuletId id : disowned) {
+    effects.emplace_back(SendToBackend{backend, RetireGpulet{id}});
+    core_.log.note(
+        true,
+        name_of(id) + " of node " + message.node + " is retired: another node claimed it before",
+        now, effects);
+  }
+  core_.plan_requests.add("node " + message.node + " joined");
+  core_.plan_requests.gather_until(
+      std::max(core_.plan_requests.gather_until(), now + options_.gather));
+  for (const GpuletReport& report : message.gpulets) {
+    const GpuletRecord* const known = core_.backends.find(report.id);
+    if (known == nullptr || known->backend != backend) continue;
+    if (report.state == GpuletState::ready) core_.models.prove(report.models);
+    if (report.state == GpuletState::failed) core_.deployment.retire(report.id, effects);
+  }
+  core_.rollouts.adopt_gpulets(backend, now, effects);
+}
+
+void BackendMessageHandler::on(BackendId backend, const Heartbeat& message, Time /*now*/,
+                               FrontendEffects& /*effects*/) {
+  core_.backends.report_power(backend, message.power);
+}
+
+void BackendMessageHandler::on(BackendId backend, Draining /*message*/, Time now,
+                               FrontendEffects& effects) {
+  const auto found = core_.backends.backends().find(backend);
+  if (found == core_.backends.backends().end()) return;
+  core_.backends.start_draining(backend);
+  core_.log.note(false, "node " + found->second.node + " is stopping: what it serves moves", now,
+                 effects);
+  core_.plan_requests.add_urgent("node " + found->second.node + " is stopping");
+}
+
+void BackendMessageHandler::on_disconnected(BackendId backend, const Status& reason, Time now,
+                                            FrontendEffects& effects) {
+  const auto found = core_.backends.backends().find(backend);
+  if (found == core_.backends.backends().end()) return;
+  const std::string node = found->second.node;
+  core_.deployment.set_gpulets_changed();
+  core_.deployment.stages().clear();
+  DispatchOutput output;
+  for (const GpuletId id : core_.backends.remove(backend)) {
+    core_.dispatcher.remove(id, now, output);
+    core_.deployment.lose(id);
+  }
+  update_absence();
+  core_.responses.write(std::move(output), effects);
+  core_.exclusions.left(node, reason, now);
+  core_.log.note(true, "lost node " + node + ": " + reason.message(), now, effects);
+  core_.plan_requests.add("node " + node + " is lost");
+}
+
+void BackendMessageHandler::tick(Time now, FrontendEffects& effects) {
+  for (const BackendId silent : core_.backends.silent_since(now - 4 * options_.heartbeat)) {
+    const Status reason(StatusCode::timeout, "nothing was heard from it for four heartbeats");
+    effects.emplace_back(DisconnectBackend{silent, reason});
+    on_disconnected(silent, reason, now, effects);
+  }
+  for (const auto& [id, backend] : core_.backends.backends())
+    effects.emplace_back(SendToBackend{id, Heartbeat{}});
+}
+
+// ---- devices and gpulets
+
+// Gpulets on a lost device restart when it is back, unless a plan without it is made before.
+void BackendMessageHandler::on(BackendId backend, const DeviceReport& message, Time now,
+                               FrontendEffects& effects) {
+  const auto device = core_.backends.report_device(backend, message);
+  if (!device) return;
+  update_absence();
+  const bool back = message.fault.ok();
+  const std::string name = "device " + device_name(*device);
+  core_.log.note(!back, name + (back ? " is back" : " is lost: " + message.fault.message()), now,
+                 effects);
+  core_.plan_requests.add_urgent(name + (back ? " is back" : " is lost"));
+  if (back) return;
+  core_.deployment.stages().clear();
+  std::optional<Rollout>& rollout = core_.deployment.rollout();
+  if (!rollout) return;
+  core_.deployment.set_gpulets_changed();
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    if (gpulet.device == *device) rollout->lost(id);
+  }
+}
+
+void BackendMessageHandler::on(BackendId backend, const GpuletReport& message, Time now,
+                               FrontendEffects& effects) {
+  const GpuletRecord* known = core_.backends.find(message.id);
+  if (known == nullptr || known->backend != backend) {
+    core_.backends.report_gpulet(backend, message);  // the end of a disowned one
+    return;
+  }
+  core_.deployment.set_gpulets_changed();
+  const GpuletRecord gpulet = *known;
+  const std::string where = device_name(gpulet.device);
+  core_.backends.report_gpulet(backend, message);
+
+  switch (message.state) {
+    case GpuletState::ready:
+      core_.dispatcher.set_ready(message.id, true, now);
+      if (core_.deployment.rollout()) core_.deployment.rollout()->ready(message.id);
+      core_.models.prove(gpulet.models);
+      core_.exclusions.ready(gpulet.device, message.id);
+      if (!message.status.ok())
+        core_.log.note(true, "a gpulet on " + where + ": " + message.status.message(), now,
+                       effects);
+      if (gpulet.state == GpuletState::restarting)
+        core_.log.note(false, "a gpulet on " + where + " serves again", now, effects);
+      break;
+    case GpuletState::preparing:
+      break;
+    case GpuletState::restarting:
+      // The backend refuses the batches of its process one by one, so it keeps its slots.
+      core_.dispatcher.set_ready(message.id, false, now);
+      core_.log.note(
+          true, "a proxy on " + where + " died and is being restarted: " + message.status.message(),
+          now, effects);
+      break;
+    case GpuletState::failed:
+    case GpuletState::gone:
+      lose_gpulet(gpulet, message, now, effects);
+      break;
+  }
+}
+
+void BackendMessageHandler::lose_gpulet(const GpuletRecord& gpulet, const GpuletReport& report,
+                                        Time now, FrontendEffects& effects) {
+  const std::string where = device_name(gpulet.device);
+  DispatchOutput output;
+  core_.dispatcher.remove(report.id, now, output);
+  core_.responses.write(std::move(output), effects);
+  const bool in_rollout = core_.deployment.in_rollout(report.id);
+  if (core_.deployment.lose(report.id)) {
+    core_.deployment.stages().clear();  // the gpulets that they retire may be needed now
+    core_.plan_requests.add("a gpulet on " + where + " is gone");
+  }
+  if (report.state != GpuletState::failed) return;
+  core_.deployment.retire(report.id, effects);
+  core_.log.note(true, "a gpulet on " + where + " failed: " + report.status.message(), now,
+                 effects);
+  // The models are not at fault on a lost device, nor in a gpulet that a backend only claimed.
+  if (core_.backends.takes_gpulets(gpulet.device) && gpulet.issued)
+    core_.failures.gpulet_failed(gpulet, report, in_rollout, now, effects);
+}
+
+void BackendMessageHandler::retire_unclaimed(Time now, FrontendEffects& effects) {
+  std::vector<GpuletId> unclaimed;
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    const bool wanted = core_.deployment.serving().contains(id) || core_.deployment.in_rollout(id);
+    if (!wanted && !gpulet.retiring && now - gpulet.since >= options_.take_up_within)
+      unclaimed.push_back(id);
+  }
+  for (const GpuletId id : unclaimed) core_.deployment.retire(id, effects);
+}
+
+// ---- batches and files
+
+void BackendMessageHandler::on(BackendId /*backend*/, const BatchResult& message, Time now,
+                               FrontendEffects& effects) {
+  DispatchOutput output;
+  core_.dispatcher.completed(message, now, output);
+  const std::vector<LostProcess> lost = std::move(output.lost);
+  core_.responses.write(std::move(output), effects);
+  for (const LostProcess& one : lost) core_.failures.process_lost(one, now, effects);
+}
+
+void BackendMessageHandler::on(BackendId backend, ModelPieceRequest message, Time now,
+                               FrontendEffects& effects) {
+  const FileRight right = core_.backends.right_to_file(backend, message.sha256);
+  if (right == FileRight::granted) {
+    effects.emplace_back(SendModelFile{backend, std::move(message.sha256), message.offset});
+    return;
+  }
+  if (right == FileRight::none && core_.models.knows_file(message.sha256)) {
+    on_violation(backend,
+                 {PeerViolation::foreign_model,
+                  {StatusCode::invalid, "it asked for model file " + message.sha256 +
+                                            ", which it was not told to serve"}},
+                 now, effects);
+    return;
+  }
+  // A gpulet of an earlier run of the frontend still lacks the file. It is retired, because this
+  // run has not chosen that node for the model.
+  std::vector<GpuletId> without;
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    const bool lacks =
+        gpulet.backend == backend && !gpulet.issued && gpulet.state == GpuletState::preparing &&
+        std::any_of(gpulet.models.begin(), gpulet.models.end(), [&](const auto& one) {
+          return file_of_version(one.version) == message.sha256;
+        });
+    if (lacks) without.push_back(id);
+  }
+  for (const GpuletId id : without) core_.deployment.retire(id, effects);
+  effects.emplace_back(SendToBackend{backend, ModelPiece{std::move(message.sha256), 0, 0, {}}});
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,64 @@
+// BackendMessageHandler: handles the messages and disconnections of backends. It enforces the rules
+// for messages, updates the BackendRegistry, the Dispatcher and the Deployment, and requests plans
+// where nodes, devices or gpulets come and go. Pure; one thread at a time.
+#pragma once
+
+#include <array>
+
+#include "serve/rollout.h"
+
+namespace gpulet::serve {
+
+class BackendMessageHandler {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    Dispatcher& dispatcher;
+    BackendRegistry& backends;
+    const ProfilesInForce& profiles;
+    ModelRegistry& models;
+    Exclusions& exclusions;
+    FailureHandler& failures;
+    Deployment& deployment;
+    RolloutController& rollouts;
+    PlanRequests& plan_requests;
+    EventLog& log;
+    ResponseWriter& responses;
+  };
+
+  BackendMessageHandler(const FrontendOptions& options, const Dependencies& dependencies)
+      : options_(options), core_(dependencies) {}
+
+  void on_message(BackendMessageReceived event, Time now, FrontendEffects& effects);
+  void on_violation(BackendId backend, const PeerBreach& breach, Time now,
+                    FrontendEffects& effects);
+  void on_disconnected(BackendId backend, const Status& reason, Time now, FrontendEffects& effects);
+  // Disconnects silent backends and sends heartbeats to the others.
+  void tick(Time now, FrontendEffects& effects);
+  // Retires the gpulets that backends brought and that no plan took up in time.
+  void retire_unclaimed(Time now, FrontendEffects& effects);
+  // Tells the Dispatcher whether waiting requests can hope for a device.
+  void update_absence();
+
+  [[nodiscard]] const PeerViolations& violations() const { return violations_; }
+
+ private:
+  void on(BackendId backend, const Hello& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, const GpuletReport& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, const BatchResult& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, ModelPieceRequest message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, const Heartbeat& message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, Draining message, Time now, FrontendEffects& effects);
+  void on(BackendId backend, const DeviceReport& message, Time now, FrontendEffects& effects);
+  // The gpulet failed or ended.
+  void lose_gpulet(const GpuletRecord& gpulet, const GpuletReport& report, Time now,
+                   FrontendEffects& effects);
+
+  const FrontendOptions& options_;
+  const Dependencies core_;
+
+  PeerViolations violations_{};
+  std::array<Time, kPeerViolations> violation_noted_{};  // when the last one of each was logged
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,534 @@
+#include "serve/backend_registry.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "gpulet/schedule/policy.h"
+#include "gpulet/serve/served_model.h"
+#include "serve/dispatcher.h"
+
+namespace gpulet::serve {
+
+namespace {
+
+// Bounds the issued gpulets of disconnected nodes; the oldest are forgotten first.
+constexpr std::size_t kMostAbsent = 1U << 16U;
+// Beyond it, a backend keeps only the right to the files of its present gpulets.
+constexpr std::size_t kMostFiles = 4096;
+
+bool holds_file(const std::vector<schedule::RunningModel>& models, std::string_view sha256) {
+  return std::any_of(models.begin(), models.end(), [sha256](const schedule::RunningModel& model) {
+    return file_of_version(model.version) == sha256;
+  });
+}
+
+}  // namespace
+
+void BackendRegistry::on_message(BackendId backend, Time now) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.last_heard = now;
+}
+
+std::vector<GpuletId> BackendRegistry::join(BackendId backend, const Hello& hello, Time now) {
+  BackendRecord& joined = backends_[backend] = {hello.node, hello.devices, now};
+  for (std::size_t i = 0; i < hello.devices.size(); ++i)
+    devices_.insert_or_assign(hello.devices[i].device.key, DeviceSlot{backend, i});
+  std::vector<GpuletId> disowned;
+  for (const GpuletReport& report : hello.gpulets) {
+    if (report.state == GpuletState::gone) continue;  // ended for the previous frontend
+    const auto known = gpulets_.find(report.id);
+    if (known != gpulets_.end() && known->second.backend != backend) {
+      disowned.push_back(report.id);
+      joined.disowned.insert(report.id);
+      continue;
+    }
+    const auto absent = absent_.find(report.id);
+    const bool issued = absent != absent_.end();
+    if (issued) grant_files(joined, absent->second.models);
+    gpulets_.insert_or_assign(report.id, GpuletRecord{backend,
+                                                      {hello.node, report.device},
+                                                      report.size,
+                                                      report.models,
+                                                      report.state,
+                                                      report.status,
+                                                      false,
+                                                      report.part,
+                                                      report.found,
+                                                      report.instance,
+                                                      issued,
+                                                      now});
+  }
+  std::erase_if(absent_, [&hello](const auto& one) { return one.second.node == hello.node; });
+  return disowned;
+}
+
+void BackendRegistry::grant_files(BackendRecord& backend,
+                                  const std::vector<schedule::RunningModel>& models) const {
+  if (backend.files.size() >= kMostFiles) {
+    std::erase_if(backend.files, [this, &backend](const std::string& file) {
+      return std::none_of(gpulets_.begin(), gpulets_.end(), [&](const auto& one) {
+        return backends_.at(one.second.backend).node == backend.node &&
+               holds_file(one.second.models, file);
+      });
+    });
+  }
+  for (const schedule::RunningModel& model : models)
+    backend.files.emplace(file_of_version(model.version));
+}
+
+std::optional<schedule::DeviceKey> BackendRegistry::report_device(BackendId backend,
+                                                                  const DeviceReport& report) {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return std::nullopt;
+  for (DeviceOffer& offer : found->second.devices) {
+    if (offer.device.key != schedule::DeviceKey{found->second.node, report.device}) continue;
+    offer.fault = report.fault;
+    return offer.device.key;
+  }
+  return std::nullopt;
+}
+
+void BackendRegistry::report_power(BackendId backend, const std::vector<DevicePower>& power) {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return;
+  found->second.power.clear();
+  for (const DevicePower& one : power) found->second.power.insert_or_assign(one.device, one);
+}
+
+void BackendRegistry::start_draining(BackendId backend) {
+  const auto found = backends_.find(backend);
+  if (found != backends_.end()) found->second.leaving = true;
+}
+
+bool BackendRegistry::takes_gpulets(const schedule::DeviceKey& device) const {
+  const auto backend = backend_of(device);
+  return backend && !backends_.at(*backend).leaving && offer_of(device)->fault.ok();
+}
+
+bool BackendRegistry::has_backend() const {
+  return std::any_of(backends_.begin(), backends_.end(),
+                     [](const auto& entry) { return !entry.second.node.empty(); });
+}
+
+bool BackendRegistry::has_usable_device() const {
+  return std::any_of(backends_.begin(), backends_.end(), [](const auto& entry) {
+    const std::vector<DeviceOffer>& devices = entry.second.devices;
+    return std::any_of(devices.begin(), devices.end(),
+                       [](const DeviceOffer& offer) { return offer.fault.ok(); });
+  });
+}
+
+std::string BackendRegistry::why_nothing_serves() const {
+  if (!has_backend()) return "no backend is connected";
+  if (!has_usable_device()) return "no device of the connected backends can be used";
+  return {};
+}
+
+std::vector<GpuletId> BackendRegistry::remove(BackendId backend) {
+  const auto left = backends_.find(backend);
+  if (left == backends_.end()) return {};
+  const std::string node = left->second.node;
+  backends_.erase(left);
+  std::erase_if(devices_, [backend](const auto& entry) { return entry.second.backend == backend; });
+  std::vector<GpuletId> lost;
+  for (const auto& [id, gpulet] : gpulets_) {
+    if (gpulet.backend == backend) lost.push_back(id);
+  }
+  for (const GpuletId id : lost) {
+    GpuletRecord& gpulet = gpulets_.at(id);
+    if (gpulet.issued) absent_.insert_or_assign(id, AbsentGpulet{node, std::move(gpulet.models)});
+    gpulets_.erase(id);
+  }
+  while (absent_.size() > kMostAbsent) absent_.erase(absent_.begin());
+  return lost;
+}
+
+std::vector<BackendId> BackendRegistry::silent_since(Time time) const {
+  std::vector<BackendId> silent;
+  for (const auto& [id, backend] : backends_) {
+    if (backend.last_heard < time) silent.push_back(id);
+  }
+  return silent;
+}
+
+void BackendRegistry::add_gpulet(const CreateGpulet& command, const schedule::DeviceKey& device,
+                                 std::vector<schedule::RunningModel> models, Time now) {
+  const BackendId backend = backend_of(device).value();
+  grant_files(backends_.at(backend), models);
+  gpulets_[command.id] = {backend,
+                          device,
+                          command.size,
+                          std::move(models),
+                          GpuletState::preparing,
+                          {},
+                          false,
+                          command.part,
+                          {},
+                          command.instance,
+                          true,
+                          now};
+}
+
+void BackendRegistry::set_part(GpuletId id, PlanPart part) {
+  const auto found = gpulets_.find(id);
+  if (found != gpulets_.end()) found->second.part = std::move(part);
+}
+
+void BackendRegistry::set_retiring(GpuletId id) {
+  const auto found = gpulets_.find(id);
+  if (found != gpulets_.end()) found->second.retiring = true;
+}
+
+bool BackendRegistry::report_gpulet(BackendId backend, const GpuletReport& report) {
+  const auto found = gpulets_.find(report.id);
+  if (found == gpulets_.end() || found->second.backend != backend) {
+    const auto sender = backends_.find(backend);
+    if (sender != backends_.end() && report.state == GpuletState::gone)
+      sender->second.disowned.erase(report.id);
+    return false;
+  }
+  if (report.state == GpuletState::gone) {
+    gpulets_.erase(found);
+    return true;
+  }
+  found->second.state = report.state;
+  found->second.status = report.status;
+  found->second.found = report.found;
+  return true;
+}
+
+const GpuletRecord* BackendRegistry::find(GpuletId id) const {
+  const auto found = gpulets_.find(id);
+  return found == gpulets_.end() ? nullptr : &found->second;
+}
+
+std::optional<std::string> BackendRegistry::issued_to(GpuletId id) const {
+  if (const GpuletRecord* const gpulet = find(id)) {
+    if (!gpulet->issued) return std::nullopt;
+    return gpulet->device.node;
+  }
+  const auto absent = absent_.find(id);
+  return absent == absent_.end() ? std::nullopt : std::optional(absent->second.node);
+}
+
+bool BackendRegistry::is_disowned(BackendId backend, GpuletId id) const {
+  const auto found = backends_.find(backend);
+  return found != backends_.end() && found->second.disowned.contains(id);
+}
+
+bool BackendRegistry::offers(BackendId backend, std::uint32_t device) const {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return false;
+  const auto slot = devices_.find({found->second.node, device});
+  return slot != devices_.end() && slot->second.backend == backend;
+}
+
+FileRight BackendRegistry::right_to_file(BackendId backend, std::string_view sha256) const {
+  const auto found = backends_.find(backend);
+  if (found == backends_.end()) return FileRight::none;
+  if (found->second.files.contains(sha256)) return FileRight::granted;
+  const bool claimed = std::any_of(gpulets_.begin(), gpulets_.end(), [&](const auto& one) {
+    return one.second.backend == backend && holds_file(one.second.models, sha256);
+  });
+  return claimed ? FileRight::claimed : FileRight::none;
+}
+
+std::optional<BackendId> BackendRegistry::backend_of(const schedule::DeviceKey& device) const {
+  const auto found = devices_.find(device);
+  return found == devices_.end() ? std::nullopt : std::optional(found->second.backend);
+}
+
+const DeviceOffer* BackendRegistry::offer_of(const schedule::DeviceKey& device) const {
+  const auto found = devices_.find(device);
+  if (found == devices_.end()) return nullptr;
+  return &backends_.at(found->second.backend).devices[found->second.offer];
+}
+
+schedule::Cluster BackendRegistry::cluster() const {
+  schedule::Cluster cluster;
+  for (const auto& [id, backend] : backends_) {
+    if (backend.leaving) continue;
+    for (const DeviceOffer& offer : backend.devices) {
+      if (offer.fault.ok()) cluster.devices.push_back(offer.device);
+    }
+  }
+  std::sort(cluster.devices.begin(), cluster.devices.end(),
+            [](const schedule::Device& a, const schedule::Device& b) { return a.key < b.key; });
+  return cluster;
+}
+
+schedule::RunningGpulet as_running(GpuletId id, const GpuletRecord& gpulet) {
+  return {id,
+          gpulet.device,
+          gpulet.size,
+          gpulet.models,
+          gpulet.instance,
+          gpulet.part.service == schedule::Service::controlled};
+}
+
+std::vector<schedule::RunningGpulet> BackendRegistry::running() const {
+  std::vector<schedule::RunningGpulet> running;
+  for (const auto& [id, gpulet] : gpulets_) {
+    const bool serves = gpulet.state != GpuletState::failed && gpulet.state != GpuletState::gone;
+    if (serves && !gpulet.retiring) running.push_back(as_running(id, gpulet));
+  }
+  return running;
+}
+
+// ---- rules for messages
+
+namespace {
+
+PeerBreach breach_by(PeerViolation kind, std::string why) {
+  return {kind, {StatusCode::invalid, std::move(why)}};
+}
+
+std::optional<PeerBreach> breach_of_report(BackendId from, GpuletId id,
+                                           const BackendRegistry& backends) {
+  const GpuletRecord* const known = backends.find(id);
+  if (known == nullptr || known->backend == from || backends.is_disowned(from, id))
+    return std::nullopt;
+  return breach_by(PeerViolation::foreign_gpulet,
+                   "it reported on " + name_of(id) + ", which runs on another node");
+}
+
+PeerBreach breach_by_device(std::uint32_t device) {
+  return breach_by(
+      PeerViolation::foreign_device,
+      "it reported on its device " + std::to_string(device) + ", which it does not offer");
+}
+
+}  // namespace
+
+std::string_view to_string(PeerViolation violation) {
+  constexpr std::array<std::string_view, kPeerViolations> kNames = {
+      "before_hello",   "no_hello",      "second_hello",   "invalid_hello",
+      "other_node",     "node_taken",    "foreign_gpulet", "foreign_batch",
+      "foreign_device", "foreign_model", "malformed"};
+  const auto index = static_cast<std::size_t>(violation);
+  return index < kNames.size() ? kNames[index] : "unknown";
+}
+
+PeerState state_of(BackendId backend, const BackendRegistry& backends) {
+  const auto found = backends.backends().find(backend);
+  if (found == backends.backends().end()) return PeerState::greeting;
+  return found->second.leaving ? PeerState::leaving : PeerState::joined;
+}
+
+std::optional<PeerBreach> breach_of_result(BackendId from, BatchId batch,
+                                           const BackendRegistry& backends,
+                                           const Dispatcher& dispatcher) {
+  if (state_of(from, backends) == PeerState::greeting) {
+    return breach_by(PeerViolation::before_hello, "it sent a result before its Hello");
+  }
+  const std::string name = "batch " + std::to_string(batch.value);
+  if (!dispatcher.was_sent(batch)) {
+    return breach_by(PeerViolation::foreign_batch,
+                     "it sent a result of " + name + ", which this frontend never sent to a node");
+  }
+  const auto holder = dispatcher.holder_of(batch);
+  if (!holder || *holder == from) return std::nullopt;
+  return breach_by(PeerViolation::foreign_batch,
+                   "it sent a result of " + name + ", which another node holds");
+}
+
+std::optional<PeerBreach> breach_of(BackendId from, const BackendMessage& message,
+                                    const BackendRegistry& backends, const Dispatcher& dispatcher) {
+  if (const auto* const result = std::get_if<BatchResult>(&message))
+    return breach_of_result(from, result->id, backends, dispatcher);
+  const bool greeting = state_of(from, backends) == PeerState::greeting;
+  if (std::holds_alternative<Hello>(message)) {
+    if (greeting) return std::nullopt;
+    return breach_by(PeerViolation::second_hello, "it sent a second Hello on one connection");
+  }
+  if (greeting)
+    return breach_by(PeerViolation::before_hello, "it sent another message before its Hello");
+  if (const auto* const report = std::get_if<GpuletReport>(&message))
+    return breach_of_report(from, report->id, backends);
+  if (const auto* const beat = std::get_if<Heartbeat>(&message)) {
+    for (const DevicePower& power : beat->power) {
+      if (!backends.offers(from, power.device)) return breach_by_device(power.device);
+    }
+  }
+  if (const auto* const report = std::get_if<DeviceReport>(&message)) {
+    if (backends.offers(from, report->device)) return std::nullopt;
+    return breach_by_device(report->device);
+  }
+  return std::nullopt;
+}
+
+// ---- Hello
+
+namespace {
+
+using Breach = std::optional<PeerBreach>;
+
+constexpr std::size_t kLongestName = 256;
+constexpr std::size_t kMostSizes = 100;
+constexpr std::uint32_t kMostPartitions = 100;
+constexpr std::uint32_t kMostProcessesPerInstance = 8;
+constexpr std::uint32_t kLargestBatch = 1024;
+// Above any machine, and far below what makes sums and conversions overflow.
+constexpr double kMostMemoryMb = 1e9;
+constexpr double kMostCores = 1e6;
+constexpr double kMostRate = 1e9;      // requests per second
+constexpr double kLongestMs = 86.4e6;  // a day
+constexpr double kMostSlowdown = 1e4;
+
+Breach invalid(std::string why) {
+  return PeerBreach{PeerViolation::invalid_hello, {StatusCode::invalid, "its Hello: " + why}};
+}
+
+bool within(double value, double most) { return value >= 0 && value <= most; }  // false for NaN
+
+// As configuration files write names.
+bool is_name(std::string_view text) {
+  return !text.empty() && text.size() <= kLongestName &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  c == '.' || c == '_' || c == '-';
+         });
+}
+
+// One line of text that may go into logs and pages.
+bool is_line(std::string_view text) {
+  constexpr unsigned char kFirstPrintable = 0x20;
+  constexpr unsigned char kDelete = 0x7f;
+  return text.size() <= kLongestName && std::all_of(text.begin(), text.end(), [](char c) {
+           const auto byte = static_cast<unsigned char>(c);
+           return byte >= kFirstPrintable && byte != kDelete;
+         });
+}
+
+std::string number_of(std::uint32_t device) { return "device " + std::to_string(device); }
+
+Breach check_device(const DeviceOffer& offer, const std::string& node) {
+  const schedule::Device& device = offer.device;
+  const std::string where = number_of(device.key.device);
+  if (device.key.node != node) return invalid(where + " is another node's");
+  if (device.key.device >= kMostHelloDevices) {
+    return invalid(where + ": the largest number that a device may have is " +
+                   std::to_string(kMostHelloDevices - 1));
+  }
+  if (!is_name(device.type) || !is_name(device.partitioning))
+    return invalid(where + ": its type and its partitioning must be names");
+  if (!is_line(offer.mechanism)) return invalid(where + ": its mechanism must be a line of text");
+  if (device.sizes.size() > kMostSizes || device.max_partitions > kMostPartitions ||
+      device.processes_per_instance > kMostProcessesPerInstance) {
+    return invalid(where + " has more sizes, partitions or processes than any device can");
+  }
+  if (!within(device.memory_mb, kMostMemoryMb) || !within(device.cores, kMostCores))
+    return invalid(where + " has more memory or cores than any machine");
+  if (!within(offer.traits.step_percent, kWholeDevice.percent))
+    return invalid(where + ": the step between its sizes must be within 0..100 percent");
+  if (Status valid = schedule::validate_device(device); !valid.ok())
+    return PeerBreach{PeerViolation::invalid_hello, valid.within("its Hello")};
+  return std::nullopt;
+}
+
+bool is_sane(const schedule::Assignment& one) {
+  return is_line(one.model) && !one.model.empty() && within(one.rate, kMostRate) &&
+         one.batch >= 1 && one.batch <= kLargestBatch && within(one.latency_ms, kLongestMs) &&
+         within(one.slowdown, kMostSlowdown) && within(one.slo_ms, kLongestMs);
+}
+
+Breach check_part(const PlanPart& part, const std::string& where) {
+  if (!within(part.duty_cycle_ms, kLongestMs))
+    return invalid(where + ": its duty cycle must be within a day");
+  if (part.assignments.size() > kMostHelloModels)
+    return invalid(where + ": its part of a plan has too many models");
+  if (part.service == schedule::Service::controlled && part.assignments.size() > 1)
+    return invalid(where + ": an executable with controlled cores has one model");
+  std::set<std::string_view> seen;
+  for (const schedule::Assignment& one : part.assignments) {
+    if (!is_sane(one)) return invalid(where + ": its part of a plan has numbers beyond all bounds");
+    if (!seen.insert(one.model).second)
+      return invalid(where + ": its part of a plan names a model twice");
+  }
+  return std::nullopt;
+}
+
+Breach check_models(const std::vector<schedule::RunningModel>& models, const std::string& where) {
+  if (models.size() > kMostHelloModels) return invalid(where + " has too many models");
+  std::set<std::string_view> seen;
+  for (const schedule::RunningModel& model : models) {
+    if (model.name.empty() || !is_line(model.name) || !is_line(model.version))
+      return invalid(where + ": a model's name and version must be lines of text");
+    if (model.max_batch > kLargestBatch)
+      return invalid(where + ": a batch of more than " + std::to_string(kLargestBatch));
+    if (!seen.insert(model.name).second) return invalid(where + " has a model twice");
+  }
+  return std::nullopt;
+}
+
+Breach check_place(const GpuletReport& report, const schedule::Device& device,
+                   const std::string& where) {
+  if (!report.size.valid()) return invalid(where + ": its size must be within 1..100 percent");
+  if (device.mig.has_value() != report.instance.has_value()) {
+    return invalid(where + ": it must be in an instance exactly where MIG divides its device");
+  }
+  if (report.instance && !device.mig->exists(*report.instance))
+    return invalid(where + ": its device has no instance " + to_string(*report.instance));
+  return std::nullopt;
+}
+
+Breach check_owner(GpuletId id, const std::string& node, const BackendRegistry& backends,
+                   const RunIds& ids) {
+  const auto claim = [&](const std::string& why) {
+    return PeerBreach{PeerViolation::foreign_gpulet,
+                      {StatusCode::invalid, "its Hello claims " + name_of(id) + ", " + why}};
+  };
+  if (id >= ids.next && id < ids.end) return claim("which was never given to any node");
+  const auto owner = backends.issued_to(id);
+  if (owner && *owner != node) return claim("which was given to another node");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<PeerBreach> check_hello(const Hello& hello, const BackendRegistry& backends,
+                                      const RunIds& ids) {
+  if (!is_name(hello.node)) {
+    return invalid("a node's name has 1 to " + std::to_string(kLongestName) +
+                   " letters, digits, '.', '_' and '-'");
+  }
+  if (hello.devices.size() > kMostHelloDevices || hello.gpulets.size() > kMostHelloGpulets) {
+    return invalid("a node has at most " + std::to_string(kMostHelloDevices) + " devices and " +
+                   std::to_string(kMostHelloGpulets) + " gpulets");
+  }
+  std::map<std::uint32_t, const schedule::Device*> devices;
+  for (const DeviceOffer& offer : hello.devices) {
+    if (Breach wrong = check_device(offer, hello.node)) return wrong;
+    if (!devices.emplace(offer.device.key.device, &offer.device).second)
+      return invalid(number_of(offer.device.key.device) + " is named twice");
+  }
+  std::set<GpuletId> seen;
+  for (const GpuletReport& report : hello.gpulets) {
+    const std::string where = name_of(report.id);
+    if (!seen.insert(report.id).second) return invalid(where + " is named twice");
+    const auto device = devices.find(report.device);
+    if (device == devices.end())
+      return invalid(where + " is on " + number_of(report.device) + ", which is not in it");
+    if (Breach wrong = check_place(report, *device->second, where)) return wrong;
+    if (Breach wrong = check_models(report.models, where)) return wrong;
+    if (Breach wrong = check_part(report.part, where)) return wrong;
+    if (Breach wrong = check_owner(report.id, hello.node, backends, ids)) return wrong;
+  }
+  for (const auto& [id, other] : backends.backends()) {
+    if (other.node != hello.node) continue;
+    return PeerBreach{PeerViolation::node_taken,
+                      {StatusCode::invalid,
+                       "a backend with the node name " + hello.node +
+                           " is connected already; give each backend a \"node\" of its own"}};
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,198 @@
+#include "serve/backoff.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "serve/event_log.h"
+
+namespace gpulet::serve {
+namespace {
+
+// Bounds the remembered nodes; the one that joined first is forgotten first.
+constexpr std::size_t kMostStays = 4096;
+
+}  // namespace
+
+Duration Exclusions::pause(std::uint32_t failures) const {
+  Duration pause = options_.first;
+  for (std::uint32_t i = 1; i < failures && pause < options_.longest; ++i) pause *= 2;
+  return std::min(pause, options_.longest);
+}
+
+void Exclusions::count(const Key& key, FailureCause cause, Status error, GpuletId next_gpulet,
+                       Time now) {
+  Entry& entry = entries_[key];
+  entry.exclusion.node = key.first;
+  entry.exclusion.device = key.second;
+  entry.exclusion.cause = cause;
+  entry.exclusion.error = std::move(error);
+  entry.exclusion.until = now + pause(++entry.exclusion.failures);
+  entry.next_gpulet = std::max(entry.next_gpulet, next_gpulet);
+  entry.in_force = true;
+}
+
+void Exclusions::failed(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause,
+                        Status error, GpuletId next_gpulet, Time now) {
+  Key key{device.node, device.device};
+  if (is_node_cause(cause)) key.second.reset();
+  const auto known = entries_.find(key);
+  if (known != entries_.end() && known->second.in_force && gpulet < known->second.next_gpulet)
+    return;
+  count(key, cause, std::move(error), next_gpulet, now);
+}
+
+void Exclusions::ready(const schedule::DeviceKey& device, GpuletId gpulet) {
+  for (const Key& key : {Key{device.node, std::nullopt}, Key{device.node, device.device}}) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end() || found->second.in_force) continue;
+    if (gpulet >= found->second.next_gpulet) entries_.erase(found);
+  }
+}
+
+void Exclusions::absolve(const std::string& node) {
+  std::erase_if(entries_, [&node](const auto& one) {
+    return one.first.first == node && one.first.second.has_value() &&
+           !is_machine_cause(one.second.exclusion.cause);
+  });
+}
+
+void Exclusions::joined(const std::string& node, bool fresh, Time now) {
+  Stay& stay = stays_[node];
+  stay.joined = now;
+  if (fresh && stay.short_ones == 0)
+    std::erase_if(entries_, [&node](const auto& one) { return one.first.first == node; });
+  if (stays_.size() <= kMostStays) return;
+  stays_.erase(std::min_element(stays_.begin(), stays_.end(), [](const auto& a, const auto& b) {
+    return a.second.joined < b.second.joined;
+  }));
+}
+
+void Exclusions::left(const std::string& node, const Status& reason, Time now) {
+  const auto found = stays_.find(node);
+  if (found == stays_.end()) return;
+  Stay& stay = found->second;
+  if (now - stay.joined >= options_.short_stay) {
+    stays_.erase(found);
+    return;
+  }
+  if (++stay.short_ones < options_.short_stays) return;
+  const Status error =
+      reason.within("its backend left soon after it joined, " + std::to_string(stay.short_ones) +
+                    " times in a row; see the backend's log");
+  count({node, std::nullopt}, FailureCause::unknown, error, {}, now);
+}
+
+const Exclusion* Exclusions::of(const schedule::DeviceKey& device) const {
+  for (const Key& key : {Key{device.node, std::nullopt}, Key{device.node, device.device}}) {
+    const auto found = entries_.find(key);
+    if (found != entries_.end() && found->second.in_force) return &found->second.exclusion;
+  }
+  return nullptr;
+}
+
+bool Exclusions::allows(const schedule::DeviceKey& device) const { return of(device) == nullptr; }
+
+std::vector<Exclusion> Exclusions::in_force() const {
+  std::vector<Exclusion> all;
+  for (const auto& [key, entry] : entries_) {
+    if (entry.in_force) all.push_back(entry.exclusion);
+  }
+  return all;
+}
+
+std::vector<std::string> Exclusions::expire(Time now) {
+  std::vector<std::string> over;
+  for (auto& [key, entry] : entries_) {
+    if (!entry.in_force || entry.exclusion.until > now) continue;
+    entry.in_force = false;
+    over.push_back(excluded_name(entry.exclusion));
+  }
+  // After this long, the next failure counts as the first.
+  std::erase_if(entries_, [&](const auto& one) {
+    return !one.second.in_force && now >= one.second.exclusion.until + 2 * options_.longest;
+  });
+  return over;
+}
+
+void Quarantine::suspect(const std::string& model, Time now) {
+  Model& one = models_[model];
+  one.suspected = true;
+  one.last_crash = now;
+}
+
+bool Quarantine::crashed(const std::string& model, std::string how, Time now) {
+  suspect(model, now);
+  Model& one = models_[model];
+  ++one.crashes;
+  one.how = std::move(how);
+  if (one.held) return false;  // a batch that was in flight when the quarantine began
+  one.recent.push_back(now);
+  while (one.recent.front() + options_.window < now) one.recent.pop_front();
+  const bool relapse = one.quarantines > 0 && now < one.until + options_.relapse_within;
+  if (!relapse && one.recent.size() < options_.crashes) return false;
+  if (!relapse) one.quarantines = 0;
+  Duration length = options_.first;
+  for (std::uint32_t i = 0; i < one.quarantines && length < options_.longest; ++i) length *= 2;
+  ++one.quarantines;
+  one.until = now + std::min(length, options_.longest);
+  one.held = true;
+  return true;
+}
+
+bool Quarantine::release(const std::string& model) {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return false;
+  const bool held = found->second.held;
+  const std::uint64_t crashes = found->second.crashes;
+  found->second = Model();
+  found->second.crashes = crashes;
+  return held;
+}
+
+std::vector<std::string> Quarantine::tick(Time now) {
+  std::vector<std::string> ended;
+  for (auto& [name, model] : models_) {
+    if (model.held && model.until <= now) {
+      model.held = false;
+      model.recent.clear();
+      model.last_crash = now;  // it stays a suspect from here on
+      ended.push_back(name);
+    }
+    if (!model.held && model.last_crash + options_.suspect_for <= now) model.suspected = false;
+  }
+  return ended;
+}
+
+bool Quarantine::holds(std::string_view model) const {
+  const auto found = models_.find(model);
+  return found != models_.end() && found->second.held;
+}
+
+bool Quarantine::suspects(std::string_view model) const {
+  const auto found = models_.find(model);
+  return found != models_.end() && found->second.suspected;
+}
+
+Duration Quarantine::left(std::string_view model, Time now) const {
+  const auto found = models_.find(model);
+  if (found == models_.end() || !found->second.held) return {};
+  return std::max(Duration::zero(), found->second.until - now);
+}
+
+std::uint64_t Quarantine::crashes(std::string_view model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? 0 : found->second.crashes;
+}
+
+std::string Quarantine::why(std::string_view model, Time now) const {
+  const auto found = models_.find(model);
+  if (found == models_.end() || !found->second.held) return {};
+  const auto seconds = static_cast<long>(std::ceil(to_seconds(left(model, now))));
+  return "in quarantine: processes serving it crashed " + std::to_string(found->second.crashes) +
+         " times, the last one " + found->second.how + "; try again in " +
+         std::to_string(std::max(1L, seconds)) +
+         " s, or end the quarantine with `gpulet models load " + std::string(model) + "`";
+}
+
+}  // namespace gpulet::serve

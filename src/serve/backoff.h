@@ -1,0 +1,122 @@
+// Backoff after failures. Exclusions: nodes and devices that take no new gpulets because the last
+// ones failed there. Quarantine: models that are not served because their processes crashed. Each
+// pause doubles with every failure in a row. Pure; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/core/failure.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/serve/frontend_options.h"
+#include "gpulet/serve/frontend_status.h"
+
+namespace gpulet::serve {
+
+// Nodes and devices that take no new gpulets for a while. A pause is at its first length again
+// after a gpulet became ready there. Gpulets that already serve on an excluded device are not
+// affected.
+class Exclusions {
+ public:
+  explicit Exclusions(const ExclusionOptions& options) : options_(options) {}
+
+  // A gpulet failed on the device. Excludes the node if the cause is one of the node's, otherwise
+  // the device. `next_gpulet`: later gpulets have this id or greater. The failures of gpulets that
+  // were created before the last counted failure count as the same one.
+  void failed(const schedule::DeviceKey& device, GpuletId gpulet, FailureCause cause, Status error,
+              GpuletId next_gpulet, Time now);
+  // A gpulet became ready on the device. If the pause is over, its failures are forgotten.
+  void ready(const schedule::DeviceKey& device, GpuletId gpulet);
+  // A model turned out to be the cause of the node's failures of unknown cause.
+  void absolve(const std::string& node);
+
+  // A backend connected. `fresh`: its process has just started, so its node's failures may be fixed
+  // and are forgotten, unless its connections keep being short.
+  void joined(const std::string& node, bool fresh, Time now);
+  void left(const std::string& node, const Status& reason, Time now);
+
+  // Whether new gpulets may be created on the device.
+  [[nodiscard]] bool allows(const schedule::DeviceKey& device) const;
+  // The exclusion of the device or its node. Null: there is none.
+  [[nodiscard]] const Exclusion* of(const schedule::DeviceKey& device) const;
+  // Sorted by node, then device; the whole node first.
+  [[nodiscard]] std::vector<Exclusion> in_force() const;
+  // Ends the pauses that are over. Returns the names of the nodes and devices.
+  std::vector<std::string> expire(Time now);
+
+ private:
+  using Key = std::pair<std::string, std::optional<std::uint32_t>>;
+  struct Entry {
+    Exclusion exclusion;
+    GpuletId next_gpulet;   // lower ids were created before the last failure
+    bool in_force = false;  // otherwise the pause is over, and the next failure doubles it
+  };
+  struct Stay {
+    Time joined{};
+    std::uint32_t short_ones = 0;  // in a row
+  };
+  void count(const Key& key, FailureCause cause, Status error, GpuletId next_gpulet, Time now);
+  [[nodiscard]] Duration pause(std::uint32_t failures) const;
+
+  ExclusionOptions options_;
+  std::map<Key, Entry> entries_;
+  std::map<std::string, Stay> stays_;  // by node
+};
+
+// Models whose processes crash. A crash makes the model a suspect: plans place it in gpulets of its
+// own until it has run without a crash for `suspect_for`. `crashes` crashes within `window` begin a
+// quarantine: the model is not planned, and its requests are refused. A quarantine ends after its
+// time or by release(). A crash within `relapse_within` of its end begins the next one, twice as
+// long, at once.
+class Quarantine {
+ public:
+  explicit Quarantine(const QuarantineOptions& options) : options_(options) {}
+
+  // A process crashed while it ran batches of this model and of others.
+  void suspect(const std::string& model, Time now);
+  // A process crashed while it ran batches of this model only. `how`: "ended by signal 11". Returns
+  // true if a quarantine begins.
+  bool crashed(const std::string& model, std::string how, Time now);
+  // Ends the model's quarantine and forgets its crashes. Returns whether it was in quarantine.
+  bool release(const std::string& model);
+  // The model was removed.
+  void forget(const std::string& model) { models_.erase(model); }
+  // Returns the models whose quarantine ends now.
+  std::vector<std::string> tick(Time now);
+
+  [[nodiscard]] bool holds(std::string_view model) const;
+  // Plans place the model in gpulets of its own.
+  [[nodiscard]] bool suspects(std::string_view model) const;
+  // The rest of its quarantine; zero: it is not in quarantine.
+  [[nodiscard]] Duration left(std::string_view model, Time now) const;
+  // Since the frontend's start, or since the model was forgotten.
+  [[nodiscard]] std::uint64_t crashes(std::string_view model) const;
+  // The reason for clients. Empty: it is not in quarantine.
+  [[nodiscard]] std::string why(std::string_view model, Time now) const;
+
+ private:
+  struct Model {
+    std::deque<Time> recent;  // crashes within the window
+    std::uint64_t crashes = 0;
+    std::uint32_t quarantines = 0;  // in a row
+    Time until{};                   // of the last quarantine
+    bool held = false;
+    bool suspected = false;
+    Time last_crash{};
+    std::string how;
+  };
+
+  QuarantineOptions options_;
+  std::map<std::string, Model, std::less<>> models_;
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,80 @@
+// CoreControl: assigns CPU cores to the model instances under control, once per period: the
+// response times of each model go to the controllers of its instances, and changes go to the
+// backends. Source: ROMA, sections 3 and 4. Pure; one thread at a time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/time.h"
+#include "gpulet/control/node_control.h"
+#include "gpulet/control/options.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/serve/frontend_status.h"
+#include "gpulet/serve/statistics.h"
+
+namespace gpulet::serve {
+
+struct ControlledInstance {
+  GpuletId id;
+  std::string model;
+  schedule::DeviceKey device;
+  double device_cores = 0;
+  std::optional<control::Plant> plant{};
+};
+
+// The measurements of a model in a period.
+struct ModelReading {
+  Responses::Period answered;
+  // Mean age of the requests that are queued or in flight; used in a period without responses.
+  double age_s = 0;
+  double objective_s = 0;
+  bool spills = false;  // gpulets serve it too: only the requests beyond them count
+};
+
+class CoreControl {
+ public:
+  explicit CoreControl(const control::Options& options) : options_(options) {}
+
+  // Replaces the instances. The first step is one period after the first instance came.
+  void set(const std::vector<ControlledInstance>& instances, Time now);
+  // kNever without instances.
+  [[nodiscard]] Time next_step() const { return next_step_; }
+  [[nodiscard]] const std::map<GpuletId, ControlledInstance>& instances() const {
+    return instances_;
+  }
+
+  // REQUIRES: next_step() has come. `readings`: of every model with instances. `alive`: whether an
+  // instance accepts requests.
+  void step(const std::map<std::string, ModelReading>& readings,
+            const std::map<GpuletId, bool>& alive, Time now);
+
+  struct Change {
+    GpuletId id;
+    double cores = 0;
+  };
+  // The changes to send to the backends.
+  [[nodiscard]] std::vector<Change> take_changes();
+
+  [[nodiscard]] std::optional<control::Cores> cores_of(GpuletId id) const;
+  // Empty for a model without instances. Its counts survive a time without instances.
+  [[nodiscard]] std::optional<ModelControlStatus> status_of(const std::string& model) const;
+  [[nodiscard]] std::vector<NodeControlStatus> nodes() const;
+
+ private:
+  [[nodiscard]] double response_s(const ModelReading& reading) const;
+  void count(const std::string& model, const ModelReading& reading, double period_s);
+
+  control::Options options_;
+  Time next_step_ = kNever;
+  Time last_step_{};
+  std::map<GpuletId, ControlledInstance> instances_;
+  std::map<schedule::DeviceKey, control::NodeControl> devices_;
+  std::map<std::string, ModelControlStatus> models_;
+  std::map<GpuletId, double> sent_;
+};
+
+}  // namespace gpulet::serve

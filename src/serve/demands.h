@@ -1,0 +1,120 @@
+// Demands: derives the demand that the scheduler plans for from observed arrivals, with hysteresis,
+// so that noise changes no plan.
+//
+// A model's configured rate holds until its first request. Then two estimates measure its rate: a
+// fast one to detect growth, a slow one to detect a lasting decrease. A plan is made for the
+// measured rate plus some growth. It stands until a rate leaves it by more than chance explains. A
+// model without a request for a while falls asleep: its demand is 0, and the next request wakes it.
+// Pure; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/time.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/serve/frontend_options.h"
+#include "gpulet/serve/served_model.h"
+
+namespace gpulet::serve {
+
+// An exponentially weighted estimate of one model's arrival rate.
+class RateMonitor {
+ public:
+  // `initial_rate` (per second) holds until the first tick. Old arrivals lose weight with
+  // `time_constant`.
+  RateMonitor(double initial_rate, Duration time_constant)
+      : rate_(initial_rate), time_constant_(time_constant) {}
+
+  // Begins the first interval.
+  void start(Time now) { last_tick_ = now; }
+
+  void arrived() { ++arrivals_; }
+  // Sets the estimate.
+  void expect(double rate) { rate_ = rate; }
+
+  // Closes the interval since the last call (or since start()) and updates the estimate.
+  void tick(Time now);
+
+  [[nodiscard]] double rate() const { return rate_; }
+
+  // The standard deviation of this estimate for a Poisson process of `rate`, per second.
+  [[nodiscard]] double deviation_of(double rate) const;
+
+ private:
+  double rate_;
+  Duration time_constant_;
+  Time last_tick_{};
+  std::uint64_t arrivals_ = 0;
+};
+
+class Demands {
+ public:
+  // The models get the indices 0, 1, ... A model without a configured rate starts asleep.
+  Demands(const std::vector<ServedModel>& models, const DemandOptions& options);
+
+  // Returns the model's index. Indices of removed models are reused.
+  std::size_t add(const ServedModel& model, Time now);
+  // Its rate, SLO or largest batch changed.
+  void change(std::size_t model, const ServedModel& changed, Time now);
+  void remove(std::size_t model);
+
+  // A previous run of the frontend planned the model at this rate, from its measurements.
+  void adopt(std::size_t model, double planned_rate, Time now);
+
+  void arrived(std::size_t model) { awaken(model, true); }
+  // Wakes the model without counting a request.
+  void wake(std::size_t model) { awaken(model, false); }
+  void tick(Time now);
+
+  [[nodiscard]] double rate_seen(std::size_t model) const { return models_[model].fast.rate(); }
+  [[nodiscard]] double rate_planned(std::size_t model) const { return models_[model].planned_rate; }
+
+  [[nodiscard]] bool asleep(std::size_t model) const { return models_[model].asleep; }
+
+  // A model whose rate left its planned band.
+  struct Deviation {
+    std::string model;
+    std::string why;  // names the model and both rates
+  };
+  // A model that gets more than the plan covers, by more than chance explains: plan now.
+  [[nodiscard]] std::optional<Deviation> above_plan() const;
+  // A model that left its band downwards: plan at the end of the period. If the plan in force does
+  // not serve every demand, the band is narrow and the fast estimate counts, because other models
+  // lack what this one has too much.
+  [[nodiscard]] std::optional<Deviation> below_plan(bool all_served) const;
+
+  // The demands to plan for: the planned rate of models inside their band, the new need of others.
+  [[nodiscard]] std::vector<schedule::ModelDemand> next(bool all_served) const;
+  // A plan for these demands was requested.
+  void planned(const std::vector<schedule::ModelDemand>& demands);
+
+ private:
+  struct Model {
+    ServedModel served;
+    RateMonitor fast;
+    RateMonitor slow;
+    bool seen = false;    // had a request, or slept: its rate is measured
+    bool asleep = false;  // no request for long, or none so far and none expected
+    bool active = true;   // had a request since the last tick
+    Time last_active{};
+    double planned_rate = 0;
+  };
+  [[nodiscard]] Model made(const ServedModel& model) const;
+  void awaken(std::size_t model, bool by_request);
+  void fall_asleep(Model& model, Time now) const;
+  [[nodiscard]] double needed(const Model& model, double rate) const;
+  [[nodiscard]] static std::string describe(const Model& model);
+  [[nodiscard]] bool above(const Model& model) const;
+  [[nodiscard]] bool below(const Model& model, bool all_served) const;
+  [[nodiscard]] static double lasting_rate(const Model& model, bool all_served);
+
+  DemandOptions options_;
+  std::vector<Model> models_;
+  std::vector<std::size_t> removed_;  // indices to reuse
+};
+
+}  // namespace gpulet::serve

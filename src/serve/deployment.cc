@@ -1,0 +1,169 @@
+#include "serve/deployment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpulet/base/text.h"
+#include "gpulet/serve/frontend_options.h"
+
+namespace gpulet::serve {
+namespace {
+
+constexpr std::size_t kMostReasons = 4;  // of one plan
+
+}  // namespace
+
+const profile::ModelProfile* ProfilesInForce::find(const DeviceOffer* offer,
+                                                   const std::string& model) const {
+  const auto profile = offer == nullptr ? profiles->end() : profiles->find(offer->device.type);
+  return profile == profiles->end() ? nullptr : profile->second.find(model);
+}
+
+// ---- PlanRequests
+
+void PlanRequests::add(std::string why, std::string subject) {
+  const auto known = std::find_if(reasons_.begin(), reasons_.end(), [&](const Reason& reason) {
+    return reason.why == why || (!subject.empty() && reason.subject == subject);
+  });
+  if (known != reasons_.end()) {
+    known->why = std::move(why);
+  } else if (reasons_.size() < kMostReasons) {
+    reasons_.push_back({std::move(why), std::move(subject)});
+  }
+}
+
+void PlanRequests::add_urgent(std::string why) {
+  add(std::move(why));
+  urgent_ = true;
+}
+
+std::uint64_t PlanRequests::begin() {
+  reasons_of_last_ = std::exchange(reasons_, {});
+  pending_ = true;
+  urgent_ = false;
+  return ++number_;
+}
+
+bool PlanRequests::finish(std::uint64_t number) {
+  if (!pending_ || number != number_) return false;
+  pending_ = false;
+  return true;
+}
+
+void PlanRequests::discard() {
+  pending_ = false;
+  ++number_;
+}
+
+std::string PlanRequests::reasons_of_last() const {
+  std::vector<std::string> reasons;
+  for (const Reason& reason : reasons_of_last_) reasons.push_back(reason.why);
+  return joined(reasons, "; ");
+}
+
+// ---- Rollout
+
+Rollout::Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
+                 const std::function<GpuletId()>& new_id, Time now, Duration timeout)
+    : plan_(std::move(plan)),
+      steps_(std::move(steps)),
+      in_place_(std::move(in_place)),
+      began_(now),
+      deadline_(now + timeout) {
+  for (const schedule::Steps::Keep& keep : steps_.keep) parts_[keep.running] = keep.planned;
+  for (const std::size_t planned : steps_.create) {
+    const GpuletId id = new_id();
+    parts_[id] = planned;
+    created_.insert(id);
+    if (in_place_.contains(plan_.gpulets[planned].device)) {
+      postponed_.insert(id);
+    } else {
+      awaited_.insert(id);
+      to_create_.insert(id);
+    }
+  }
+}
+
+GpuletId Rollout::take_to_create() { return to_create_.extract(to_create_.begin()).value(); }
+
+void Rollout::lost(GpuletId id) {
+  awaited_.erase(id);
+  to_create_.erase(id);
+  postponed_.erase(id);
+  parts_.erase(id);
+}
+
+void Rollout::clear(Time now, Duration timeout) {
+  clearing_ = true;
+  deadline_ = now + timeout;
+}
+
+void Rollout::create_postponed(GpuletId id) {
+  postponed_.erase(id);
+  awaited_.insert(id);
+}
+
+std::vector<GpuletId> Rollout::give_up_awaited() {
+  std::vector<GpuletId> given_up(awaited_.begin(), awaited_.end());
+  given_up.insert(given_up.end(), postponed_.begin(), postponed_.end());
+  for (const GpuletId id : given_up) lost(id);
+  return given_up;
+}
+
+// ---- Deployment
+
+Deployment::Deployment(BackendRegistry& backends, std::uint64_t run)
+    : backends_(backends), first_id_((run << kRunShift) + 1), next_gpulet_(first_id_) {}
+
+void Deployment::set_plan(schedule::Plan plan) {
+  plan_ = std::move(plan);
+  unserved_.clear();
+  for (std::size_t i = 0; i < plan_.unserved.size(); ++i)
+    unserved_.try_emplace(plan_.unserved[i].model, i);
+}
+
+void Deployment::advance(schedule::Plan plan) {
+  set_plan(std::move(plan));
+  ++epoch_.value;
+}
+
+const schedule::Unserved* Deployment::unserved_part(const std::string& model) const {
+  const auto found = unserved_.find(model);
+  return found == unserved_.end() ? nullptr : &plan_.unserved[found->second];
+}
+
+void Deployment::cancel_rollout(FrontendEffects& effects) {
+  stages_.clear();
+  if (!rollout_) return;
+  for (const auto& [id, part] : rollout_->parts()) {
+    if (rollout_->is_new(id) && !serving_.contains(id)) retire(id, effects);
+  }
+  rollout_.reset();
+}
+
+void Deployment::abandon_rollout() {
+  stages_.clear();
+  rollout_.reset();
+}
+
+bool Deployment::lose(GpuletId id) {
+  const bool planned = in_rollout(id);
+  const bool needed = serving_.erase(id) > 0 || planned;
+  if (rollout_) rollout_->lost(id);
+  return needed;
+}
+
+void Deployment::retire(GpuletId id, FrontendEffects& effects) {
+  const GpuletRecord* const gpulet = backends_.find(id);
+  if (gpulet == nullptr || gpulet->retiring) return;
+  effects.emplace_back(SendToBackend{gpulet->backend, RetireGpulet{id}});
+  backends_.set_retiring(id);
+}
+
+RunIds Deployment::run_ids() const {
+  const std::uint64_t begin = first_id_ - 1;
+  return {GpuletId{first_id_}, GpuletId{next_gpulet_},
+          GpuletId{begin + (std::uint64_t{1} << kRunShift)}};
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,219 @@
+// The plan in force and the next one: PlanRequests (why and when to plan), Rollout (a plan that is
+// being brought into force) and Deployment (the plan in force, the gpulets that serve it, and the
+// rollout). Pure; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gpulet/base/time.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/profile/interference.h"
+#include "gpulet/profile/profile.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/schedule/reconcile.h"
+#include "gpulet/serve/frontend_events.h"
+#include "serve/backend_registry.h"
+#include "serve/event_log.h"
+
+namespace gpulet::serve {
+
+// The profiles and the interference models of the catalogue in force.
+struct ProfilesInForce {
+  std::shared_ptr<const profile::ProfileSet> profiles;           // never null
+  std::shared_ptr<const profile::InterferenceSet> interference;  // refers to them; may be null
+
+  // The model's profile on that device. Null: there is no offer, or the model was not measured on
+  // its type of device.
+  [[nodiscard]] const profile::ModelProfile* find(const DeviceOffer* offer,
+                                                  const std::string& model) const;
+};
+
+// The reasons for which a new plan is wanted, and whether one is being made.
+class PlanRequests {
+ public:
+  // `subject`: the model that causes the request, if any. A later request for the same subject
+  // replaces the reason.
+  void add(std::string why, std::string subject = {});
+  // An urgent plan does not wait for the minimal interval between plans.
+  void add_urgent(std::string why);
+  void make_urgent() { urgent_ = true; }
+  [[nodiscard]] bool any() const { return !reasons_.empty(); }
+  [[nodiscard]] bool urgent() const { return urgent_; }
+  // No plan is made before that time, because more changes may follow.
+  void gather_until(Time time) { gather_until_ = time; }
+  [[nodiscard]] Time gather_until() const { return gather_until_; }
+
+  // Begins a plan: takes the requests and returns the plan's number.
+  std::uint64_t begin();
+  // The plan of that number was made. Returns false if it is outdated.
+  [[nodiscard]] bool finish(std::uint64_t number);
+  // The plan that is being made is outdated: its result will be ignored.
+  void discard();
+  // A plan is being made.
+  [[nodiscard]] bool pending() const { return pending_; }
+  // Of the last plan that was begun or discarded; 0: none.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  // The reasons for the last plan that was begun, separated by semicolons.
+  [[nodiscard]] std::string reasons_of_last() const;
+
+ private:
+  struct Reason {
+    std::string why;
+    std::string subject;
+  };
+
+  std::vector<Reason> reasons_;
+  std::vector<Reason> reasons_of_last_;
+  bool urgent_ = false;
+  Time gather_until_{};
+  bool pending_ = false;
+  std::uint64_t number_ = 0;
+};
+
+// A plan that is being brought into force (docs/architecture.md, "The way of a plan"). New gpulets
+// are prepared while the old ones serve. When all are ready, the routes change in one step and the
+// remaining old gpulets are retired. On a device whose memory cannot hold new gpulets beside the
+// old ones, gpulets are replaced in place: once all others are ready, the old ones there are
+// retired, and then the new ones are created.
+class Rollout {
+ public:
+  // `new_id` returns ascending ids for the new gpulets. `in_place`: the devices that cannot hold
+  // new gpulets beside the old ones. Stops waiting at `now` + `timeout`.
+  Rollout(schedule::Plan plan, schedule::Steps steps, std::set<schedule::DeviceKey> in_place,
+          const std::function<GpuletId()>& new_id, Time now, Duration timeout);
+
+  // Ends the rollout: part_of() is not valid any more.
+  [[nodiscard]] schedule::Plan take_plan() { return std::move(plan_); }
+  [[nodiscard]] const std::set<schedule::DeviceKey>& in_place() const { return in_place_; }
+  [[nodiscard]] Time began() const { return began_; }
+  // The gpulets of the plan, kept and new, with their index in the plan. Without lost ones.
+  [[nodiscard]] const std::map<GpuletId, std::size_t>& parts() const { return parts_; }
+  // The gpulet's part of the plan. REQUIRES: parts() contains it.
+  [[nodiscard]] const schedule::PlannedGpulet& part_of(GpuletId id) const {
+    return plan_.gpulets[parts_.at(id)];
+  }
+  [[nodiscard]] const std::vector<GpuletId>& retire() const { return steps_.retire; }
+  [[nodiscard]] bool is_new(GpuletId id) const { return created_.contains(id); }
+  [[nodiscard]] bool awaits(GpuletId id) const { return awaited_.contains(id); }
+
+  // Takes the lowest of the new gpulets that are still to be created beside the old ones. REQUIRES:
+  // has_to_create().
+  [[nodiscard]] GpuletId take_to_create();
+  [[nodiscard]] bool has_to_create() const { return !to_create_.empty(); }
+  // The new gpulets that wait until old ones have left their device.
+  [[nodiscard]] const std::set<GpuletId>& postponed() const { return postponed_; }
+
+  // Waits for a kept gpulet that is still being prepared.
+  void await(GpuletId id) { awaited_.insert(id); }
+  void ready(GpuletId id) { awaited_.erase(id); }
+  // The gpulet ended or will never be ready.
+  void lost(GpuletId id);
+
+  // Everything created so far is ready, or the time is up.
+  [[nodiscard]] bool prepared(Time now) const { return awaited_.empty() || now >= deadline_; }
+  // Prepared, and the old gpulets on devices of in_place() are still to be retired.
+  [[nodiscard]] bool must_clear(Time now) const {
+    return !clearing_ && !postponed_.empty() && prepared(now);
+  }
+  // They were retired; the postponed gpulets have `timeout` from now on.
+  void clear(Time now, Duration timeout);
+  [[nodiscard]] bool clearing() const { return clearing_; }
+  // Waits for a postponed gpulet that is being created now.
+  void create_postponed(GpuletId id);
+  // Nothing is waited for any more, or the time is up.
+  [[nodiscard]] bool complete(Time now) const {
+    return (awaited_.empty() && postponed_.empty()) || (now >= deadline_ && !must_clear(now));
+  }
+  // Gives up on the gpulets that are still waited for, and returns them.
+  std::vector<GpuletId> give_up_awaited();
+  [[nodiscard]] Time deadline() const { return deadline_; }
+
+ private:
+  schedule::Plan plan_;
+  schedule::Steps steps_;
+  std::set<schedule::DeviceKey> in_place_;
+  std::map<GpuletId, std::size_t> parts_;
+  std::set<GpuletId> created_;
+  std::set<GpuletId> to_create_;
+  std::set<GpuletId> awaited_;
+  std::set<GpuletId> postponed_;
+  bool clearing_ = false;
+  Time began_;
+  Time deadline_;
+};
+
+// The plan in force, the gpulets that serve it, and the rollout and stages of the next plan. Issues
+// the ids of gpulets.
+class Deployment {
+ public:
+  // `run`: as FrontendOptions::run.
+  Deployment(BackendRegistry& backends, std::uint64_t run);
+
+  // ---- the plan in force
+
+  [[nodiscard]] Epoch epoch() const { return epoch_; }  // 0: none yet
+  [[nodiscard]] const schedule::Plan& plan() const { return plan_; }
+  // The gpulets that have routes, with their parts of the plan.
+  using Serving = std::map<GpuletId, schedule::PlannedGpulet>;
+  [[nodiscard]] const Serving& serving() const { return serving_; }
+  [[nodiscard]] Serving& serving() { return serving_; }
+  // Puts a plan in force without a new epoch.
+  void set_plan(schedule::Plan plan);
+  // The same with a new epoch.
+  void advance(schedule::Plan plan);
+  // The part of the model's demand that the plan leaves unserved. Null: none.
+  [[nodiscard]] const schedule::Unserved* unserved_part(const std::string& model) const;
+
+  // ---- the plan that comes next
+
+  [[nodiscard]] const std::optional<Rollout>& rollout() const { return rollout_; }
+  [[nodiscard]] std::optional<Rollout>& rollout() { return rollout_; }
+  [[nodiscard]] bool in_rollout(GpuletId id) const {
+    return rollout_ && rollout_->parts().contains(id);
+  }
+  // The plans to roll out after it where MIG divides devices; the last one is the one decided on.
+  [[nodiscard]] const std::deque<schedule::Plan>& stages() const { return stages_; }
+  [[nodiscard]] std::deque<schedule::Plan>& stages() { return stages_; }
+  [[nodiscard]] bool rolls_out() const { return rollout_.has_value() || !stages_.empty(); }
+  // Stops the rollout and retires its new gpulets.
+  void cancel_rollout(FrontendEffects& effects);
+  // Stops the rollout; its new gpulets stay for the next plan.
+  void abandon_rollout();
+  // The gpulet is gone. Returns whether a plan needed it.
+  bool lose(GpuletId id);
+  // Some gpulet's state changed since the last call of take_gpulets_changed().
+  void set_gpulets_changed() { gpulets_changed_ = true; }
+  [[nodiscard]] bool take_gpulets_changed() { return std::exchange(gpulets_changed_, false); }
+
+  // ---- gpulets
+
+  // Tells the gpulet's backend to retire it, once.
+  void retire(GpuletId id, FrontendEffects& effects);
+  [[nodiscard]] GpuletId new_gpulet() { return GpuletId{next_gpulet_++}; }
+  [[nodiscard]] GpuletId next_gpulet() const { return GpuletId{next_gpulet_}; }
+  [[nodiscard]] RunIds run_ids() const;
+
+ private:
+  BackendRegistry& backends_;
+  std::uint64_t first_id_;
+  std::uint64_t next_gpulet_;
+  Epoch epoch_;
+  schedule::Plan plan_;
+  std::unordered_map<std::string, std::size_t> unserved_;  // by model, index into the plan's
+  Serving serving_;
+  std::optional<Rollout> rollout_;
+  std::deque<schedule::Plan> stages_;
+  bool gpulets_changed_ = false;
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,88 @@
+#include "serve/latency_simulator.h"
+
+#include <utility>
+
+namespace gpulet::serve {
+
+LatencySimulator::LatencySimulator(std::string type,
+                                   std::shared_ptr<const profile::ProfileSet> profiles,
+                                   std::shared_ptr<const profile::InterferenceSet> measured)
+    : type_(std::move(type)), profiles_(std::move(profiles)), measured_set_(std::move(measured)) {
+  if (profiles_ == nullptr) return;
+  const auto found = profiles_->find(type_);
+  if (found == profiles_->end()) return;
+  profile_ = &found->second;
+  if (measured_set_ == nullptr) {
+    profile::InterferenceSet own;
+    Result<profile::InterferenceModel> pairs =
+        profile::InterferenceModel::create(*profile_, profile::InterferenceKind::measured);
+    if (pairs.ok()) own.emplace(type_, std::move(pairs).value());
+    measured_set_ = std::make_shared<const profile::InterferenceSet>(std::move(own));
+  }
+  const auto pairs = measured_set_->find(type_);
+  if (pairs != measured_set_->end()) measured_ = &pairs->second;
+}
+
+Result<const profile::ModelProfile*> LatencySimulator::profile_of(const std::string& model) const {
+  if (profile_ == nullptr) {
+    return Status(StatusCode::invalid,
+                  "a simulated device of type '" + type_ +
+                      "' needs a profile of that name; set \"profiles\" to its directory");
+  }
+  const auto* of_model = profile_->find(model);
+  if (of_model != nullptr) return of_model;
+  return Status(StatusCode::invalid, "the profile '" + type_ + "' lacks the model '" + model +
+                                         "'; measure it with gpulet profile run");
+}
+
+Status LatencySimulator::can_run(const std::string& model, std::uint32_t count, Share size) const {
+  const auto found = profile_of(model);
+  if (!found.ok()) return found.status();
+  const profile::ModelProfile* of_model = found.value();
+  if (!of_model->latency.latency_ms(count, size)) {
+    return {StatusCode::invalid, "the profile '" + type_ + "' has no latency of '" + model +
+                                     "' for a batch of " + std::to_string(count) + " at " +
+                                     std::to_string(size.percent) +
+                                     " %; the largest batch measured there is " +
+                                     std::to_string(of_model->latency.largest_batch(size))};
+  }
+  return {};
+}
+
+const LatencySimulator::Known* LatencySimulator::know(const SimulatedBatch& batch) {
+  const auto found = known_.find(batch);
+  if (found != known_.end()) return &found->second;
+  if (!can_run(batch.model, batch.count, batch.size).ok()) return nullptr;
+  Known known;
+  known.alone_ms =
+      profile_->find(batch.model)->latency.latency_ms(batch.count, batch.size).value_or(0);
+  if (measured_ != nullptr) known.traits = measured_->traits(batch.model, batch.count, batch.size);
+  return &known_.emplace(batch, known).first->second;
+}
+
+Result<Duration> LatencySimulator::latency(const SimulatedBatch& batch,
+                                           const std::vector<SimulatedBatch>& beside) {
+  const Known* self = know(batch);
+  if (self == nullptr) return can_run(batch.model, batch.count, batch.size);
+  double factor = 1;
+  for (const SimulatedBatch& other : beside) {
+    const Known* neighbour = measured_ == nullptr ? nullptr : know(other);
+    if (neighbour == nullptr) continue;
+    factor = profile::add_neighbour(factor, measured_->slowdown(self->traits, neighbour->traits));
+  }
+  return from_ms(self->alone_ms * factor);
+}
+
+Result<Duration> LatencySimulator::latency_under_quota(const std::string& model,
+                                                       std::uint32_t count, double percent) const {
+  const auto found = profile_of(model);
+  if (!found.ok()) return found.status();
+  const auto latency_ms = found.value()->latency.latency_under_quota_ms(count, percent);
+  if (latency_ms) return from_ms(*latency_ms);
+  return Status(StatusCode::invalid, "the profile '" + type_ + "' has no latency of '" + model +
+                                         "' for a batch of " + std::to_string(count) + " around " +
+                                         std::to_string(percent) +
+                                         " %; measure it at the smallest and the largest size");
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,65 @@
+// LatencySimulator: the duration of batches on a simulated device. That is L(b, p) of the profile
+// of its type, times the slowdown by the batches in its other gpulets at that moment. Interference
+// under CPU quotas was not measured, so for a gpulet with controlled cores it is L at its quota,
+// whatever its neighbours run. Pure; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/profile/interference.h"
+#include "gpulet/profile/profile.h"
+
+namespace gpulet::serve {
+
+struct SimulatedBatch {
+  std::string model;
+  std::uint32_t count = 0;
+  Share size;
+
+  friend auto operator<=>(const SimulatedBatch&, const SimulatedBatch&) = default;
+};
+
+class LatencySimulator {
+ public:
+  // `profiles` may be null; then every function fails. `measured`: the measured pairs of the
+  // profiles; null: computed here.
+  LatencySimulator(std::string type, std::shared_ptr<const profile::ProfileSet> profiles,
+                   std::shared_ptr<const profile::InterferenceSet> measured = nullptr);
+
+  // Fails with invalid if the profile has no latency of the model for a batch of `count` requests
+  // on that share, and says what it lacks.
+  [[nodiscard]] Status can_run(const std::string& model, std::uint32_t count, Share size) const;
+
+  // The slowdowns by several neighbours add up, because only pairs are measured. Fails as can_run.
+  [[nodiscard]] Result<Duration> latency(const SimulatedBatch& batch,
+                                         const std::vector<SimulatedBatch>& beside);
+  // Under a quota of `percent` of the device's time. REQUIRES: percent > 0. Fails as can_run.
+  [[nodiscard]] Result<Duration> latency_under_quota(const std::string& model, std::uint32_t count,
+                                                     double percent) const;
+
+ private:
+  struct Known {
+    double alone_ms = 0;
+    profile::BatchTraits traits;  // set if pairs were measured
+  };
+  // Fails with invalid if there is no profile of the type, or it lacks the model.
+  [[nodiscard]] Result<const profile::ModelProfile*> profile_of(const std::string& model) const;
+  // Null if can_run() fails.
+  [[nodiscard]] const Known* know(const SimulatedBatch& batch);
+
+  std::string type_;
+  std::shared_ptr<const profile::ProfileSet> profiles_;
+  const profile::Profile* profile_ = nullptr;  // in profiles_
+  std::shared_ptr<const profile::InterferenceSet> measured_set_;
+  const profile::InterferenceModel* measured_ = nullptr;  // in measured_set_; null: no pairs
+  std::map<SimulatedBatch, Known> known_;                 // cache
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,385 @@
+#include "serve/model_registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "serve/catalogue_update.h"
+
+namespace gpulet::serve {
+namespace {
+
+constexpr std::size_t kVersionsInAStep = 256;  // that take over or are forgotten in one turn
+
+}  // namespace
+
+// ---- lookups
+
+NamedModel* ModelRegistry::find(std::string_view name) {
+  const auto found = named_.find(name);
+  return found == named_.end() ? nullptr : &found->second;
+}
+
+const NamedModel* ModelRegistry::find(std::string_view name) const {
+  const auto found = named_.find(name);
+  return found == named_.end() ? nullptr : &found->second;
+}
+
+const ServedModel& ModelRegistry::served(const NamedModel& known) const {
+  return core_.dispatcher.models()[known.current.index];
+}
+
+std::optional<ModelIndex> ModelRegistry::version_in(GpuletId id, const std::string& name) const {
+  const GpuletRecord* const gpulet = core_.backends.find(id);
+  if (gpulet == nullptr) return std::nullopt;
+  const auto loaded = std::find_if(gpulet->models.begin(), gpulet->models.end(),
+                                   [&name](const auto& one) { return one.name == name; });
+  if (loaded == gpulet->models.end()) return std::nullopt;
+  const std::string& version = loaded->version;
+  if (const NamedModel* const known = find(name)) {
+    if (known->current.id == version) return known->current.index;
+    if (known->next && known->next->id == version) return known->next->index;
+  }
+  const auto found = std::find_if(draining_.begin(), draining_.end(), [&](const auto& one) {
+    return one.name == name && one.version.id == version;
+  });
+  return found == draining_.end() ? std::nullopt : std::optional(found->version.index);
+}
+
+std::vector<std::string> ModelRegistry::wanted_models(const GpuletRecord& gpulet) const {
+  std::vector<std::string> names;
+  for (const schedule::RunningModel& loaded : gpulet.models) {
+    const NamedModel* const known = find(loaded.name);
+    if (known != nullptr && known->wanted().id == loaded.version) names.push_back(loaded.name);
+  }
+  return names;
+}
+
+bool ModelRegistry::knows_file(std::string_view sha256) const {
+  const auto of_file = [&](const ModelVersion& version) {
+    return core_.dispatcher.models()[version.index].sha256 == sha256;
+  };
+  return std::any_of(named_.begin(), named_.end(), [&](const auto& entry) {
+    const NamedModel& known = entry.second;
+    return of_file(known.current) || (known.next && of_file(*known.next)) ||
+           (known.refused && known.refused->model.sha256 == sha256);
+  });
+}
+
+// ---- states
+
+bool ModelRegistry::has_ready_slot(const std::string& name) const {
+  const NamedModel* const known = find(name);
+  return known != nullptr && core_.dispatcher.has_ready_slot(known->current.index);
+}
+
+bool ModelRegistry::withheld(const std::string& name) const {
+  const NamedModel* const known = find(name);
+  return backoff_.contains(name) || quarantine_.holds(name) ||
+         (known != nullptr && (known->current_refused() || known->stuck));
+}
+
+std::string ModelRegistry::why_unserved(const std::string& name, const NamedModel& known) const {
+  if (std::string why = quarantine_.why(name, settled_at_); !why.empty()) return why;
+  if (core_.dispatcher.has_slot(known.current.index)) return {};
+  if (known.current_refused()) {
+    return "it could not be loaded: " + known.refused->why.message() +
+           (known.refused->until == kNever ? "" : "; it is tried again soon");
+  }
+  if (reorganising() || core_.plan_requests.pending() || core_.plan_requests.any()) return {};
+  if (backoff_.contains(name) || known.stuck)
+    return describe_failure(known) + "; it is tried again soon";
+  const schedule::Unserved* const unserved = core_.deployment.unserved_part(name);
+  if (unserved == nullptr) return {};
+  return known.failure ? describe_failure(known) + "; it is tried again soon" : unserved->reason;
+}
+
+ModelState ModelRegistry::state_of(const std::string& name, const NamedModel& known) const {
+  if (quarantine_.holds(name)) return ModelState::unavailable;
+  if (core_.dispatcher.has_ready_slot(known.current.index)) return ModelState::ready;
+  if (withheld(name) || !core_.backends.has_usable_device()) return ModelState::unavailable;
+  if (core_.demands.asleep(known.demand)) return ModelState::idle;
+  return why_unserved(name, known).empty() ? ModelState::loading : ModelState::unavailable;
+}
+
+std::string ModelRegistry::reason_of(const std::string& name, const NamedModel& known) const {
+  if (quarantine_.holds(name)) return quarantine_.why(name, settled_at_);
+  if (known.current_refused()) return why_unserved(name, known);
+  if (known.refused) {
+    return "version " + short_version(known.refused->id) +
+           " is refused: " + known.refused->why.message();
+  }
+  if (known.next) {
+    return "version " + short_version(known.next->id) +
+           (known.parked ? " waits" : " is being warmed") +
+           (known.failure ? "; " + describe_failure(known) : std::string());
+  }
+  if (known.failure) return describe_failure(known);
+  if (std::string why = core_.backends.why_nothing_serves(); !why.empty()) return why;
+  if (const schedule::Unserved* const unserved = core_.deployment.unserved_part(name))
+    return unserved->reason;
+  return core_.file_problems.of_model(name);
+}
+
+std::string ModelRegistry::describe_failure(const NamedModel& known) {
+  if (!known.failure) return "its gpulet failed";
+  return "its gpulet on " + device_name(known.failure->device) + " failed (" +
+         std::string(to_string(known.failure->cause)) + "): " + known.failure->why.message();
+}
+
+// ---- models and versions
+
+void ModelRegistry::add(ServedModel model, Time now) {
+  NamedModel named;
+  const std::string name = model.name;
+  named.current.id = version_of(model);
+  named.demand = core_.demands.add(model, now);
+  if (auto back = take_back(name, named.current.id)) {
+    named.current = std::move(*back);
+    core_.dispatcher.change(named.current.index, std::move(model));
+  } else {
+    named.current.index = core_.dispatcher.add(std::move(model));
+  }
+  named_.insert_or_assign(name, std::move(named));
+}
+
+void ModelRegistry::remove(const std::string& name, Time now, FrontendEffects& effects) {
+  NamedModel& known = *find(name);
+  if (known.next) drop_next(known, effects);
+  core_.demands.remove(known.demand);
+  backoff_.erase(name);
+  quarantine_.forget(name);
+  draining_.push_back({name, std::move(known.current), true, false});
+  named_.erase(name);
+  core_.log.note(false, "model " + name + " is removed", now, effects);
+  sweep(now, effects);
+}
+
+std::optional<ModelVersion> ModelRegistry::take_back(std::string_view name,
+                                                     std::string_view version) {
+  const auto found = std::find_if(draining_.begin(), draining_.end(), [&](const auto& one) {
+    return one.name == name && one.version.id == version && !one.closed;
+  });
+  if (found == draining_.end()) return std::nullopt;
+  ModelVersion taken = std::move(found->version);
+  draining_.erase(found);
+  return taken;
+}
+
+void ModelRegistry::stage(NamedModel& known, const ServedModel& model, std::string id, Time now,
+                          FrontendEffects& effects) {
+  if (known.next) drop_next(known, effects);
+  known.refused.reset();
+  known.failure.reset();
+  known.stuck = false;
+  ModelVersion version;
+  if (auto back = take_back(model.name, id)) {
+    version = std::move(*back);
+    core_.dispatcher.change(version.index, model);
+  } else {
+    version.index = core_.dispatcher.add(model);
+    version.id = std::move(id);
+  }
+  core_.log.note(false,
+                 "model " + model.name + ": version " + short_version(version.id) +
+                     " is to take over from version " + short_version(known.current.id),
+                 now, effects);
+  known.next = std::move(version);
+  // An asleep and unused version can be replaced at once.
+  if (!core_.demands.asleep(known.demand) || !core_.dispatcher.unused(known.current.index)) return;
+  DispatchOutput output;
+  take_over(known, output, now, effects);
+  core_.responses.write(std::move(output), effects);
+}
+
+void ModelRegistry::drop_next(NamedModel& known, FrontendEffects& effects) {
+  const std::string& name = core_.dispatcher.models()[known.next->index].name;
+  // A rollout that brings this version would retire the gpulets of the current one and replace them
+  // by nothing.
+  const auto holds_it = [&](const auto& part) {
+    const GpuletRecord* const gpulet = core_.backends.find(part.first);
+    return gpulet != nullptr &&
+           std::any_of(gpulet->models.begin(), gpulet->models.end(), [&](const auto& loaded) {
+             return loaded.name == name && loaded.version == known.next->id;
+           });
+  };
+  const std::optional<Rollout>& rollout = core_.deployment.rollout();
+  if (rollout && std::any_of(rollout->parts().begin(), rollout->parts().end(), holds_it))
+    core_.deployment.cancel_rollout(effects);
+  draining_.push_back({name, std::move(*known.next), false, false});
+  known.next.reset();
+  known.parked = false;
+}
+
+void ModelRegistry::take_over(NamedModel& known, DispatchOutput& output, Time now,
+                              FrontendEffects& effects) {
+  const std::string name = core_.dispatcher.models()[known.next->index].name;
+  core_.dispatcher.succeed(known.current.index, known.next->index, now, output);
+  draining_.push_back({name, std::move(known.current), false, true});
+  known.current = std::move(*known.next);
+  known.next.reset();
+  known.parked = false;
+  ++known.number;
+  core_.log.note(
+      false, "model " + name + ": version " + short_version(known.current.id) + " has taken over",
+      now, effects);
+}
+
+void ModelRegistry::begin_successions(const std::vector<GpuletRoute>& routes, Time now,
+                                      DispatchOutput& output) {
+  std::vector<bool> routed(core_.dispatcher.models().size());
+  std::vector<bool> ready(core_.dispatcher.models().size());  // on a gpulet that takes batches
+  for (const GpuletRoute& route : routes) {
+    const GpuletRecord* const gpulet = core_.backends.find(route.gpulet);
+    const bool takes_batches = gpulet != nullptr && gpulet->state == GpuletState::ready;
+    for (const SlotSpec& slot : route.slots) {
+      routed[slot.model] = true;
+      if (takes_batches) ready[slot.model] = true;
+    }
+  }
+  successions_.clear();
+  for (const auto& [name, known] : named_) {
+    if (!known.next || !routed[known.next->index] || ready[known.current.index]) continue;
+    successions_.push_back(name);
+    const ServedModel& old = served(known);
+    const ServedModel& next = core_.dispatcher.models()[known.next->index];
+    const bool can_follow = old.inputs == next.inputs && old.outputs == next.outputs;
+    if (!can_follow) core_.dispatcher.flush(known.current.index, now, output);
+  }
+  for (const DrainingVersion& draining : draining_) {
+    if (!draining.closed && !routed[draining.version.index])
+      core_.dispatcher.flush(draining.version.index, now, output);
+  }
+  sweep_goes_on_ = true;
+}
+
+void ModelRegistry::continue_successions(Time now, FrontendEffects& effects) {
+  DispatchOutput output;
+  for (std::size_t left = kVersionsInAStep; left > 0 && !successions_.empty(); --left) {
+    NamedModel* const known = find(successions_.front());
+    successions_.pop_front();
+    if (known != nullptr && known->next && core_.dispatcher.has_slot(known->next->index))
+      take_over(*known, output, now, effects);
+  }
+  sweep(now, output);
+  core_.responses.write(std::move(output), effects);
+}
+
+void ModelRegistry::sweep(Time now, FrontendEffects& effects) {
+  DispatchOutput output;
+  sweep(now, output);
+  core_.responses.write(std::move(output), effects);
+}
+
+void ModelRegistry::sweep(Time now, DispatchOutput& output) {
+  for (DrainingVersion& draining : draining_) {
+    if (draining.closed || core_.dispatcher.has_slot(draining.version.index)) continue;
+    core_.dispatcher.close(draining.version.index,
+                           {StatusCode::unavailable, "model " + draining.name + " was removed"},
+                           now, output);
+    draining.closed = true;
+  }
+  std::size_t left = kVersionsInAStep;
+  sweep_goes_on_ = false;
+  std::erase_if(draining_, [&](const DrainingVersion& draining) {
+    if (!draining.closed || !core_.dispatcher.unused(draining.version.index)) return false;
+    if (left == 0) {
+      sweep_goes_on_ = true;
+      return false;
+    }
+    --left;
+    core_.dispatcher.forget(draining.version.index);
+    return true;
+  });
+}
+
+// ---- failures
+
+void ModelRegistry::prove(const std::vector<schedule::RunningModel>& models) {
+  for (const schedule::RunningModel& model : models) {
+    NamedModel* const known = find(model.name);
+    if (known == nullptr) continue;
+    if (known->failure && known->failure->version == model.version) known->failure.reset();
+    const auto prove_version = [](ModelVersion& version) {
+      version.proven = true;
+      version.failed_on.clear();
+    };
+    if (known->current.id == model.version) prove_version(known->current);
+    if (known->next && known->next->id == model.version) prove_version(*known->next);
+  }
+}
+
+void ModelRegistry::refuse_version(NamedModel& known, const Status& why, Time until, Time now,
+                                   FrontendEffects& effects) {
+  const ServedModel model = core_.dispatcher.models()[known.wanted().index];
+  const std::string refused = short_version(known.wanted().id);
+  known.refused = {model, known.wanted().id, why, until};
+  known.wanted().failed_on.clear();
+  known.failure.reset();
+  std::string text =
+      "model " + model.name + ": version " + refused + " is refused: " + why.message();
+  if (known.next) {
+    drop_next(known, effects);
+    text += "; version " + short_version(known.current.id) + " stays";
+  } else {
+    known.waking = false;
+    DispatchOutput output;
+    core_.dispatcher.refuse_waiting(
+        known.current.index,
+        {StatusCode::unavailable, "model " + model.name + " could not be loaded: " + why.message()},
+        now, output);
+    core_.responses.write(std::move(output), effects);
+  }
+  core_.log.note(true, std::move(text), now, effects);
+  core_.plan_requests.add("a version of " + model.name + " was refused");
+}
+
+void ModelRegistry::expire_backoffs(Time now) {
+  const std::size_t over =
+      std::erase_if(backoff_, [now](const auto& entry) { return entry.second <= now; });
+  if (over > 0) core_.plan_requests.add("models that failed are tried again");
+}
+
+void ModelRegistry::retry_refused(Time now, FrontendEffects& effects) {
+  for (auto& [name, known] : named_) {
+    if (!known.refused || known.refused->until > now) continue;
+    const RefusedVersion refused = *std::exchange(known.refused, std::nullopt);
+    if (refused.id != known.current.id) stage(known, refused.model, refused.id, now, effects);
+    core_.plan_requests.add("models that failed are tried again");
+  }
+}
+
+void ModelRegistry::refuse_wakers(Time now, FrontendEffects& effects) {
+  DispatchOutput output;
+  for (auto& [name, known] : named_) {
+    if (!known.waking) continue;
+    const std::string reason = why_unserved(name, known);
+    if (reason.empty()) continue;
+    known.waking = false;
+    core_.dispatcher.refuse_waiting(
+        known.current.index,
+        {StatusCode::unavailable, "model " + name + " has no place: " + reason}, now, output);
+  }
+  core_.responses.write(std::move(output), effects);
+}
+
+void ModelRegistry::enter_quarantine(const std::string& name, Time now, FrontendEffects& effects) {
+  const std::string text = "model " + name + " is " + quarantine_.why(name, now);
+  core_.log.note(true, text, now, effects);
+  NamedModel& known = *find(name);
+  known.waking = false;
+  DispatchOutput output;
+  core_.dispatcher.refuse_waiting(known.current.index, {StatusCode::unavailable, text}, now,
+                                  output);
+  core_.responses.write(std::move(output), effects);
+  core_.plan_requests.add_urgent("model " + name + " is in quarantine");
+}
+
+void ModelRegistry::expire_quarantines(Time now, FrontendEffects& effects) {
+  for (const std::string& name : quarantine_.tick(now)) {
+    core_.log.note(false, "the quarantine of model " + name + " is over: it is tried again", now,
+                   effects);
+    core_.plan_requests.add("the quarantine of " + name + " is over");
+  }
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,195 @@
+// ModelRegistry: the models by name, and the versions of each: the current one, the next one (which
+// is being warmed to take over), and draining ones. It decides which version gpulets should hold,
+// which versions are refused, which models are in backoff or quarantine, and why a model is not
+// served. Each version is a model of its own in the Dispatcher. Pure; one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/backoff.h"
+#include "serve/demands.h"
+#include "serve/deployment.h"
+#include "serve/response_writer.h"
+
+namespace gpulet::serve {
+
+class FileProblems;
+
+struct ModelVersion {
+  ModelIndex index = 0;
+  std::string id;                     // version_of
+  bool proven = false;                // some gpulet had it ready, so a failure is not the file's
+  std::set<std::string> failed_on{};  // nodes, for unknown causes, since it was last ready
+};
+
+// A version that could not be loaded.
+struct RefusedVersion {
+  ServedModel model;
+  std::string id;
+  Status why;
+  Time until = kNever;  // then it is tried again; kNever: when its file changes or on request
+};
+
+// The failure of a gpulet with the model.
+struct ModelFailure {
+  schedule::DeviceKey device;
+  FailureCause cause = FailureCause::unknown;
+  Status why;
+  std::string version{};
+};
+
+struct NamedModel {
+  ModelVersion current;
+  std::optional<ModelVersion> next;
+  std::optional<RefusedVersion> refused;  // the current version, or one that was to take over
+  std::size_t demand = 0;                 // index into Demands
+  std::uint32_t number = 1;               // of the current version since the frontend's start
+  bool waking = false;                    // requests wait for its first gpulet since it slept
+  std::optional<ModelFailure> failure{};  // the last one, until a gpulet has that version ready
+  // No device takes new gpulets. `parked`: the next version waits. `stuck`: there is no next
+  // version and nothing serves the model.
+  bool parked = false;
+  bool stuck = false;
+
+  // The version that gpulets should hold.
+  [[nodiscard]] const ModelVersion& wanted() const { return next && !parked ? *next : current; }
+  [[nodiscard]] ModelVersion& wanted() { return next && !parked ? *next : current; }
+  [[nodiscard]] bool current_refused() const { return refused && refused->id == current.id; }
+};
+
+struct DrainingVersion {
+  std::string name;
+  ModelVersion version;
+  bool removed = false;  // the model was removed, not only the version
+  bool closed = false;   // its queue is empty and stays empty
+};
+
+class ModelRegistry {
+ public:
+  using ByName = std::map<std::string, NamedModel, std::less<>>;
+  // All outlive it.
+  struct Dependencies {
+    Dispatcher& dispatcher;
+    Demands& demands;
+    const BackendRegistry& backends;
+    const FileProblems& file_problems;
+    Deployment& deployment;
+    PlanRequests& plan_requests;
+    EventLog& log;
+    ResponseWriter& responses;
+  };
+
+  ModelRegistry(const QuarantineOptions& quarantine, const Dependencies& dependencies)
+      : core_(dependencies), quarantine_(quarantine) {}
+
+  // ---- lookups
+
+  // Null: not served.
+  [[nodiscard]] NamedModel* find(std::string_view name);
+  [[nodiscard]] const NamedModel* find(std::string_view name) const;
+  [[nodiscard]] ByName& all() { return named_; }
+  [[nodiscard]] const ByName& all() const { return named_; }
+  [[nodiscard]] const std::vector<DrainingVersion>& draining() const { return draining_; }
+  // The current version.
+  [[nodiscard]] const ServedModel& served(const NamedModel& known) const;
+  // The version of the model that the gpulet holds. Empty: it holds none that is known.
+  [[nodiscard]] std::optional<ModelIndex> version_in(GpuletId gpulet,
+                                                     const std::string& name) const;
+  // Names of the gpulet's models whose wanted version it holds.
+  [[nodiscard]] std::vector<std::string> wanted_models(const GpuletRecord& gpulet) const;
+  // Some current, next or refused version has that file.
+  [[nodiscard]] bool knows_file(std::string_view sha256) const;
+  [[nodiscard]] const Quarantine& quarantine() const { return quarantine_; }
+  [[nodiscard]] Quarantine& quarantine() { return quarantine_; }
+
+  // ---- states
+
+  // A gpulet that takes batches has the current version.
+  [[nodiscard]] bool has_ready_slot(const std::string& name) const;
+  // The next plan leaves the model out: it is in backoff or quarantine, refused or stuck.
+  [[nodiscard]] bool withheld(const std::string& name) const;
+  // Why no gpulet serves the model or is being prepared to, for its clients. Empty: one serves it
+  // or may do so soon.
+  [[nodiscard]] std::string why_unserved(const std::string& name, const NamedModel& known) const;
+  [[nodiscard]] ModelState state_of(const std::string& name, const NamedModel& known) const;
+  // The reason of its state, or the state of its next version. Empty: there is nothing to report.
+  [[nodiscard]] std::string reason_of(const std::string& name, const NamedModel& known) const;
+  // A plan is being rolled out, or versions of the last one are still taking over.
+  [[nodiscard]] bool reorganising() const {
+    return core_.deployment.rolls_out() || !successions_.empty();
+  }
+
+  // ---- models and versions
+
+  void add(ServedModel model, Time now);
+  void remove(const std::string& name, Time now, FrontendEffects& effects);
+  // Warms the version, which takes over when it is ready.
+  void stage(NamedModel& known, const ServedModel& model, std::string id, Time now,
+             FrontendEffects& effects);
+  // Gives up the next version, and the rollout that brings it. REQUIRES: there is one.
+  void drop_next(NamedModel& known, FrontendEffects& effects);
+  // Determines which next versions take over with these routes. Requests that cannot follow to the
+  // next version are sent to the old gpulets while these still have routes.
+  void begin_successions(const std::vector<GpuletRoute>& routes, Time now, DispatchOutput& output);
+  // Lets some of these versions take over and forgets some unused ones. A bounded amount of work:
+  // call it again while has_more_to_do().
+  void continue_successions(Time now, FrontendEffects& effects);
+  [[nodiscard]] bool has_more_to_do() const { return !successions_.empty() || sweep_goes_on_; }
+  // Forgets versions that nothing uses any more, some of them in one call.
+  void sweep(Time now, FrontendEffects& effects);
+
+  // ---- failures
+
+  // A gpulet with these models is ready.
+  void prove(const std::vector<schedule::RunningModel>& models);
+  // Refuses the wanted version until `until`.
+  void refuse_version(NamedModel& known, const Status& why, Time until, Time now,
+                      FrontendEffects& effects);
+  // No plan includes the model until `until`.
+  void back_off(const std::string& name, Time until) { backoff_[name] = until; }
+  // Ends the model's backoff. Returns whether it was in backoff.
+  bool end_backoff(const std::string& name) { return backoff_.erase(name) > 0; }
+  // Ends the backoffs that are over and requests a plan for these models.
+  void expire_backoffs(Time now);
+  // Tries refused versions again whose time has come.
+  void retry_refused(Time now, FrontendEffects& effects);
+  // Refuses the requests for sleeping models that cannot be served.
+  void refuse_wakers(Time now, FrontendEffects& effects);
+  // The quarantine of the model has begun.
+  void enter_quarantine(const std::string& name, Time now, FrontendEffects& effects);
+  // Ends the quarantines that are over and requests a plan for these models.
+  void expire_quarantines(Time now, FrontendEffects& effects);
+
+  // ---- time
+
+  // A Settle event arrived: the time for reasons that mention one.
+  void set_settled(Time now) { settled_at_ = now; }
+  [[nodiscard]] Time settled_at() const { return settled_at_; }
+
+ private:
+  // Takes the version back from the draining ones. Empty: it is not among them.
+  [[nodiscard]] std::optional<ModelVersion> take_back(std::string_view name,
+                                                      std::string_view version);
+  void take_over(NamedModel& known, DispatchOutput& output, Time now, FrontendEffects& effects);
+  void sweep(Time now, DispatchOutput& output);
+  [[nodiscard]] static std::string describe_failure(const NamedModel& known);
+
+  const Dependencies core_;
+  ByName named_;
+  std::vector<DrainingVersion> draining_;
+  std::deque<std::string> successions_;  // models whose next version has routes and takes over
+  bool sweep_goes_on_ = false;           // there are more versions to forget
+  std::map<std::string, Time> backoff_;  // models whose gpulets failed everywhere, until when
+  Quarantine quarantine_;
+  Time settled_at_{};
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,291 @@
+#include "serve/reorganisation.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "gpulet/base/text.h"
+#include "gpulet/schedule/stages.h"
+
+namespace gpulet::serve {
+namespace {
+
+std::vector<std::string> models_of(const std::vector<schedule::Unserved>& unserved) {
+  std::vector<std::string> names;
+  for (const schedule::Unserved& one : unserved) names.push_back(one.model);
+  return names;
+}
+
+// "no place for 39.8/s of a, 12.0/s of b and 7 more: <the reason of the first>"
+std::string describe(const std::vector<schedule::Unserved>& unserved) {
+  constexpr std::size_t kMostModels = 4;
+  std::vector<std::string> models;
+  for (const schedule::Unserved& one : unserved) {
+    if (models.size() == kMostModels) break;
+    models.push_back(per_second(one.rate) + " of " + one.model);
+  }
+  std::string text = "no place for " + joined(models, ", ");
+  if (unserved.size() > kMostModels)
+    text += " and " + std::to_string(unserved.size() - kMostModels) + " more";
+  text += ": " + unserved.front().reason;
+  return text + (unserved.size() > 1 ? " (" + unserved.front().model + ")" : "");
+}
+
+std::vector<bool> created_by(const schedule::Steps& steps, std::size_t gpulets) {
+  std::vector<bool> created(gpulets, false);
+  for (const std::size_t index : steps.create) created[index] = true;
+  return created;
+}
+
+}  // namespace
+
+// ---- when to plan
+
+void ReorganisationController::tick(Time now) {
+  if (auto deviation = core_.demands.above_plan())
+    core_.plan_requests.add(std::move(deviation->why), std::move(deviation->model));
+  const bool schedulable = core_.deployment.plan().schedulable();
+  const bool period_over = now >= period_end_;
+  if (period_over || !schedulable) {
+    if (auto deviation = core_.demands.below_plan(schedulable))
+      core_.plan_requests.add(std::move(deviation->why), std::move(deviation->model));
+  }
+  if (!period_over) return;
+  period_end_ = now + options_.period;
+  if (!schedulable) core_.plan_requests.add("not every rate is served");
+  if (last_plan_refused_) core_.plan_requests.add("the last plan was refused");
+}
+
+void ReorganisationController::plan_if_requested(Time now, FrontendEffects& effects) {
+  if (!core_.plan_requests.any() || core_.plan_requests.pending() || core_.deployment.rollout())
+    return;
+  if (!core_.deployment.stages().empty() && !core_.plan_requests.urgent()) return;  // they end soon
+  if (options_.keep_plan && core_.deployment.epoch().value > 0) return;
+  if (now < core_.plan_requests.gather_until()) return;
+  const bool too_soon = now - last_plan_ < options_.least_between_plans;
+  if (too_soon && !core_.plan_requests.urgent()) return;  // the next tick tries again
+  schedule::Cluster cluster = core_.backends.cluster();
+  std::erase_if(cluster.devices, [this](const schedule::Device& device) {
+    return !core_.profiles.profiles->contains(device.type);
+  });
+  if (cluster.devices.empty()) return release_draining(effects);
+  last_plan_ = now;
+  effects.emplace_back(make_request(std::move(cluster)));
+}
+
+MakePlan ReorganisationController::make_request(schedule::Cluster cluster) {
+  MakePlan request;
+  request.cluster = std::move(cluster);
+  for (const schedule::Device& device : request.cluster.devices) {
+    if (!core_.exclusions.allows(device.key)) request.closed.insert(device.key);
+  }
+  uses_excluded_ =
+      core_.failures.park_failed(request.closed.size() == request.cluster.devices.size());
+  if (uses_excluded_) request.closed.clear();
+  core_.deployment.stages().clear();
+  request.number = core_.plan_requests.begin();
+  const std::vector<schedule::ModelDemand> demands =
+      core_.demands.next(core_.deployment.plan().schedulable());
+  core_.demands.planned(demands);
+  std::copy_if(
+      demands.begin(), demands.end(), std::back_inserter(request.demands),
+      [this](const schedule::ModelDemand& demand) { return !core_.models.withheld(demand.name); });
+  for (schedule::ModelDemand& demand : request.demands) {
+    demand.alone = core_.models.quarantine().suspects(demand.name);
+    if (const NamedModel* const known = core_.models.find(demand.name))
+      demand.queued = static_cast<double>(core_.dispatcher.queued(known->current.index));
+  }
+  request.kept = keep_on(request.closed, request.demands);
+  if (!core_.deployment.serving().empty()) request.current = core_.deployment.plan();
+  request.profiles = core_.profiles.profiles;
+  request.interference = core_.profiles.interference;
+  request.options.margin = options_.margin;
+  request.options.headroom = options_.headroom;
+  request.options.max_devices = options_.max_devices;
+  request.scale = !options_.keep_plan;
+  request.spill = options_.control.spill;
+  return request;
+}
+
+std::vector<schedule::PlannedGpulet> ReorganisationController::keep_on(
+    const std::set<schedule::DeviceKey>& closed,
+    const std::vector<schedule::ModelDemand>& demands) {
+  kept_.clear();
+  std::vector<schedule::PlannedGpulet> kept;
+  for (const auto& [id, planned] : core_.deployment.serving()) {
+    const GpuletRecord* const gpulet = core_.backends.find(id);
+    if (!closed.contains(planned.device) || gpulet == nullptr || gpulet->retiring) continue;
+    schedule::PlannedGpulet part = planned;
+    std::erase_if(part.assignments, [&](const schedule::Assignment& one) {
+      const auto demand = std::find_if(demands.begin(), demands.end(), [&one](const auto& wanted) {
+        return wanted.name == one.model && wanted.slo_ms == one.slo_ms &&
+               wanted.max_batch >= one.batch;
+      });
+      if (demand == demands.end()) return true;
+      const std::string& version = core_.models.find(one.model)->wanted().id;
+      return std::none_of(gpulet->models.begin(), gpulet->models.end(),
+                          [&](const schedule::RunningModel& loaded) {
+                            return loaded.name == one.model && loaded.version == version;
+                          });
+    });
+    if (part.assignments.empty()) continue;
+    kept_.insert(id);
+    kept.push_back(std::move(part));
+  }
+  return kept;
+}
+
+std::vector<schedule::RunningGpulet> ReorganisationController::running_gpulets() const {
+  std::vector<schedule::RunningGpulet> running = core_.backends.running();
+  const auto wanted = [this](const schedule::RunningModel& loaded) {
+    const NamedModel* const known = core_.models.find(loaded.name);
+    return known != nullptr && known->wanted().id == loaded.version &&
+           !core_.demands.asleep(known->demand);
+  };
+  for (schedule::RunningGpulet& gpulet : running) {
+    if (kept_.contains(gpulet.id)) continue;
+    if (std::all_of(gpulet.models.begin(), gpulet.models.end(), wanted)) continue;
+    for (schedule::RunningModel& loaded : gpulet.models) loaded.max_batch = 0;
+  }
+  return running;
+}
+
+void ReorganisationController::release_draining(FrontendEffects& effects) {
+  for (const auto& [id, gpulet] : core_.backends.gpulets()) {
+    if (core_.backends.backends().at(gpulet.backend).leaving) core_.deployment.retire(id, effects);
+  }
+}
+
+// ---- decisions
+
+void ReorganisationController::on_plan_made(PlanMade event, Time now, FrontendEffects& effects) {
+  if (!core_.plan_requests.finish(event.number)) return;
+  if (!event.faults.empty()) {
+    last_plan_refused_ = true;
+    core_.log.note(true,
+                   "the plan of policy " + event.plan.policy +
+                       " was refused by the checker: " + event.faults.front(),
+                   now, effects);
+    return;
+  }
+  // Devices may have been lost while the plan was made.
+  const bool possible = std::all_of(event.plan.gpulets.begin(), event.plan.gpulets.end(),
+                                    [this](const schedule::PlannedGpulet& planned) {
+                                      return core_.backends.takes_gpulets(planned.device);
+                                    });
+  if (!possible) {
+    core_.plan_requests.add("devices went while the plan was made");
+    return;
+  }
+  last_plan_refused_ = false;
+  const schedule::Steps steps = schedule::reconcile(running_gpulets(), event.plan);
+  // Gpulets that were to stay on excluded devices may have failed meanwhile.
+  const bool allowed = std::all_of(
+      steps.create.begin(), steps.create.end(),
+      [&](std::size_t index) { return core_.exclusions.allows(event.plan.gpulets[index].device); });
+  if (!allowed && !uses_excluded_) {
+    core_.plan_requests.add_urgent("gpulets failed while the plan was made");
+    return;
+  }
+  if (!event.plan.schedulable()) core_.history.count_unschedulable();
+  const bool unchanged =
+      core_.deployment.epoch().value > 0 && steps.empty() && event.plan == core_.deployment.plan();
+  if (unchanged) return;
+  report_decision(event.plan, steps, std::move(event.explanation), now, effects);
+  core_.deployment.stages() = stages_to(std::move(event.plan), now, effects);
+}
+
+void ReorganisationController::report_decision(const schedule::Plan& plan,
+                                               const schedule::Steps& steps,
+                                               schedule::Explanation explanation, Time now,
+                                               FrontendEffects& effects) {
+  const std::uint32_t before = core_.deployment.plan().devices_used();
+  const std::uint32_t after = plan.devices_used();
+  std::string text =
+      "plans " + counted(plan.gpulets.size(), "gpulet") + " on " + counted(after, "device");
+  if (after > before) {
+    text += ", " + std::to_string(after - before) + " more";
+  } else if (after < before) {
+    text += ", " + std::to_string(before - after) + " given back";
+  }
+  if (steps.empty()) {
+    text += ", the same with other rates: ";
+  } else {
+    text += " (" + std::to_string(steps.create.size()) + " new, " +
+            std::to_string(steps.retire.size()) + " to go): ";
+  }
+  text += core_.plan_requests.reasons_of_last();
+  core_.history.decide(
+      {core_.plan_requests.number(), now, text, plan, created_by(steps, plan.gpulets.size()),
+       steps.retire.size(), std::move(explanation)},
+      before);
+  core_.log.note_plan(*core_.history.decision(), std::move(text), now, effects);
+  if (models_of(plan.unserved) == models_of(core_.deployment.plan().unserved))
+    return;  // reported before
+  if (plan.schedulable()) {
+    core_.log.note(false, "every rate has a place again", now, effects);
+  } else {
+    core_.log.note(true, describe(plan.unserved), now, effects, StatusEvent::Kind::shortage);
+  }
+}
+
+// ---- stages
+
+std::deque<schedule::Plan> ReorganisationController::stages_to(schedule::Plan plan, Time now,
+                                                               FrontendEffects& effects) {
+  schedule::Plan serving;
+  for (const auto& [id, planned] : core_.deployment.serving()) serving.gpulets.push_back(planned);
+  auto staged = schedule::stage_plan(serving, plan, core_.backends.cluster());
+  if (!staged.ok()) {
+    core_.log.note(true, "the plan cannot come into force in stages: " + staged.status().message(),
+                   now, effects);
+    return {std::move(plan)};
+  }
+  std::vector<schedule::Plan>& plans = staged.value().plans;
+  if (plans.size() > 1) {
+    core_.log.note(false,
+                   "the plan comes into force in " + std::to_string(plans.size()) + " stages", now,
+                   effects);
+  }
+  return {std::make_move_iterator(plans.begin()), std::make_move_iterator(plans.end())};
+}
+
+void ReorganisationController::advance(Time now, FrontendEffects& effects) {
+  if (!core_.deployment.rollout()) start_next_stage(now, effects);
+  core_.rollouts.advance(now, effects);
+}
+
+void ReorganisationController::start_next_stage(Time now, FrontendEffects& effects) {
+  std::deque<schedule::Plan>& stages = core_.deployment.stages();
+  if (stages.empty()) return;
+  schedule::Steps steps = schedule::reconcile(running_gpulets(), stages.front());
+  if (waits_for_instances(stages.front(), steps)) return;
+  schedule::Plan next = std::move(stages.front());
+  stages.pop_front();
+  core_.rollouts.begin(std::move(next), std::move(steps), now, effects);
+}
+
+bool ReorganisationController::waits_for_instances(const schedule::Plan& plan,
+                                                   const schedule::Steps& steps) const {
+  return std::any_of(steps.create.begin(), steps.create.end(), [&](std::size_t index) {
+    const schedule::PlannedGpulet& planned = plan.gpulets[index];
+    const DeviceOffer* const offer = core_.backends.offer_of(planned.device);
+    if (!planned.instance || offer == nullptr || !offer->device.mig) return false;
+    return std::any_of(
+        core_.backends.gpulets().begin(), core_.backends.gpulets().end(), [&](const auto& entry) {
+          const GpuletRecord& there = entry.second;
+          return there.retiring && there.instance && there.device == planned.device &&
+                 (there.instance == planned.instance ||
+                  !offer->device.mig->compatible(*there.instance, *planned.instance));
+        });
+  });
+}
+
+Time ReorganisationController::next_wake(Time settled_at) const {
+  if (core_.deployment.rollout()) return core_.deployment.rollout()->deadline();
+  const bool gathers = core_.plan_requests.any() && core_.plan_requests.gather_until() > settled_at;
+  return gathers ? core_.plan_requests.gather_until() : kNever;
+}
+
+}  // namespace gpulet::serve

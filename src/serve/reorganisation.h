@@ -1,0 +1,78 @@
+// ReorganisationController: decides when to plan, checks and reports the decision, and brings the
+// plan into force, in stages where MIG divides devices. Pure; one thread at a time.
+#pragma once
+
+#include <deque>
+#include <set>
+#include <vector>
+
+#include "serve/rollout.h"
+
+namespace gpulet::serve {
+
+class ReorganisationController {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    const Dispatcher& dispatcher;
+    Demands& demands;
+    const BackendRegistry& backends;
+    const ProfilesInForce& profiles;
+    const ModelRegistry& models;
+    const Exclusions& exclusions;
+    FailureHandler& failures;
+    Deployment& deployment;
+    RolloutController& rollouts;
+    PlanRequests& plan_requests;
+    PlanHistory& history;
+    EventLog& log;
+  };
+
+  ReorganisationController(const FrontendOptions& options, const Dependencies& dependencies,
+                           Time now)
+      : options_(options),
+        core_(dependencies),
+        last_plan_(now - options.least_between_plans),
+        period_end_(now + options.period) {}
+
+  // Requests a plan if the rates left the planned bands.
+  void tick(Time now);
+  // Starts a plan (MakePlan) if one is requested and nothing is in the way.
+  void plan_if_requested(Time now, FrontendEffects& effects);
+  void on_plan_made(PlanMade event, Time now, FrontendEffects& effects);
+  // Takes the next step of the rollout, or starts the next stage.
+  void advance(Time now, FrontendEffects& effects);
+  // When advance() or plan_if_requested() is due without an event. `settled_at`: the last Settle.
+  [[nodiscard]] Time next_wake(Time settled_at) const;
+
+ private:
+  [[nodiscard]] MakePlan make_request(schedule::Cluster cluster);
+  // The parts of the plan in force on excluded devices that stay.
+  [[nodiscard]] std::vector<schedule::PlannedGpulet> keep_on(
+      const std::set<schedule::DeviceKey>& closed,
+      const std::vector<schedule::ModelDemand>& demands);
+  // As the registry reports them. A gpulet with a model that is not wanted any more is reported as
+  // unusable, so that the plan retires it and its memory is free again.
+  [[nodiscard]] std::vector<schedule::RunningGpulet> running_gpulets() const;
+  // No device can take over from nodes that are draining: they need not wait.
+  void release_draining(FrontendEffects& effects);
+  void report_decision(const schedule::Plan& plan, const schedule::Steps& steps,
+                       schedule::Explanation explanation, Time now, FrontendEffects& effects);
+  [[nodiscard]] std::deque<schedule::Plan> stages_to(schedule::Plan plan, Time now,
+                                                     FrontendEffects& effects);
+  void start_next_stage(Time now, FrontendEffects& effects);
+  // Some gpulet that is being retired still occupies an instance that the plan needs.
+  [[nodiscard]] bool waits_for_instances(const schedule::Plan& plan,
+                                         const schedule::Steps& steps) const;
+
+  const FrontendOptions& options_;
+  const Dependencies core_;
+
+  Time last_plan_;
+  Time period_end_;
+  bool last_plan_refused_ = false;  // by the checker; tried again at the end of the period
+  std::set<GpuletId> kept_;         // by the plan being made, on excluded devices
+  bool uses_excluded_ = false;      // the plan being made may use excluded devices
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,50 @@
+#include "serve/response_writer.h"
+
+#include <utility>
+
+namespace gpulet::serve {
+
+void ResponseWriter::write(DispatchOutput&& output, FrontendEffects& effects) {
+  for (BatchToSend& one : output.batches)
+    effects.emplace_back(SendToBackend{one.backend, std::move(one.batch)});
+  for (Answer& one : output.answers) {
+    if (traces_.samples(one.request.id, one.request.trace.arrived))
+      effects.emplace_back(RequestTraced{record_of(one)});
+    if (one.request.client == kEngine) {
+      call_answers_.push_back(std::move(one));
+      continue;
+    }
+    InferReply reply;
+    reply.tag = one.request.tag;
+    reply.status = std::move(one.status);
+    const RequestTrace& trace = one.request.trace;
+    if (reply.status.ok()) {
+      reply.outputs = dispatcher_.models()[one.model].outputs;
+      reply.queued = trace.dispatched - trace.arrived + trace.queued_at_backend;
+      reply.executed = trace.executed;
+    }
+    reply.payload = std::move(one.outputs);
+    reply.batch_size = trace.batch_size;
+    effects.emplace_back(ReplyToClient{one.request.client, std::move(reply)});
+  }
+}
+
+observe::RequestTraceRecord ResponseWriter::record_of(const Answer& answer) const {
+  const Request& request = answer.request;
+  observe::RequestTraceRecord record;
+  record.id = request.id;
+  record.model = dispatcher_.models()[answer.model].name;
+  record.client = request.client;
+  record.tag = request.tag;
+  record.trace = request.trace;
+  record.due = request.due();
+  record.outcome = answer.status.code();
+  if (const GpuletRecord* const gpulet = backends_.find(request.trace.gpulet)) {
+    record.node = gpulet->device.node;
+    record.device = gpulet->device.device;
+    record.share = gpulet->size;
+  }
+  return record;
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,73 @@
+// RolloutController: brings a plan into force. It creates the plan's new gpulets, waits until they
+// are ready, changes the routes in one step and retires the gpulets that are left over. Pure; one
+// thread at a time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "serve/failures.h"
+#include "serve/instance_control.h"
+
+namespace gpulet::serve {
+
+class RolloutController {
+ public:
+  // All outlive it.
+  struct Dependencies {
+    Dispatcher& dispatcher;
+    Demands& demands;
+    BackendRegistry& backends;
+    const ProfilesInForce& profiles;
+    ModelRegistry& models;
+    FailureHandler& failures;
+    InstanceController& instances;
+    Deployment& deployment;
+    PlanRequests& plan_requests;
+    PlanHistory& history;
+    EventLog& log;
+    ResponseWriter& responses;
+  };
+
+  RolloutController(const FrontendOptions& options, const Dependencies& dependencies)
+      : options_(options), core_(dependencies) {}
+
+  // `steps`: from the gpulets that run to the plan.
+  void begin(schedule::Plan plan, schedule::Steps steps, Time now, FrontendEffects& effects);
+  // Takes the next step of the rollout, if there is one.
+  void advance(Time now, FrontendEffects& effects);
+  // The next call of advance() can do something at once.
+  [[nodiscard]] bool has_more_to_do() const {
+    return core_.deployment.rollout() && core_.deployment.rollout()->has_to_create();
+  }
+  // Serves with the gpulets that the backend's Hello reported, if this run of the frontend has not
+  // planned yet.
+  void adopt_gpulets(BackendId backend, Time now, FrontendEffects& effects);
+
+ private:
+  // Tells backends to create some of the plan's new gpulets.
+  void create_gpulets(Time now, FrontendEffects& effects);
+  void create_gpulet(GpuletId id, Time now, FrontendEffects& effects);
+  // The memory of its models, as profiled; 0 if one of them was not measured.
+  [[nodiscard]] double memory_needed_mb(const schedule::PlannedGpulet& planned) const;
+  // A model that nothing serves need not wait for the gpulets of others.
+  void route_unserved_models(Time now, FrontendEffects& effects);
+  // Retires the old gpulets of devices that cannot hold new ones beside them.
+  void clear_devices(Time now, FrontendEffects& effects);
+  void create_postponed(Time now, FrontendEffects& effects);
+  void activate(Time now, FrontendEffects& effects);
+  void put_routes_in_force(Time now, FrontendEffects& effects);
+  // REQUIRES: the gpulet is registered.
+  [[nodiscard]] GpuletRoute route_of(GpuletId id, const schedule::PlannedGpulet& planned) const;
+  // The expected duration of each batch size. Empty: the profiles do not tell.
+  [[nodiscard]] std::vector<Duration> execution_of(const schedule::PlannedGpulet& planned,
+                                                   const schedule::Assignment& assignment) const;
+  [[nodiscard]] const profile::ModelProfile* profile_of(const schedule::DeviceKey& device,
+                                                        const std::string& model) const;
+  [[nodiscard]] bool adoptable(const GpuletRecord& gpulet) const;
+
+  const FrontendOptions& options_;
+  const Dependencies core_;
+};
+
+}  // namespace gpulet::serve

@@ -1,0 +1,347 @@
+#include "serve/status_reporter.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace gpulet::serve {
+namespace {
+
+ModelInfo info_of(const ServedModel& model, ModelState state) {
+  ModelInfo info;
+  info.name = model.name;
+  info.inputs = model.inputs;
+  info.outputs = model.outputs;
+  info.slo_ms = model.slo_ms;
+  info.max_batch = model.max_batch;
+  info.state = state;
+  return info;
+}
+
+}  // namespace
+
+ModelInfo StatusReporter::describe(const std::string& name, const NamedModel& known) const {
+  ModelInfo info =
+      info_of(core_.dispatcher.models()[known.current.index], core_.models.state_of(name, known));
+  info.version = known.current.id;
+  if (known.next) info.next = known.next->id;
+  if (known.refused && !known.current_refused()) {
+    info.next = known.refused->id;
+    info.next_refused = true;
+  }
+  info.reason = core_.models.reason_of(name, known);
+  info.number = known.number;
+  info.pending =
+      !options_.keep_plan &&
+      (core_.plan_requests.any() || core_.plan_requests.pending() || core_.models.reorganising());
+  return info;
+}
+
+ModelInfo StatusReporter::describe(const DrainingVersion& draining) const {
+  ModelInfo info = info_of(core_.dispatcher.models()[draining.version.index], ModelState::leaving);
+  info.version = draining.version.id;
+  return info;
+}
+
+ModelInfo StatusReporter::describe(const Application& application) const {
+  ModelInfo info = info_of(application.front, core_.gateway.state_of(application));
+  info.reason = core_.gateway.why_unserved(application);
+  return info;
+}
+
+std::optional<ModelView> StatusReporter::model(std::string_view name) const {
+  if (const NamedModel* const known = core_.models.find(name)) {
+    const ServedModel& model = core_.dispatcher.models()[known->current.index];
+    return ModelView{model, known->number, core_.models.state_of(model.name, *known),
+                     core_.models.reason_of(model.name, *known)};
+  }
+  if (const auto application = core_.applications.find(name))
+    return ModelView{application->front, 1, core_.gateway.state_of(*application),
+                     core_.gateway.why_unserved(*application), application};
+  return std::nullopt;
+}
+
+ModelsReply StatusReporter::models_after(const std::string& name, std::size_t most) const {
+  // The first draining version of a removed model; null: the name is served. Thousands may drain,
+  // so only the models of the page are described.
+  std::map<std::string_view, const DrainingVersion*> found;
+  const auto& named = core_.models.all();
+  for (auto one = named.upper_bound(name); one != named.end() && found.size() <= most; ++one)
+    found.emplace(one->first, nullptr);
+  for (const DrainingVersion& draining : core_.models.draining()) {
+    if (draining.removed && draining.name > name && core_.models.find(draining.name) == nullptr)
+      found.emplace(draining.name, &draining);
+  }
+  const std::vector<ApplicationRunner::Row> rows =
+      core_.applications.rows(core_.models.settled_at(), name, most + 1);
+  for (const ApplicationRunner::Row& row : rows)
+    found.emplace(row.application->front.name, nullptr);
+  ModelsReply page;
+  page.problems = core_.file_problems.all();
+  for (const auto& [listed, draining] : found) {
+    if (page.models.size() == most) {
+      page.more = true;
+      break;
+    }
+    if (draining != nullptr) {
+      page.models.push_back(describe(*draining));
+    } else if (const NamedModel* const known = core_.models.find(listed)) {
+      page.models.push_back(describe(std::string(listed), *known));
+    } else {
+      page.models.push_back(describe(*core_.applications.find(listed)));
+    }
+  }
+  return page;
+}
+
+std::vector<ModelInfo> StatusReporter::models(std::vector<std::string> names) const {
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::vector<ModelInfo> infos;
+  for (const std::string& name : names) {
+    if (const NamedModel* const known = core_.models.find(name)) {
+      infos.push_back(describe(name, *known));
+      continue;
+    }
+    for (const DrainingVersion& draining : core_.models.draining()) {
+      if (!draining.removed || draining.name != name) continue;
+      infos.push_back(describe(draining));
+    }
+  }
+  return infos;
+}
+
+bool StatusReporter::serving() const {
+  return core_.deployment.epoch().value > 0 && !core_.admission.draining() &&
+         core_.backends.has_usable_device();
+}
+
+void StatusReporter::tick(Duration since_last) {
+  const Deployment::Serving& serving = core_.deployment.serving();
+  std::erase_if(busy_, [&serving](const auto& entry) { return !serving.contains(entry.first); });
+  for (const auto& [id, planned] : serving) {
+    Busy& busy = busy_[id];
+    const Duration executed = core_.dispatcher.statistics(id).executed;
+    busy.fraction =
+        std::min(1.0, to_seconds(executed - busy.executed_at_tick) / to_seconds(since_last));
+    busy.executed_at_tick = executed;
+  }
+}
+
+FrontendStatus StatusInSteps::finish() && {
+  status_.devices.reserve(devices_.size());
+  for (auto& [key, one] : devices_) status_.devices.push_back(std::move(one));
+  return std::move(status_);
+}
+
+FrontendStatus StatusReporter::status(Time now) const {
+  StatusInSteps taken(now);
+  while (!take(taken, std::numeric_limits<std::size_t>::max())) {
+  }
+  return std::move(taken).finish();
+}
+
+bool StatusReporter::take(StatusInSteps& taken, std::size_t parts) const {
+  using At = StatusInSteps::Stage;
+  switch (taken.stage_) {
+    case At::whole:
+      take_whole(taken.status_);
+      taken.stage_ = At::backends;
+      break;
+    case At::backends:
+      if (take_backends(taken, parts)) taken.stage_ = At::gpulets;
+      break;
+    case At::gpulets:
+      if (take_gpulets(taken, parts)) taken.stage_ = At::models;
+      break;
+    case At::models:
+      if (take_models(taken, parts)) taken.stage_ = At::applications;
+      break;
+    case At::applications:
+      if (take_applications(taken, parts)) taken.stage_ = At::done;
+      break;
+    case At::done:
+      break;
+  }
+  return taken.stage_ == At::done;
+}
+
+void StatusReporter::take_whole(FrontendStatus& status) const {
+  status.state = core_.admission.draining() ? "draining"
+                 : core_.deployment.serving().empty() && core_.deployment.epoch().value == 0
+                     ? "starting"
+                 : !core_.backends.why_nothing_serves().empty() ? "unavailable"
+                                                                : "serving";
+  status.ready = serving();
+  status.policy = options_.policy;
+  status.epoch = core_.deployment.epoch();
+  status.reorganising = core_.plan_requests.pending() || core_.models.reorganising();
+  status.schedulable = core_.deployment.plan().schedulable();
+  status.reorganisations = core_.history.counters();
+  status.violations = core_.messages.violations();
+  status.exclusions = core_.exclusions.in_force();
+  status.failures = core_.failures.counts();
+  status.controlled_nodes = core_.control.nodes();
+  status.events = core_.log.events();
+  status.unloaded = core_.catalogue.unloaded();
+  status.plans = core_.history.plans();
+  status.file_problems = core_.file_problems.all();
+  for (const DrainingVersion& draining : core_.models.draining()) {
+    if (draining.removed && core_.models.find(draining.name) == nullptr)
+      status.leaving.push_back(draining.name);
+  }
+}
+
+bool StatusReporter::take_backends(StatusInSteps& taken, std::size_t parts) const {
+  const auto& all = core_.backends.backends();
+  auto one = taken.backend_ ? all.upper_bound(*taken.backend_) : all.begin();
+  for (std::size_t done = 0; one != all.end() && done < parts; ++one) {
+    const auto& [id, backend] = *one;
+    taken.status_.backends.insert_or_assign(id, backend);
+    for (const DeviceOffer& offer : backend.devices) {
+      DeviceStatus& device = taken.devices_[offer.device.key];
+      device.key = offer.device.key;
+      device.type = offer.device.type;
+      device.memory_mb = offer.device.memory_mb;
+      const auto power = backend.power.find(offer.device.key.device);
+      if (power != backend.power.end()) device.power = power->second;
+    }
+    taken.backend_ = id;
+    done += 1 + backend.devices.size();
+  }
+  return one == all.end();
+}
+
+bool StatusReporter::take_gpulets(StatusInSteps& taken, std::size_t parts) const {
+  const auto& all = core_.backends.gpulets();
+  auto one = taken.gpulet_ ? all.upper_bound(*taken.gpulet_) : all.begin();
+  for (std::size_t done = 0; one != all.end() && done < parts; ++one) {
+    const auto& [id, gpulet] = *one;
+    taken.status_.gpulets.push_back(status_of(id, gpulet, taken.now_));
+    if (const auto device = taken.devices_.find(gpulet.device); device != taken.devices_.end())
+      add_to_device(device->second, id, gpulet);
+    taken.gpulet_ = id;
+    done += 1 + gpulet.models.size();
+  }
+  return one == all.end();
+}
+
+bool StatusReporter::take_models(StatusInSteps& taken, std::size_t parts) const {
+  const auto& all = core_.models.all();
+  auto one = all.upper_bound(taken.name_);
+  for (std::size_t done = 0; one != all.end() && done < parts; ++one, ++done) {
+    taken.status_.models.push_back(status_of(one->first, one->second, taken.now_));
+    taken.name_ = one->first;
+  }
+  if (one == all.end()) taken.name_.clear();
+  return one == all.end();
+}
+
+bool StatusReporter::take_applications(StatusInSteps& taken, std::size_t parts) const {
+  const auto rows = core_.applications.rows(taken.now_, taken.name_, parts);
+  for (const auto& row : rows) taken.status_.models.push_back(status_of(row, taken.now_));
+  if (rows.empty()) return true;
+  taken.name_ = rows.back().application->front.name;
+  return rows.size() < parts;
+}
+
+GpuletStatus StatusReporter::status_of(GpuletId id, const GpuletRecord& gpulet, Time now) const {
+  GpuletStatus one{
+      id, gpulet, std::nullopt, core_.dispatcher.in_flight(id), 0, core_.dispatcher.statistics(id)};
+  if (const auto planned = core_.deployment.serving().find(id);
+      planned != core_.deployment.serving().end())
+    one.planned = planned->second;
+  if (const auto busy = busy_.find(id); busy != busy_.end()) one.busy = busy->second.fraction;
+  one.cores = core_.control.cores_of(id);
+  one.pace = core_.dispatcher.pace(id, now);
+  return one;
+}
+
+ModelStatus StatusReporter::status_of(const std::string& name, const NamedModel& known,
+                                      Time now) const {
+  const ModelIndex index = known.current.index;
+  const observe::Histogram latencies = core_.dispatcher.latencies(index, now);
+  ModelStatus one;
+  one.name = name;
+  one.state = core_.models.state_of(name, known);
+  one.version = known.current.id;
+  one.slo_ms = core_.dispatcher.models()[index].slo_ms;
+  one.rate_seen = core_.demands.rate_seen(known.demand);
+  one.rate_planned = core_.demands.rate_planned(known.demand);
+  one.queued = core_.dispatcher.queued(index);
+  one.counters = core_.dispatcher.counters(index);
+  one.p50_ms = to_ms(latencies.percentile(0.5));
+  one.p99_ms = to_ms(latencies.percentile(0.99));
+  one.statistics = core_.dispatcher.statistics(index);
+  one.number = known.number;
+  if (const schedule::Unserved* const unserved = core_.deployment.unserved_part(name)) {
+    one.rate_unserved = unserved->rate;
+    one.missing = core_.history.missing(name);
+  }
+  one.reason = core_.models.reason_of(name, known);
+  one.crashes = core_.models.quarantine().crashes(name);
+  one.quarantined_for = core_.models.quarantine().left(name, now);
+  one.control = core_.control.status_of(name);
+  one.last_minute = core_.dispatcher.outcomes(index).of_minute(now);
+  one.latest = core_.dispatcher.outcomes(index).of_now(now);
+  one.pace = core_.dispatcher.pace(index, now);
+  return one;
+}
+
+ModelStatus StatusReporter::status_of(const ApplicationRunner::Row& row, Time now) const {
+  ModelStatus one;
+  one.name = row.application->front.name;
+  one.state = core_.gateway.state_of(*row.application);
+  one.slo_ms = row.application->front.slo_ms;
+  one.rate_seen = row.rate_seen;
+  one.rate_planned = std::numeric_limits<double>::infinity();
+  for (const auto& [name, calls] : ApplicationGateway::calls_of(*row.application)) {
+    const NamedModel* const known = core_.models.find(name);
+    const double rate = known == nullptr ? 0 : core_.demands.rate_planned(known->demand);
+    one.rate_planned = std::min(one.rate_planned, rate / static_cast<double>(calls));
+    one.calls.push_back(name);
+  }
+  one.reason = core_.gateway.why_unserved(*row.application);
+  one.queued = row.runs;
+  one.counters = row.counters;
+  one.p50_ms = to_ms(row.latencies.percentile(0.5));
+  one.p99_ms = to_ms(row.latencies.percentile(0.99));
+  one.statistics = row.statistics;
+  one.application = true;
+  one.last_minute = row.outcomes.of_minute(now);
+  one.latest = row.outcomes.of_now(now);
+  return one;
+}
+
+std::optional<ModelStatus> StatusReporter::model_status(std::string_view name, Time now) const {
+  if (const NamedModel* const known = core_.models.find(name))
+    return status_of(std::string(name), *known, now);
+  if (const auto row = core_.applications.row(std::string(name), now)) return status_of(*row, now);
+  return std::nullopt;
+}
+
+double StatusReporter::fraction_of_device(GpuletId id, const GpuletRecord& gpulet) const {
+  const std::optional<control::Cores> cores = core_.control.cores_of(id);
+  const DeviceOffer* const offer = core_.backends.offer_of(gpulet.device);
+  return cores && offer != nullptr ? cores->granted / offer->device.cores : gpulet.size.fraction();
+}
+
+void StatusReporter::add_to_device(DeviceStatus& device, GpuletId id,
+                                   const GpuletRecord& gpulet) const {
+  if (core_.deployment.serving().contains(id)) {
+    const double part = fraction_of_device(id, gpulet);
+    device.used.percent += static_cast<int>(std::lround(100 * part));
+    if (const auto busy = busy_.find(id); busy != busy_.end())
+      device.busy += busy->second.fraction * part;
+  }
+  const auto profile = core_.profiles.profiles->find(device.type);
+  if (profile == core_.profiles.profiles->end()) return;
+  for (const schedule::RunningModel& loaded : gpulet.models) {
+    const profile::ModelProfile* const measured = profile->second.find(loaded.name);
+    if (measured != nullptr) device.planned_memory_mb += measured->memory_mb.value_or(0);
+  }
+}
+
+}  // namespace gpulet::serve

@@ -1,0 +1,322 @@
+#include "simulate/clients.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace gpulet::simulate {
+namespace {
+
+constexpr double kNever_s = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+// ---- Arrivals
+
+Arrivals::Arrivals(const std::vector<schedule::ModelDemand>& demands, const Trace* trace,
+                   std::uint64_t seed, Time start, double seconds)
+    : start_(start), seconds_(seconds) {
+  static const std::vector<Arrival> kNone;
+  for (const schedule::ModelDemand& demand : demands) {
+    Stream& stream = streams_.emplace_back(Stream{Random(stream_seed(seed, demand.name)), {}});
+    stream.steps.push_back({0, demand.rate});
+    if (trace == nullptr) continue;
+    if (const auto found = trace->rates.find(demand.name); found != trace->rates.end()) {
+      stream.steps.insert(stream.steps.end(), found->second.begin(), found->second.end());
+    }
+    if (trace->arrivals.empty()) continue;
+    const auto found = trace->arrivals.find(demand.name);
+    stream.arrivals = found == trace->arrivals.end() ? &kNone : &found->second;
+  }
+  for (std::size_t model = 0; model < streams_.size(); ++model) {
+    const Time first = advance(streams_[model]);
+    if (first != kNever) heap_.push_back({first, model});
+  }
+  std::make_heap(heap_.begin(), heap_.end(), [](const Next& a, const Next& b) { return b < a; });
+}
+
+double Arrivals::next_random_s(Stream& stream) {
+  while (true) {
+    const double rate = stream.steps[stream.step].rate;
+    const bool last = stream.step + 1 == stream.steps.size();
+    const double changes_s = last ? kNever_s : stream.steps[stream.step + 1].at_s;
+    const double next_s = rate > 0 ? stream.at_s + stream.random.exponential(1 / rate) : kNever_s;
+    // Exponential gaps are memoryless, so they may restart when the rate changes.
+    if (next_s < changes_s || last) return next_s;
+    stream.at_s = changes_s;
+    ++stream.step;
+  }
+}
+
+double Arrivals::next_given_s(Stream& stream) {
+  const std::vector<Arrival>& arrivals = *stream.arrivals;
+  while (stream.position < arrivals.size() && stream.taken >= arrivals[stream.position].count) {
+    ++stream.position;
+    stream.taken = 0;
+  }
+  if (stream.position == arrivals.size()) return kNever_s;
+  ++stream.taken;
+  return arrivals[stream.position].at_s;
+}
+
+Time Arrivals::advance(Stream& stream) const {
+  stream.at_s = stream.arrivals != nullptr ? next_given_s(stream) : next_random_s(stream);
+  return stream.at_s < seconds_ ? start_ + from_seconds(stream.at_s) : kNever;
+}
+
+void Arrivals::sift_down() {
+  std::size_t at = 0;
+  while (true) {
+    std::size_t least = at;
+    for (std::size_t child = 2 * at + 1; child < std::min(2 * at + 3, heap_.size()); ++child) {
+      if (heap_[child] < heap_[least]) least = child;
+    }
+    if (least == at) return;
+    std::swap(heap_[at], heap_[least]);
+    at = least;
+  }
+}
+
+std::size_t Arrivals::take() {
+  const std::size_t model = heap_.front().model;
+  const Time next = advance(streams_[model]);
+  if (next == kNever) {
+    heap_.front() = heap_.back();
+    heap_.pop_back();
+  } else {
+    heap_.front().time = next;
+  }
+  sift_down();
+  return model;
+}
+
+// ---- OutcomeRecorder
+
+void LatencyBins::add(Duration latency) {
+  ++count_;
+  const auto bin = static_cast<std::uint64_t>(latency / bin_);
+  if (bin < kBins) {
+    ++bins_[bin];
+  } else {
+    above_.push_back(latency);
+  }
+}
+
+std::optional<double> LatencyBins::percentile_ms(double fraction) const {
+  if (count_ == 0) return std::nullopt;
+  const auto rank =
+      std::max(static_cast<std::uint64_t>(std::ceil(fraction * static_cast<double>(count_))),
+               std::uint64_t{1});
+  std::uint64_t seen = 0;
+  for (std::size_t bin = 0; bin < kBins; ++bin) {
+    seen += bins_[bin];
+    if (seen >= rank) return to_ms(bin_ * static_cast<std::int64_t>(bin + 1));
+  }
+  std::vector<Duration> above = above_;
+  const auto at = above.begin() + static_cast<std::ptrdiff_t>(rank - seen - 1);
+  std::nth_element(above.begin(), at, above.end());
+  return to_ms(*at);
+}
+
+OutcomeRecorder::OutcomeRecorder(const std::vector<schedule::ModelDemand>& demands,
+                                 const SimulationOptions& options)
+    : step_(options.series_step), seconds_(options.seconds) {
+  for (const schedule::ModelDemand& demand : demands) {
+    Model& model = models_.emplace_back(
+        Model{{}, from_ms(demand.slo_ms), LatencyBins(from_ms(demand.slo_ms))});
+    model.counts.name = demand.name;
+    model.counts.slo_ms = demand.slo_ms;
+  }
+  if (!step_) return;
+  const auto rows = static_cast<std::size_t>(std::ceil(seconds_ / to_seconds(*step_)));
+  for (std::size_t i = 0; i < rows; ++i) {
+    SeriesRow& row = series_.emplace_back();
+    row.start_s = static_cast<double>(i) * to_seconds(*step_);
+    row.offered.resize(models_.size());
+    row.violations.resize(models_.size());
+    row.batch_planned.resize(models_.size());
+    row.batch_run.resize(models_.size());
+    row.response_ms.resize(models_.size());
+    row.cores.resize(models_.size());
+  }
+  for (Model& model : models_) model.answered.resize(rows);
+}
+
+void OutcomeRecorder::start(Time now) {
+  start_ = now;
+  used_until_ = now;
+  in_force_.time_s = 0;
+  most_devices_ = in_force_.devices;
+  reorganisations_ = {in_force_};
+}
+
+SeriesRow* OutcomeRecorder::row_at(Time time) {
+  if (series_.empty()) return nullptr;
+  const auto index = static_cast<std::size_t>((time - *start_) / *step_);
+  return &series_[std::min(index, series_.size() - 1)];
+}
+
+void OutcomeRecorder::offered(std::size_t model, Time now) {
+  ++models_[model].counts.offered;
+  if (SeriesRow* row = row_at(now)) ++row->offered[model];
+}
+
+void OutcomeRecorder::load_ended() {
+  for (Model& model : models_) {
+    ModelOutcome& counts = model.counts;
+    counts.waiting = counts.offered - counts.served - counts.dropped - counts.errors;
+  }
+}
+
+void OutcomeRecorder::answered(std::size_t model, Time arrived, Time now, const Status& status) {
+  Model& of = models_[model];
+  const Duration latency = now - arrived;
+  bool violated = true;
+  if (status.ok()) {
+    ++of.counts.served;
+    of.latencies.add(latency);
+    count_response(of, model, to_ms(latency), now);
+    violated = latency > of.slo;
+    if (violated) ++of.counts.late;
+  } else if (status.code() == StatusCode::too_late || status.code() == StatusCode::overloaded) {
+    ++of.counts.dropped;
+  } else {
+    ++of.counts.errors;
+  }
+  if (!violated) return;
+  if (SeriesRow* row = row_at(arrived)) ++row->violations[model];
+}
+
+void OutcomeRecorder::count_response(Model& of, std::size_t model, double latency_ms, Time now) {
+  of.sum_ms += latency_ms;
+  of.squares_ms += latency_ms * latency_ms;
+  of.counts.most_ms = std::max(of.counts.most_ms, latency_ms);
+  SeriesRow* const row = row_at(now);
+  if (row == nullptr) return;
+  // Sums until finish() makes them means.
+  row->response_ms[model] += latency_ms;
+  ++of.answered[static_cast<std::size_t>(row - series_.data())];
+}
+
+void OutcomeRecorder::row_ended(std::size_t row, const schedule::Plan& plan,
+                                std::span<const BatchesRun> run) {
+  for (std::size_t model = 0; model < models_.size(); ++model) {
+    double batches = 0;
+    std::size_t gpulets = 0;
+    for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+      for (const schedule::Assignment& one : gpulet.assignments) {
+        if (one.model != models_[model].counts.name) continue;
+        batches += one.batch;
+        ++gpulets;
+      }
+    }
+    if (gpulets > 0) series_[row].batch_planned[model] = batches / static_cast<double>(gpulets);
+    if (run[model].batches > 0) {
+      series_[row].batch_run[model] =
+          static_cast<double>(run[model].requests) / static_cast<double>(run[model].batches);
+    }
+    series_[row].cores[model] = run[model].core_seconds / to_seconds(*step_);
+  }
+}
+
+// Accounts the time since the last call to the plan in force.
+void OutcomeRecorder::use_until(Time now) {
+  if (!start_) return;
+  device_seconds_ += in_force_.devices * to_seconds(now - used_until_);
+  while (used_until_ < now && !series_.empty()) {
+    SeriesRow& row = *row_at(used_until_);
+    const Time row_end =
+        *start_ + from_seconds(std::min(row.start_s + to_seconds(*step_), seconds_));
+    const Time until = used_until_ < row_end ? std::min(row_end, now) : now;
+    const double row_s = to_seconds(row_end - (*start_ + from_seconds(row.start_s)));
+    const double part = to_seconds(until - used_until_) / row_s;
+    row.devices += part * in_force_.devices;
+    row.share_percent += part * static_cast<double>(in_force_.share_percent);
+    used_until_ = until;
+  }
+  used_until_ = now;
+}
+
+void OutcomeRecorder::plan_in_force(const schedule::Plan& plan, Time now) {
+  use_until(now);
+  in_force_.time_s = start_ ? to_seconds(now - *start_) : 0;
+  in_force_.devices = plan.devices_used();
+  in_force_.gpulets = plan.gpulets.size();
+  in_force_.share_percent = 0;
+  for (const schedule::PlannedGpulet& gpulet : plan.gpulets) {
+    in_force_.share_percent += gpulet.size.percent;
+  }
+  if (!start_) return;
+  most_devices_ = std::max(most_devices_, in_force_.devices);
+  reorganisations_.push_back(in_force_);
+}
+
+void OutcomeRecorder::finish_responses(Model& of, std::size_t model) {
+  if (of.counts.served > 0) {
+    const auto count = static_cast<double>(of.counts.served);
+    of.counts.mean_ms = of.sum_ms / count;
+    of.counts.deviation_ms =
+        std::sqrt(std::max(0.0, of.squares_ms / count - of.counts.mean_ms * of.counts.mean_ms));
+  }
+  for (std::size_t row = 0; row < series_.size(); ++row) {
+    if (of.answered[row] > 0)
+      series_[row].response_ms[model] /= static_cast<double>(of.answered[row]);
+  }
+}
+
+void OutcomeRecorder::finish(Time end, Outcome& outcome) {
+  use_until(end);
+  std::uint64_t violations = 0;
+  for (Model& model : models_) {
+    ModelOutcome& counts = model.counts;
+    const std::uint64_t violated = counts.late + counts.dropped + counts.errors;
+    violations += violated;
+    outcome.requests += counts.offered;
+    counts.p50_ms = model.latencies.percentile_ms(0.5);
+    counts.p99_ms = model.latencies.percentile_ms(0.99);
+    finish_responses(model, static_cast<std::size_t>(&model - models_.data()));
+    if (counts.offered > 0) {
+      counts.violation = static_cast<double>(violated) / static_cast<double>(counts.offered);
+    }
+    outcome.models.push_back(std::move(counts));
+  }
+  if (outcome.requests > 0) {
+    outcome.violation = static_cast<double>(violations) / static_cast<double>(outcome.requests);
+  }
+  outcome.devices_used = most_devices_;
+  outcome.devices_mean = device_seconds_ / seconds_;
+  outcome.reorganisations = std::move(reorganisations_);
+  outcome.series = std::move(series_);
+}
+
+// ---- SimulatedClients
+
+void SimulatedClients::start(Time now) {
+  recorder_.start(now);
+  arrivals_.emplace(input_.demands, options_.trace.get(), options_.seed, now, options_.seconds);
+  next_ = arrivals_->next();
+}
+
+InferRequest SimulatedClients::take_request() {
+  if (free_.empty()) {
+    free_.push_back(pending_.size());
+    pending_.emplace_back();
+  }
+  const std::uint64_t tag = free_.back();
+  free_.pop_back();
+  pending_[tag] = {next_, arrivals_->take()};
+  recorder_.offered(pending_[tag].model, next_);
+  next_ = arrivals_->next();
+  InferRequest request;
+  request.tag = tag;
+  request.model = input_.demands[pending_[tag].model].name;
+  return request;
+}
+
+void SimulatedClients::answered(InferReply reply, Time now) {
+  const Pending& request = pending_[reply.tag];
+  recorder_.answered(request.model, request.arrived, now, reply.status);
+  free_.push_back(reply.tag);
+}
+
+}  // namespace gpulet::simulate

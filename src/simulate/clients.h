@@ -1,0 +1,161 @@
+// The clients of a simulation: Arrivals generates the load, OutcomeRecorder counts the responses
+// and the plans in force, SimulatedClients connects both to a VirtualCluster. Pure; one thread at a
+// time.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gpulet/base/random.h"
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/simulate/simulation.h"
+#include "simulate/virtual_cluster.h"
+
+namespace gpulet::simulate {
+
+// The merged arrivals of all models in [start, start + seconds), generated on demand.
+class Arrivals {
+ public:
+  // Follows the trace, or the demanded rates if `trace` is null. The trace outlives this.
+  Arrivals(const std::vector<schedule::ModelDemand>& demands, const Trace* trace,
+           std::uint64_t seed, Time start, double seconds);
+
+  [[nodiscard]] Time next() const { return heap_.empty() ? kNever : heap_.front().time; }
+  // Removes the next arrival and returns its model. Simultaneous arrivals come in the order of the
+  // demands. REQUIRES: next() is not kNever.
+  std::size_t take();
+
+ private:
+  struct Stream {
+    Random random;
+    std::vector<RateStep> steps;  // the first one at 0
+    std::size_t step = 0;
+    double at_s = 0;
+    const std::vector<Arrival>* arrivals = nullptr;  // from a trace; null: random arrivals
+    std::size_t position = 0;
+    std::uint32_t taken = 0;  // arrivals taken at that position
+  };
+  struct Next {
+    Time time;
+    std::size_t model = 0;
+    friend bool operator<(const Next& a, const Next& b) {
+      return a.time != b.time ? a.time < b.time : a.model < b.model;
+    }
+  };
+  // Returns kNever at the end of the stream.
+  [[nodiscard]] Time advance(Stream& stream) const;
+  [[nodiscard]] static double next_random_s(Stream& stream);
+  [[nodiscard]] static double next_given_s(Stream& stream);
+  void sift_down();
+
+  Time start_;
+  double seconds_;
+  std::vector<Stream> streams_;  // by model
+  std::vector<Next> heap_;       // the earliest in front
+};
+
+// A histogram with bins of a thousandth of the SLO up to four SLOs; larger latencies are exact.
+class LatencyBins {
+ public:
+  explicit LatencyBins(Duration slo) : bin_(std::max(slo / 1000, Duration(1))) {}
+
+  void add(Duration latency);
+  // The latency that `fraction` of the samples do not exceed; empty without samples.
+  [[nodiscard]] std::optional<double> percentile_ms(double fraction) const;
+
+ private:
+  static constexpr std::size_t kBins = 4000;
+
+  Duration bin_;
+  std::vector<std::uint32_t> bins_ = std::vector<std::uint32_t>(kBins, 0);
+  std::vector<Duration> above_;
+  std::uint64_t count_ = 0;
+};
+
+class OutcomeRecorder {
+ public:
+  OutcomeRecorder(const std::vector<schedule::ModelDemand>& demands,
+                  const SimulationOptions& options);
+
+  // The load starts under the plan in force.
+  void start(Time now);
+  void offered(std::size_t model, Time now);
+  void answered(std::size_t model, Time arrived, Time now, const Status& status);
+  void plan_in_force(const schedule::Plan& plan, Time now);
+  void load_ended();
+  // What one model executed during a row of the series.
+  struct BatchesRun {
+    std::uint64_t batches = 0;
+    std::uint64_t requests = 0;
+    double core_seconds = 0;
+  };
+  void row_ended(std::size_t row, const schedule::Plan& plan, std::span<const BatchesRun> run);
+
+  // Writes counts, percentiles, devices and series into the outcome. `end`: of the load.
+  void finish(Time end, Outcome& outcome);
+
+ private:
+  struct Model {
+    ModelOutcome counts;
+    Duration slo{};
+    LatencyBins latencies;
+    double sum_ms = 0;
+    double squares_ms = 0;
+    std::vector<std::uint64_t> answered{};  // by row of the series
+  };
+  // Null without a series.
+  [[nodiscard]] SeriesRow* row_at(Time time);
+  void use_until(Time now);
+  void count_response(Model& of, std::size_t model, double latency_ms, Time now);
+  void finish_responses(Model& of, std::size_t model);
+
+  std::vector<Model> models_;
+  std::optional<Duration> step_;
+  double seconds_;
+  std::optional<Time> start_;
+  Time used_until_{};
+  Reorganisation in_force_;
+  double device_seconds_ = 0;
+  std::uint32_t most_devices_ = 0;
+  std::vector<Reorganisation> reorganisations_;
+  std::vector<SeriesRow> series_;
+};
+
+// `input` and `options` outlive this.
+class SimulatedClients : public VirtualClients {
+ public:
+  SimulatedClients(const SimulationInput& input, const SimulationOptions& options)
+      : input_(input), options_(options), recorder_(input.demands, options) {}
+
+  void start(Time now);
+
+  [[nodiscard]] Time next_request() const override { return next_; }
+  InferRequest take_request() override;
+  void answered(InferReply reply, Time now) override;
+  void plan_in_force(const schedule::Plan& plan, Time now) override {
+    recorder_.plan_in_force(plan, now);
+  }
+
+  [[nodiscard]] std::size_t outstanding() const { return pending_.size() - free_.size(); }
+  [[nodiscard]] OutcomeRecorder& recorder() { return recorder_; }
+
+ private:
+  struct Pending {
+    Time arrived{};
+    std::size_t model = 0;
+  };
+  const SimulationInput& input_;
+  const SimulationOptions& options_;
+  OutcomeRecorder recorder_;
+  std::optional<Arrivals> arrivals_;  // set once the load has started
+  Time next_ = kNever;
+  std::vector<Pending> pending_;     // by tag, except for the tags in free_
+  std::vector<std::uint64_t> free_;  // tags
+};
+
+}  // namespace gpulet::simulate

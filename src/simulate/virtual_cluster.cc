@@ -1,0 +1,443 @@
+#include "simulate/virtual_cluster.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "gpulet/serve/planning.h"
+
+namespace gpulet::simulate {
+
+using namespace serve;  // NOLINT(google-build-using-namespace): its vocabulary throughout
+
+VirtualCluster::VirtualCluster(const VirtualTimings& timings, FrontendOptions frontend,
+                               std::vector<ServedModel> models, Knowledge knowledge,
+                               VirtualClients& clients)
+    : timings_(timings),
+      knowledge_(std::move(knowledge)),
+      clients_(clients),
+      frontend_(std::move(frontend),
+                {std::move(models), knowledge_.profiles, knowledge_.believed, {}}, now_) {}
+
+// ---- time
+
+Time VirtualCluster::next_event() const {
+  Time next = std::min(frontend_.next_wake(), clients_.next_request());
+  if (!to_nodes_.empty()) next = std::min(next, to_nodes_.front().time);
+  if (!to_frontend_.empty()) next = std::min(next, to_frontend_.front().time);
+  if (!timers_.empty()) next = std::min(next, timers_.top().time);
+  return next;
+}
+
+void VirtualCluster::run_until(Time time) {
+  while (true) {
+    const Time next = next_event();
+    if (next >= time) break;
+    now_ = std::max(now_, next);
+    while (handle_next()) ++events_;
+    while (clients_.next_request() <= now_) {
+      feed_frontend(RequestReceived{ClientId{1}, clients_.take_request()});
+      ++events_;
+    }
+    if (settle_due_ || frontend_.next_wake() <= now_) {
+      feed_frontend(Settle{});
+      settle_due_ = false;
+    }
+    if (frontend_.epoch() != epoch_seen_) {
+      epoch_seen_ = frontend_.epoch();
+      clients_.plan_in_force(frontend_.plan(), now_);
+    }
+  }
+  now_ = std::max(now_, time);
+}
+
+bool VirtualCluster::handle_next() {
+  enum class Source : std::uint8_t { none, node, frontend, timer };
+  Source source = Source::none;
+  Time time{};
+  std::uint64_t order = 0;
+  const auto consider = [&](Source candidate, Time at, std::uint64_t at_order) {
+    if (at > now_) return;
+    if (source != Source::none && (at > time || (at == time && at_order > order))) return;
+    source = candidate;
+    time = at;
+    order = at_order;
+  };
+  if (!to_nodes_.empty()) consider(Source::node, to_nodes_.front().time, to_nodes_.front().order);
+  if (!to_frontend_.empty())
+    consider(Source::frontend, to_frontend_.front().time, to_frontend_.front().order);
+  if (!timers_.empty()) consider(Source::timer, timers_.top().time, timers_.top().order);
+
+  switch (source) {
+    case Source::none:
+      return false;
+    case Source::node: {
+      auto sent = std::move(to_nodes_.front());
+      to_nodes_.pop_front();
+      if (nodes_[sent.node].core == nullptr) break;
+      std::visit([&](auto& command) { receive(sent.node, command); }, sent.message);
+      break;
+    }
+    case Source::frontend: {
+      auto sent = std::move(to_frontend_.front());
+      to_frontend_.pop_front();
+      const Node& node = nodes_[sent.node];
+      if (node.core != nullptr)
+        feed_frontend(BackendMessageReceived{node.id, std::move(sent.message)});
+      break;
+    }
+    case Source::timer: {
+      const Timer timer = timers_.top();
+      timers_.pop();
+      handle(timer);
+      break;
+    }
+  }
+  return true;
+}
+
+void VirtualCluster::handle(const Timer& timer) {
+  switch (timer.kind) {
+    case Timer::Kind::batch_done:
+      batch_done(timer);
+      break;
+    case Timer::Kind::node_wakes: {
+      Node& node = nodes_[timer.node];
+      if (node.core == nullptr || timer.time != node.wake) break;
+      node.wake = kNever;
+      feed_node(timer.node, TimePassed{});
+      break;
+    }
+    case Timer::Kind::call: {
+      const auto found = calls_.find(timer.order);
+      const std::function<void()> call = std::move(found->second);
+      calls_.erase(found);
+      call();
+      break;
+    }
+  }
+}
+
+std::uint64_t VirtualCluster::add_timer(Time time, Timer::Kind kind, NodeIndex node,
+                                        GpuletId gpulet) {
+  const std::uint64_t order = next_order_++;
+  timers_.push({time, order, kind, node, gpulet});
+  return order;
+}
+
+void VirtualCluster::call_at(Time time, std::function<void()> call) {
+  calls_.emplace(add_timer(std::max(time, now_), Timer::Kind::call, 0, {}), std::move(call));
+}
+
+void VirtualCluster::drain_at(Time time) {
+  call_at(time, [this] { feed_frontend(Drain{}); });
+}
+
+void VirtualCluster::change_catalogue_at(Time time, CatalogueChanged change) {
+  call_at(time, [this, change = std::move(change)] { feed_frontend(change); });
+}
+
+void VirtualCluster::set_load_failure(const std::string& model, Status why, FailureCause cause,
+                                      const std::string& node) {
+  if (why.ok()) {
+    load_failures_.erase({model, node});
+  } else {
+    load_failures_.insert_or_assign({model, node}, LoadFailure{std::move(why), cause});
+  }
+}
+
+void VirtualCluster::crash_on(const std::string& model, std::byte input, std::uint8_t signal) {
+  crashes_.insert_or_assign(model, Crash{input, signal});
+}
+
+// ---- the frontend
+
+void VirtualCluster::feed_frontend(FrontendEvent event) {
+  settle_due_ = true;
+  frontend_effects_.clear();
+  if (observer_) {
+    const FrontendEvent seen = event;
+    frontend_.on(std::move(event), now_, frontend_effects_);
+    observer_(seen, now_, frontend_effects_);
+  } else {
+    frontend_.on(std::move(event), now_, frontend_effects_);
+  }
+  for (FrontendEffect& effect : frontend_effects_)
+    std::visit([this](auto& one) { carry_out(one); }, effect);
+}
+
+void VirtualCluster::carry_out(ReplyToClient& effect) {
+  clients_.answered(std::move(effect.reply), now_);
+}
+
+void VirtualCluster::carry_out(SendToBackend& effect) {
+  if (effect.backend.value > nodes_.size()) return;  // injected, no node of this cluster
+  to_nodes_.push_back(
+      {now_ + timings_.link, next_order_++, effect.backend.value - 1, std::move(effect.command)});
+}
+
+void VirtualCluster::carry_out(const SendModelFile& effect) {
+  if (effect.backend.value > nodes_.size()) return;
+  const NodeIndex node = effect.backend.value - 1;
+  call_at(now_ + timings_.link, [this, node, name = effect.sha256] {
+    if (nodes_[node].core != nullptr) feed_node(node, ModelStored{name, "/store/" + name});
+  });
+}
+
+// The frontend disconnects backends that are silent, violate the protocol, or reuse a name: here,
+// only injected ones.
+void VirtualCluster::carry_out(const DisconnectBackend& /*effect*/) {}
+
+void VirtualCluster::carry_out(const MakePlan& effect) {
+  PlanMade made = make_plan(effect, *knowledge_.policy);
+  plans_.push_back(made.number);
+  faults_ = made.faults;
+  call_at(now_ + timings_.planning, [this, made = std::move(made)] { feed_frontend(made); });
+}
+
+void VirtualCluster::carry_out(const StepToRun& effect) {
+  call_at(now_, [this, done = StepCompleted{effect.id, run_step(effect.step, effect.inputs)}] {
+    feed_frontend(done);
+  });
+}
+
+void VirtualCluster::carry_out(EventNote& effect) { notes_.push_back(std::move(effect.text)); }
+
+void VirtualCluster::carry_out(const RequestTraced& /*effect*/) {}
+
+void VirtualCluster::carry_out(const Drained& /*effect*/) { drained_ = true; }
+
+// ---- the nodes
+
+VirtualCluster::NodeIndex VirtualCluster::index_of(const std::string& name) const {
+  const auto found = std::find_if(nodes_.begin(), nodes_.end(), [&name](const Node& node) {
+    return node.core != nullptr && node.name == name;
+  });
+  return static_cast<NodeIndex>(found - nodes_.begin());
+}
+
+void VirtualCluster::add_node(const std::string& name,
+                              const std::vector<schedule::Device>& devices) {
+  BackendCoreOptions options;
+  options.node = name;
+  options.profiles = knowledge_.profiles;
+  options.measured = knowledge_.measured;
+  options.all_simulated = true;
+  for (const schedule::Device& device : devices) options.devices.push_back({device, "simulated"});
+  Node& node = nodes_.emplace_back();
+  node.name = name;
+  node.id = BackendId{nodes_.size()};
+  node.core = std::make_unique<BackendCore>(std::move(options));
+  feed_node(nodes_.size() - 1, FrontendConnected{});
+}
+
+void VirtualCluster::kill_node(const std::string& name) {
+  Node& node = nodes_[index_of(name)];
+  node.core = nullptr;
+  node.proxies.clear();
+  call_at(now_ + timings_.link, [this, id = node.id] {
+    feed_frontend(BackendDisconnected{id, {StatusCode::unavailable, "connection reset"}});
+  });
+}
+
+void VirtualCluster::stop_node(const std::string& name) { feed_node(index_of(name), ShutDown{}); }
+
+bool VirtualCluster::kill_proxy(const std::string& name) {
+  const NodeIndex index = index_of(name);
+  Node& node = nodes_[index];
+  GpuletId chosen{UINT64_MAX};
+  for (const auto& [id, proxy] : node.proxies) {
+    if (node.core->phase_of(id) == GpuletPhase::ready) chosen = std::min(chosen, id);
+  }
+  if (node.proxies.erase(chosen) == 0) return false;
+  ProxyEnded ended{chosen, {StatusCode::unavailable, "killed by signal 9"}};
+  ended.end.signal = 9;
+  feed_node(index, std::move(ended));
+  return true;
+}
+
+void VirtualCluster::report_device_health(const std::string& node, std::uint32_t device,
+                                          Status fault) {
+  feed_node(index_of(node), DeviceHealthReported{device, std::move(fault)});
+}
+
+void VirtualCluster::receive(NodeIndex node, Batch& command) {
+  if (!command.inputs.empty()) {
+    std::vector<std::byte> together;
+    for (const Bytes& slice : command.inputs)
+      together.insert(together.end(), slice.view().begin(), slice.view().end());
+    command.inputs = {Bytes::own(std::move(together))};
+  }
+  const bool placed = nodes_[node].core->takes_batches(command.gpulet);
+  feed_node(node, BatchArrived{std::move(command), now_, placed});
+}
+
+void VirtualCluster::receive(NodeIndex node, CreateGpulet& command) {
+  feed_node(node, GpuletRequested{std::move(command), {}});
+}
+
+void VirtualCluster::receive(NodeIndex node, AssignGpulet& command) {
+  feed_node(node, std::move(command));
+}
+
+void VirtualCluster::receive(NodeIndex node, const SetCores& command) { feed_node(node, command); }
+
+void VirtualCluster::receive(NodeIndex node, const RetireGpulet& command) {
+  feed_node(node, command);
+}
+
+void VirtualCluster::receive(NodeIndex node, const Welcome& command) { feed_node(node, command); }
+
+void VirtualCluster::receive(NodeIndex node, Heartbeat& command) {
+  feed_node(node, std::move(command));
+}
+
+// SendModelFile delivers whole files instead of pieces.
+void VirtualCluster::receive(NodeIndex /*node*/, const ModelPiece& /*command*/) {}
+
+// Explains the DisconnectBackend that follows it.
+void VirtualCluster::receive(NodeIndex /*node*/, const Refused& /*command*/) {}
+
+void VirtualCluster::feed_node(NodeIndex index, BackendEvent event) {
+  node_effects_.clear();
+  nodes_[index].core->on(std::move(event), now_, node_effects_);
+  for (BackendEffect& effect : node_effects_)
+    std::visit([this, index](auto& one) { carry_out(index, one); }, effect);
+  Node& node = nodes_[index];
+  const Time wake = node.core->next_wakeup();
+  if (wake >= node.wake) return;
+  node.wake = wake;
+  add_timer(wake, Timer::Kind::node_wakes, index, {});
+}
+
+void VirtualCluster::feed_node_at(Time time, NodeIndex node, GpuletId gpulet, std::uint64_t life,
+                                  BackendEvent event) {
+  call_at(time, [this, node, gpulet, life, event = std::move(event)] {
+    const auto found = nodes_[node].proxies.find(gpulet);
+    if (found != nodes_[node].proxies.end() && found->second.life == life) feed_node(node, event);
+  });
+}
+
+void VirtualCluster::carry_out(NodeIndex node, SendToFrontend& effect) {
+  to_frontend_.push_back({now_ + timings_.link, next_order_++, node, std::move(effect.message)});
+}
+
+// Only a silent frontend is disconnected, and this one is never silent.
+void VirtualCluster::carry_out(NodeIndex /*node*/, const DisconnectFrontend& /*effect*/) {}
+
+void VirtualCluster::carry_out(NodeIndex node, const StartGpulet& effect) {
+  const GpuletId id = effect.gpulet;
+  const std::uint64_t life = next_life_++;
+  Proxy& proxy = nodes_[node].proxies[id];
+  proxy = Proxy{};
+  proxy.life = life;
+  const Time started = now_ + timings_.process_start;
+  const auto models = static_cast<std::int64_t>(effect.models.models.size());
+  feed_node_at(started, node, id, life, ProxyStarted{id});
+  ProxyLoaded loaded{id, {}};
+  for (const LoadModel& model : effect.models.models) {
+    for (const std::string& where : {std::string(), nodes_[node].name}) {
+      const auto failure = load_failures_.find({model.name, where});
+      if (!loaded.status.ok() || failure == load_failures_.end()) continue;
+      loaded.status = failure->second.why;
+      loaded.cause = failure->second.cause;
+      // Backends name the model of a failure with its file, but not of one to make a process.
+      const bool of_a_file =
+          loaded.cause == FailureCause::node_disk || loaded.cause == FailureCause::node_store;
+      if (of_a_file || !is_machine_cause(loaded.cause)) loaded.failed_model = model.name;
+    }
+  }
+  feed_node_at(started + models * timings_.model_load, node, id, life, std::move(loaded));
+}
+
+void VirtualCluster::carry_out(NodeIndex node, const ActivateShare& effect) {
+  const GpuletId gpulet = effect.gpulet;
+  feed_node_at(now_, node, gpulet, nodes_[node].proxies.at(gpulet).life, ShareActive{gpulet, {}});
+}
+
+void VirtualCluster::carry_out(NodeIndex node, const AdjustCores& effect) {
+  const GpuletId gpulet = effect.gpulet;
+  Proxy& proxy = nodes_[node].proxies.at(gpulet);
+  stretch(node, gpulet, proxy, effect.stretch);
+  feed_node_at(now_, node, gpulet, proxy.life, CoresSet{gpulet, {}});
+}
+
+void VirtualCluster::carry_out(NodeIndex node, RunOnProxy& effect) {
+  const GpuletId gpulet = effect.gpulet;
+  Proxy& proxy = nodes_[node].proxies.at(gpulet);
+  proxy.batches.push_back(std::move(effect));
+  if (!proxy.running) run_next(node, gpulet, proxy);
+}
+
+void VirtualCluster::carry_out(NodeIndex node, const FinishProxy& effect) {
+  Proxy& proxy = nodes_[node].proxies.at(effect.gpulet);
+  proxy.finishing = true;
+  if (!proxy.running) end_process(node, effect.gpulet, {});
+}
+
+void VirtualCluster::carry_out(NodeIndex node, const KillProxy& effect) {
+  end_process(node, effect.gpulet, effect.reason);
+}
+
+// ---- processes
+
+void VirtualCluster::end_process(NodeIndex node, GpuletId gpulet, const Status& reason) {
+  nodes_[node].proxies.erase(gpulet);
+  call_at(now_, [this, node, gpulet, reason] {
+    if (nodes_[node].core != nullptr) feed_node(node, ProxyEnded{gpulet, reason});
+  });
+}
+
+void VirtualCluster::run_next(NodeIndex node, GpuletId gpulet, Proxy& proxy) {
+  proxy.running = true;
+  proxy.began = now_;
+  end_batch_at(now_ + proxy.batches.front().batch.simulated_latency, node, gpulet, proxy);
+}
+
+void VirtualCluster::end_batch_at(Time time, NodeIndex node, GpuletId gpulet, Proxy& proxy) {
+  proxy.ends = time;
+  proxy.end_order = add_timer(time, Timer::Kind::batch_done, node, gpulet);
+}
+
+void VirtualCluster::stretch(NodeIndex node, GpuletId gpulet, Proxy& proxy, double factor) {
+  const auto stretched = [factor](Duration duration) {
+    return from_seconds(to_seconds(duration) * factor);
+  };
+  for (RunOnProxy& batch : proxy.batches)
+    batch.batch.simulated_latency = stretched(batch.batch.simulated_latency);
+  if (!proxy.running || factor == 1) return;
+  end_batch_at(now_ + stretched(proxy.ends - now_), node, gpulet, proxy);
+  proxy.batches.front().batch.simulated_latency = proxy.ends - proxy.began;
+}
+
+bool VirtualCluster::crash(const Timer& timer, const Proxy& proxy) {
+  const RunOnProxy& done = proxy.batches.front();
+  const auto crash = crashes_.find(done.batch.model);
+  if (crash == crashes_.end()) return false;
+  const auto input = done.input.view();
+  if (std::find(input.begin(), input.end(), crash->second.input) == input.end()) return false;
+  nodes_[timer.node].proxies.erase(timer.gpulet);
+  ProxyEnded ended{timer.gpulet, {StatusCode::unavailable, "the process crashed"}};
+  ended.end.signal = crash->second.signal;
+  feed_node(timer.node, std::move(ended));
+  return true;
+}
+
+void VirtualCluster::batch_done(const Timer& timer) {
+  Node& node = nodes_[timer.node];
+  const auto found = node.proxies.find(timer.gpulet);
+  if (found == node.proxies.end() || found->second.end_order != timer.order) return;
+  Proxy& proxy = found->second;
+  if (crash(timer, proxy)) return;
+  RunOnProxy done = std::move(proxy.batches.front());
+  proxy.batches.pop_front();
+  proxy.running = !proxy.batches.empty();
+  const bool ends = proxy.finishing && !proxy.running;
+  if (proxy.running) run_next(timer.node, timer.gpulet, proxy);
+  const BatchRan ran{done.batch.id, {}, done.input.size(), {}, done.batch.simulated_latency};
+  feed_node(timer.node, BatchCompleted{timer.gpulet, ran, std::move(done.input)});
+  if (!ends) return;
+  node.proxies.erase(timer.gpulet);
+  feed_node(timer.node, ProxyEnded{timer.gpulet, {}});
+}
+
+}  // namespace gpulet::simulate

@@ -1,0 +1,225 @@
+// VirtualCluster: the cores of one frontend and any number of backends in virtual time, without
+// sockets, processes or threads. The daemons run the same cores.
+//
+// Messages have a constant latency. The process of a gpulet takes time to start and to load, then
+// executes its batches one after another, each for the duration that BackendCore computes from the
+// profile and the interference at that moment, and returns the input of each request as its output.
+// If the cores of a gpulet change during a batch, the rest of the batch takes as long as it does on
+// the new cores. Events are processed by time; ties in the order in which they were caused, and
+// client requests last. So equal runs are identical. Pure; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "gpulet/base/time.h"
+#include "gpulet/core/failure.h"
+#include "gpulet/serve/backend_core.h"
+#include "gpulet/serve/frontend_core.h"
+#include "gpulet/simulate/simulation.h"
+
+namespace gpulet::simulate {
+
+// The clients of a VirtualCluster. They must not call the cluster from these functions.
+class VirtualClients {
+ public:
+  virtual ~VirtualClients() = default;
+  // The time of the next request, or kNever.
+  [[nodiscard]] virtual Time next_request() const = 0;
+  // REQUIRES: next_request() has come. The tag is unique among the requests in flight.
+  virtual InferRequest take_request() = 0;
+  virtual void answered(InferReply reply, Time now) = 0;
+  virtual void plan_in_force(const schedule::Plan& plan, Time now) = 0;
+};
+
+// Sees every event of the frontend's core and the effects that it returned.
+using FrontendObserver =
+    std::function<void(const serve::FrontendEvent&, Time, const serve::FrontendEffects&)>;
+
+class VirtualCluster {
+ public:
+  // `clients` and what `knowledge` points to outlive the cluster.
+  VirtualCluster(const VirtualTimings& timings, serve::FrontendOptions frontend,
+                 std::vector<serve::ServedModel> models, Knowledge knowledge,
+                 VirtualClients& clients);
+
+  // Adds a node and connects it at once. All of its devices are simulated, whatever their
+  // partitioning. REQUIRES: the devices are numbered from 0; no live node has this name.
+  void add_node(const std::string& name, const std::vector<schedule::Device>& devices);
+  // Kills the backend process and with it its gpulets.
+  void kill_node(const std::string& name);
+  // Stops the backend as SIGTERM does: its models may move first.
+  void stop_node(const std::string& name);
+  // Kills the process of the ready gpulet with the lowest id. Returns false if there is none.
+  bool kill_proxy(const std::string& node);
+  // Reports a device as failed, or as usable again (ok).
+  void report_device_health(const std::string& node, std::uint32_t device, Status fault);
+
+  void drain_at(Time time);
+  void change_catalogue_at(Time time, serve::CatalogueChanged change);
+  // From now on, processes that load the model fail with `why` on that node, or on every node if
+  // `node` is empty. ok: they load it again.
+  void set_load_failure(const std::string& model, Status why,
+                        FailureCause cause = FailureCause::unknown, const std::string& node = {});
+  // Passes an event to the frontend as if it came from outside the cluster, for instance from a
+  // backend that violates the protocol. Messages to backends that are no nodes here are dropped.
+  void inject(serve::FrontendEvent event) { feed_frontend(std::move(event)); }
+  // From now on, processes that complete a batch of the model with this byte in its input end by
+  // the signal instead.
+  void crash_on(const std::string& model, std::byte input, std::uint8_t signal);
+  void observe(FrontendObserver observer) { observer_ = std::move(observer); }
+  // Processes all events before `time`.
+  void run_until(Time time);
+
+  [[nodiscard]] Time now() const { return now_; }
+  [[nodiscard]] const serve::FrontendCore& frontend() const { return frontend_; }
+  [[nodiscard]] bool drained() const { return drained_; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  // The numbers of all plans, and the findings of check() about the last one.
+  [[nodiscard]] const std::vector<std::uint64_t>& plans() const { return plans_; }
+  [[nodiscard]] const std::vector<std::string>& faults() const { return faults_; }
+  // Requests, messages, batches and timers so far.
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+
+ private:
+  using NodeIndex = std::size_t;
+
+  struct Proxy {
+    std::deque<serve::RunOnProxy> batches;  // the front one is executing if `running`
+    bool running = false;
+    bool finishing = false;
+    std::uint64_t life = 0;  // events of an earlier process of the gpulet are ignored
+    // The executing batch. Its end may move: only the timer of this order completes it.
+    Time began{};
+    Time ends{};
+    std::uint64_t end_order = UINT64_MAX;
+  };
+  struct Node {
+    std::string name;
+    BackendId id;
+    std::unique_ptr<serve::BackendCore> core;  // null: killed
+    std::unordered_map<GpuletId, Proxy> proxies;
+    Time wake = kNever;  // the earliest timer of the node
+  };
+  template <typename Message>
+  struct InTransit {
+    Time time;
+    std::uint64_t order = 0;
+    NodeIndex node = 0;
+    Message message;
+  };
+  struct Timer {
+    enum class Kind : std::uint8_t { batch_done, node_wakes, call };
+    Time time;
+    std::uint64_t order = 0;  // for `call` also the key in calls_
+    Kind kind = Kind::call;
+    NodeIndex node = 0;
+    GpuletId gpulet;
+
+    friend bool operator>(const Timer& a, const Timer& b) {
+      return a.time != b.time ? a.time > b.time : a.order > b.order;
+    }
+  };
+  struct LoadFailure {
+    Status why;
+    FailureCause cause = FailureCause::unknown;
+  };
+  struct Crash {
+    std::byte input{};
+    std::uint8_t signal = 0;
+  };
+
+  // Time.
+  [[nodiscard]] Time next_event() const;
+  // Handles the first due message or timer. Returns false if none is due.
+  bool handle_next();
+  void handle(const Timer& timer);
+  std::uint64_t add_timer(Time time, Timer::Kind kind, NodeIndex node, GpuletId gpulet);
+  void call_at(Time time, std::function<void()> call);
+  // Passes the event to the node at that time if the process of that life still exists.
+  void feed_node_at(Time time, NodeIndex node, GpuletId gpulet, std::uint64_t life,
+                    serve::BackendEvent event);
+
+  // The frontend: one overload of carry_out() for each effect.
+  void feed_frontend(serve::FrontendEvent event);
+  void carry_out(serve::ReplyToClient& effect);
+  void carry_out(serve::SendToBackend& effect);
+  void carry_out(const serve::SendModelFile& effect);
+  void carry_out(const serve::DisconnectBackend& effect);
+  void carry_out(const serve::MakePlan& effect);
+  void carry_out(const serve::StepToRun& effect);
+  void carry_out(serve::EventNote& effect);
+  void carry_out(const serve::RequestTraced& effect);
+  void carry_out(const serve::Drained& effect);
+
+  // The nodes: one overload of receive() for each command, and of carry_out() for each effect.
+  void feed_node(NodeIndex node, serve::BackendEvent event);
+  void receive(NodeIndex node, Batch& command);
+  void receive(NodeIndex node, CreateGpulet& command);
+  void receive(NodeIndex node, AssignGpulet& command);
+  void receive(NodeIndex node, const SetCores& command);
+  void receive(NodeIndex node, const RetireGpulet& command);
+  void receive(NodeIndex node, const Welcome& command);
+  void receive(NodeIndex node, Heartbeat& command);
+  void receive(NodeIndex node, const ModelPiece& command);
+  void receive(NodeIndex node, const Refused& command);
+  void carry_out(NodeIndex node, serve::SendToFrontend& effect);
+  void carry_out(NodeIndex node, const serve::DisconnectFrontend& effect);
+  void carry_out(NodeIndex node, const serve::StartGpulet& effect);
+  void carry_out(NodeIndex node, const serve::ActivateShare& effect);
+  void carry_out(NodeIndex node, const serve::AdjustCores& effect);
+  void carry_out(NodeIndex node, serve::RunOnProxy& effect);
+  void carry_out(NodeIndex node, const serve::FinishProxy& effect);
+  void carry_out(NodeIndex node, const serve::KillProxy& effect);
+
+  // Processes of gpulets.
+  void end_process(NodeIndex node, GpuletId gpulet, const Status& reason);
+  void run_next(NodeIndex node, GpuletId gpulet, Proxy& proxy);
+  void end_batch_at(Time time, NodeIndex node, GpuletId gpulet, Proxy& proxy);
+  // Multiplies the rest of the executing batch, and all later ones, by `factor`.
+  void stretch(NodeIndex node, GpuletId gpulet, Proxy& proxy, double factor);
+  void batch_done(const Timer& timer);
+  // Returns whether the process crashed, by crash_on(), instead of completing its batch.
+  bool crash(const Timer& timer, const Proxy& proxy);
+  [[nodiscard]] NodeIndex index_of(const std::string& name) const;
+
+  const VirtualTimings timings_;
+  const Knowledge knowledge_;
+  VirtualClients& clients_;
+  Time now_{std::chrono::seconds(1)};
+  serve::FrontendCore frontend_;
+  std::deque<Node> nodes_;  // the id of nodes_[i] is i + 1
+
+  // Every message has the same latency, so messages arrive in the order in which they were sent.
+  std::deque<InTransit<BackendCommand>> to_nodes_;
+  std::deque<InTransit<BackendMessage>> to_frontend_;
+  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  std::unordered_map<std::uint64_t, std::function<void()>> calls_;  // by order
+  std::uint64_t next_order_ = 0;
+  std::uint64_t next_life_ = 1;
+
+  // Kept to reuse their memory.
+  serve::FrontendEffects frontend_effects_;
+  serve::BackendEffects node_effects_;
+
+  FrontendObserver observer_;                                                 // may be empty
+  std::map<std::pair<std::string, std::string>, LoadFailure> load_failures_;  // by model and node
+  std::map<std::string, Crash> crashes_;                                      // by model
+  Epoch epoch_seen_;
+  bool settle_due_ = false;
+  bool drained_ = false;
+  std::uint64_t events_ = 0;
+  std::vector<std::string> notes_;
+  std::vector<std::uint64_t> plans_;
+  std::vector<std::string> faults_;
+};
+
+}  // namespace gpulet::simulate

@@ -1,0 +1,99 @@
+// What all commands share: the form of a command, exit codes, checks of option values, messages for
+// wrong command lines, and the programs and models that options name. One thread.
+//
+// add_X_command declares a command and its options. When the user chooses that command, its
+// callback sets `chosen`, which main calls after parsing; the result is the exit code:
+//   0  success
+//   1  the run failed (no response from the target, a file could not be written, ...)
+//   2  wrong arguments or input; the message names the file, the place in it and the fix
+// With --json a command prints exactly one JSON document on standard output; messages go to
+// standard error.
+#pragma once
+
+// CLI/App.hpp uses functions that the other two define.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/config/model_config.h"
+
+namespace gpulet::tools {
+
+using Action = std::function<int()>;
+
+inline constexpr int kSucceeded = 0;
+inline constexpr int kRunFailed = 1;
+inline constexpr int kBadInput = 2;
+
+// Print "gpulet: <message>" on standard error and return the exit code of the failure.
+[[nodiscard]] int run_failed(const Status& status);
+[[nodiscard]] int bad_input(const Status& status);
+
+// Makes `run` with these options the chosen action when the user chooses the command.
+template <typename Options>
+void set_action(CLI::App& command, Action& chosen, std::shared_ptr<Options> options,
+                int (*run)(const Options&)) {
+  command.callback([options = std::move(options), run, &chosen] {
+    chosen = [options, run] { return run(*options); };
+  });
+}
+
+// `app` and `chosen` must outlive the chosen action.
+void add_completion_command(CLI::App& app, Action& chosen);
+void add_config_command(CLI::App& app, Action& chosen);
+void add_devices_command(CLI::App& app, Action& chosen);
+void add_infer_command(CLI::App& app, Action& chosen);
+void add_load_command(CLI::App& app, Action& chosen);
+void add_logs_command(CLI::App& app, Action& chosen);
+void add_models_command(CLI::App& app, Action& chosen);
+void add_optimize_command(CLI::App& app, Action& chosen);
+void add_profile_command(CLI::App& app, Action& chosen);
+void add_schedule_command(CLI::App& app, Action& chosen);
+void add_simulate_command(CLI::App& app, Action& chosen);
+void add_status_command(CLI::App& app, Action& chosen);
+void add_top_command(CLI::App& app, Action& chosen);
+void add_torch_setup_command(CLI::App& app, Action& chosen);
+void add_trace_command(CLI::App& app, Action& chosen);
+void add_train_command(CLI::App& app, Action& chosen);
+void add_transition_command(CLI::App& app, Action& chosen);
+void add_wait_command(CLI::App& app, Action& chosen);
+
+// Checks of an option's value. The message quotes the value and names what is accepted.
+[[nodiscard]] CLI::Validator number_within(double least, double most);
+[[nodiscard]] CLI::Validator number_above(double bound, double most);
+[[nodiscard]] CLI::Validator whole_number_within(std::int64_t least, std::int64_t most);
+// For unsigned options: without this check CLI11 reads -1 as the largest number.
+[[nodiscard]] CLI::Validator natural_number();
+// The help text and completion show the words as "{a,b}".
+[[nodiscard]] CLI::Validator one_of(std::vector<std::string> words);
+
+// The type name of options whose value is a model's name. Completion asks a frontend for the names.
+inline constexpr const char* kModelName = "MODEL";
+
+// Explains an error that app.parse() threw (not a call for help): what is wrong, a suggestion, and
+// which --help has more. Ends with a newline.
+[[nodiscard]] std::string explain_parse_error(const CLI::App& app, const CLI::ParseError& error);
+
+// The program in the folder of this program, or `given` if it is not empty. Fails with not_found;
+// the message names the option.
+[[nodiscard]] Result<std::filesystem::path> find_program(const std::string& name,
+                                                         const std::string& given,
+                                                         const std::string& option);
+
+// Replaces this process with the program that the first argument names. Returns only on failure,
+// with the exit code.
+[[nodiscard]] int run_program(std::vector<std::string> arguments);
+
+// The models named by `only`, or all models, in the order of the models file. Fails with invalid or
+// not_found for an unknown model or a missing model file.
+[[nodiscard]] Result<std::vector<config::ModelConfig>> choose_models(
+    const std::string& models_file, const std::vector<std::string>& only);
+
+}  // namespace gpulet::tools

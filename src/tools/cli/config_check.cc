@@ -1,0 +1,400 @@
+#include "tools/cli/config_check.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "gpulet/base/file_descriptor.h"
+#include "gpulet/config/check_file.h"
+#include "gpulet/config/cluster_config.h"
+#include "gpulet/config/model_config.h"
+#include "gpulet/learn/learned_policy.h"
+#include "gpulet/partition/drivers/drivers.h"
+#include "gpulet/profile/store.h"
+#include "gpulet/schedule/policy.h"
+#include "gpulet/serve/application.h"
+#include "gpulet/serve/planning.h"
+#include "tools/cli/command.h"
+#include "tools/measure/machine.h"
+#include "tools/report/format.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr double kBytesPerMegabyte = 1024.0 * 1024.0;
+
+bool is_on_gpu(const config::DeviceConfig& device) {
+  return device.partitioning == "mps" || device.partitioning == "green" ||
+         device.partitioning == "mig";
+}
+
+// Checks the devices of one backend against its machine.
+class DeviceCheck {
+ public:
+  DeviceCheck(const Machine& machine, std::string file, ConfigReport& report)
+      : machine_(machine), file_(std::move(file)), report_(report) {}
+
+  void add(const config::DeviceConfig& device, std::size_t index) {
+    place_ = file_ + ": /devices/" + std::to_string(index);
+    if (device.partitioning == "cpu_quota") check_cores(device);
+    if (is_on_gpu(device)) check_gpu(device);
+  }
+
+  // Checks the sums over all devices. Call it after the last add().
+  void check_sums() const {
+    if (machine_.memory_mb > 0 && cpu_memory_mb_ > machine_.memory_mb) {
+      report_.errors.push_back(file_ + ": /devices: the devices on CPU cores have " +
+                               fixed(cpu_memory_mb_, 0) +
+                               " MB of memory together, but this machine has " +
+                               fixed(machine_.memory_mb, 0) + "; lower their memory_mb");
+    }
+    if (machine_.no_gpus.empty() && unnamed_gpus_ > machine_.gpus.size()) {
+      report_.errors.push_back(file_ + ": /devices: " + std::to_string(unnamed_gpus_) +
+                               " GPUs are configured, but this machine has " +
+                               std::to_string(machine_.gpus.size()) + "; lower the count");
+    }
+  }
+
+ private:
+  void check_cores(const config::DeviceConfig& device) {
+    cpu_memory_mb_ += device.memory_mb * device.count;
+    const auto is_there = [this](std::uint32_t core) {
+      return std::binary_search(machine_.cores.begin(), machine_.cores.end(), core);
+    };
+    std::vector<std::uint32_t> missing;
+    std::remove_copy_if(device.cores.begin(), device.cores.end(), std::back_inserter(missing),
+                        is_there);
+    if (!missing.empty()) {
+      report_.errors.push_back(place_ + "/cores: this machine has no core " + number_list(missing) +
+                               "; use some of " + number_list(machine_.cores));
+    } else if (device.cores.empty() && device.count > machine_.cores.size()) {
+      report_.errors.push_back(place_ + "/count: " + std::to_string(device.count) +
+                               " devices need a core each, but this machine has " +
+                               std::to_string(machine_.cores.size()) + "; lower the count");
+    }
+  }
+
+  void check_gpu(const config::DeviceConfig& device) {
+    if (!machine_.no_gpus.empty()) {
+      report_.errors.push_back(place_ + "/partitioning: " + device.partitioning +
+                               " is for GPUs, but there are none: " + machine_.no_gpus);
+      return;
+    }
+    if (device.partitioning == "mps" && !machine_.no_mps.empty())
+      report_.errors.push_back(place_ + "/partitioning: " + machine_.no_mps);
+    if (device.gpu.empty()) unnamed_gpus_ += device.count;
+    const Result<gpu::GpuInfo> found = gpu::choose_gpu(machine_.gpus, device.gpu);
+    if (!found.ok()) {
+      report_.errors.push_back(place_ + "/gpu: " + found.status().message());
+      return;
+    }
+    const double memory_mb = static_cast<double>(found.value().memory_bytes) / kBytesPerMegabyte;
+    if (memory_mb > 0 && device.memory_mb > memory_mb) {
+      report_.errors.push_back(place_ + "/memory_mb: " + shortest(device.memory_mb, 0) +
+                               " MB exceed the " + fixed(memory_mb, 0) +
+                               " MB of the GPU; lower it, or remove it");
+    }
+  }
+
+  const Machine& machine_;
+  const std::string file_;
+  ConfigReport& report_;
+  std::string place_;
+  double cpu_memory_mb_ = 0;
+  std::size_t unnamed_gpus_ = 0;
+};
+
+void check_model_file(const std::filesystem::path& model, const std::string& place,
+                      ConfigReport& report) {
+  const FileDescriptor opened(::open(model.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.valid()) {
+    std::error_code error;
+    if (!std::filesystem::exists(model, error)) return;  // already reported
+    report.errors.push_back(place + ": " + model.string() +
+                            " cannot be opened; check its permissions");
+    return;
+  }
+  if (Status status = config::check_torchscript(opened.get()); !status.ok())
+    report.errors.push_back(place + ": " + model.string() + ": " + status.message());
+}
+
+void check_model_files(const config::CheckedFile& checked, ConfigReport& report) {
+  for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
+    check_model_file(checked.serving->models[i].file,
+                     checked.models_file.string() + ": /models/" + std::to_string(i) + "/file",
+                     report);
+  }
+}
+
+// The lowest latency of one request to a model on any device.
+struct LowestLatency {
+  double latency_ms = std::numeric_limits<double>::infinity();
+  Share share;
+  std::string type;
+};
+LowestLatency lowest_latency_of(const std::string& model, const profile::ProfileSet& profiles) {
+  LowestLatency lowest;
+  for (const auto& [type, profile] : profiles) {
+    const profile::ModelProfile* const measured = profile.find(model);
+    if (measured == nullptr) continue;
+    for (const profile::LatencySample& sample : measured->latency.samples()) {
+      const double latency_ms =
+          measured->latency.latency_ms(1, sample.share).value_or(sample.latency_ms);
+      if (latency_ms < lowest.latency_ms) lowest = {latency_ms, sample.share, type};
+    }
+  }
+  return lowest;
+}
+
+// A request that just missed a batch waits for that batch and then for its own. Under a policy
+// without rounds it waits for its own batch only.
+void check_objectives(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
+                      const schedule::Policy& policy, ConfigReport& report) {
+  const double factor = (policy.scales() ? 2 : 1) * checked.frontend->margin;
+  for (std::size_t i = 0; i < checked.serving->models.size(); ++i) {
+    const config::ModelConfig& model = checked.serving->models[i];
+    const std::string place = checked.models_file.string() + ": /models/" + std::to_string(i);
+    const LowestLatency lowest = lowest_latency_of(model.name, profiles);
+    if (lowest.type.empty()) {
+      report.warnings.push_back(place + ": " + model.name +
+                                " is in no profile, so it cannot be planned; measure it with "
+                                "`gpulet profile run --only " +
+                                model.name + "`");
+    } else if (lowest.latency_ms * factor > model.slo_ms) {
+      report.errors.push_back(place + "/slo_ms: no batch of " + model.name + " meets " +
+                              shortest(model.slo_ms, 3) + " ms at any share: one request takes " +
+                              shortest(lowest.latency_ms, 3) + " ms on " +
+                              std::to_string(lowest.share.percent) + " % of a " + lowest.type +
+                              ", the fastest device, and may wait for the batch before it; raise "
+                              "slo_ms to at least " +
+                              shortest(lowest.latency_ms * factor, 3));
+    }
+  }
+}
+
+void check_applications(const config::CheckedFile& checked, const profile::ProfileSet& profiles,
+                        ConfigReport& report) {
+  std::vector<serve::ServedModel> models;
+  for (const config::ModelConfig& model : checked.serving->models) {
+    serve::ServedModel served;
+    served.name = model.name;
+    served.inputs = model.inputs;
+    served.outputs = model.outputs;
+    served.slo_ms = model.slo_ms;
+    served.max_batch = model.max_batch;
+    Result<serve::ServedModel> sized = serve::with_sizes(std::move(served));
+    if (!sized.ok()) {
+      report.errors.push_back(checked.models_file.string() + ": " + sized.status().message());
+      return;
+    }
+    models.push_back(std::move(sized).value());
+  }
+  for (const config::ApplicationConfig& graph : checked.serving->applications) {
+    const auto application = serve::make_application(graph, models, profiles);
+    if (!application.ok()) {
+      report.errors.push_back(checked.models_file.string() + ": " + application.status().message());
+    }
+  }
+}
+
+// The profiles of the folder that can be read; empty if the folder cannot.
+std::optional<profile::ProfileSet> check_profiles(const std::filesystem::path& folder,
+                                                  const std::string& place, ConfigReport& report) {
+  std::error_code error;
+  if (folder.empty() || !std::filesystem::exists(folder, error))
+    return std::nullopt;  // already reported
+  Result<profile::ReadProfiles> read = profile::read_each_profile(folder);
+  if (!read.ok()) {
+    report.errors.push_back(place + ": " + read.status().message());
+    return std::nullopt;
+  }
+  for (const auto& [name, why] : read.value().faults) report.errors.push_back(why.message());
+  return std::move(read.value().profiles);
+}
+
+void check_frontend(const config::CheckedFile& checked, const std::string& file,
+                    ConfigReport& report) {
+  const config::FrontendConfig& frontend = *checked.frontend;
+  const Result<std::unique_ptr<schedule::Policy>> policy = learn::make_policy(frontend.policy);
+  if (!policy.ok() && !frontend.policy.empty())
+    report.errors.push_back(file + ": /policy: " + policy.status().message());
+  const auto profiles = check_profiles(frontend.profiles, file + ": /profiles", report);
+  if (profiles) {
+    std::vector<std::string> types;
+    for (const auto& [name, profile] : *profiles) types.push_back(name);
+    const auto chosen = serve::choose_interference(*profiles, types, frontend.interference);
+    if (!chosen.ok())
+      report.errors.push_back(file + ": /interference: " + chosen.status().message());
+  }
+  if (!checked.serving) return;
+  if (checked.errors.empty()) {
+    for (const std::string& warning : config::full_batches_too_long(frontend, *checked.serving))
+      report.warnings.push_back(file + ": " + warning);
+  }
+  if (frontend.model_format == config::ModelFormat::torchscript) check_model_files(checked, report);
+  if (!profiles) return;
+  if (policy.ok()) check_objectives(checked, *profiles, *policy.value(), report);
+  check_applications(checked, *profiles, report);
+}
+
+// Reports a folder that neither exists writable nor can be created.
+void check_writable(const std::filesystem::path& folder, const std::string& place,
+                    ConfigReport& report) {
+  std::error_code error;
+  std::filesystem::path existing = folder;
+  while (!std::filesystem::exists(existing, error) && existing.has_relative_path())
+    existing = existing.parent_path();
+  if (!std::filesystem::is_directory(existing, error)) {
+    report.errors.push_back(place + ": " + existing.string() +
+                            " is not a folder; correct the path, or move that file");
+  } else if (::access(existing.c_str(), W_OK | X_OK) != 0) {
+    report.errors.push_back(place + ": " + existing.string() +
+                            " is not writable; change its owner, or use another folder");
+  }
+}
+
+void check_backend(const config::BackendConfig& backend, const std::filesystem::path& file,
+                   const std::optional<Machine>& machine, ConfigReport& report) {
+  if (!backend.profiles.empty()) {
+    const auto profiles = check_profiles(backend.profiles, file.string() + ": /profiles", report);
+    for (std::size_t i = 0; profiles && i < backend.devices.size(); ++i) {
+      const config::DeviceConfig& device = backend.devices[i];
+      if (device.partitioning != "simulated" || profiles->contains(device.type)) continue;
+      report.errors.push_back(file.string() + ": /devices/" + std::to_string(i) +
+                              "/type: " + backend.profiles.string() + " holds no profile " +
+                              device.type + " to simulate; import one, or correct the type");
+    }
+  }
+  if (!machine) return;
+  check_writable(backend.model_store, file.string() + ": /model_store", report);
+  std::error_code error;
+  if (!backend.proxy.empty() && std::filesystem::exists(backend.proxy, error) &&
+      ::access(backend.proxy.c_str(), X_OK) != 0) {
+    report.errors.push_back(file.string() + ": /proxy: " + backend.proxy.string() +
+                            " is not executable; correct the path, or run chmod +x");
+  }
+  check_devices(backend, *machine, file, report);
+}
+
+}  // namespace
+
+Machine find_machine(const config::BackendConfig& backend) {
+  Machine machine;
+  machine.memory_mb = machine_memory_mb();
+  if (std::none_of(backend.devices.begin(), backend.devices.end(), is_on_gpu)) {
+    machine.cores = partition::usable_cores();
+    return machine;
+  }
+  MachineDevices found = find_machine_devices();
+  machine.cores = std::move(found.cores);
+  machine.no_gpus = std::move(found.no_gpus);
+  for (MachineGpu& gpu : found.gpus) machine.gpus.push_back(std::move(gpu.info));
+  if (!found.mps_control.ok()) machine.no_mps = found.mps_control.status().message();
+  return machine;
+}
+
+void check_devices(const config::BackendConfig& backend, const Machine& machine,
+                   const std::filesystem::path& file, ConfigReport& report) {
+  DeviceCheck check(machine, file.string(), report);
+  for (std::size_t i = 0; i < backend.devices.size(); ++i) check.add(backend.devices[i], i);
+  check.check_sums();
+}
+
+ConfigReport check_config(const config::CheckedFile& checked, const std::filesystem::path& file,
+                          const std::optional<Machine>& machine) {
+  ConfigReport report;
+  for (const Status& error : checked.errors) report.errors.push_back(error.message());
+  if (checked.frontend) {
+    check_frontend(checked, file.string(), report);
+  } else if (checked.serving) {
+    check_model_files(checked, report);
+  }
+  if (checked.backend) check_backend(*checked.backend, file, machine, report);
+  return report;
+}
+
+// ---- gpulet config check
+
+namespace {
+
+struct ConfigCheckOptions {
+  std::string file;
+  bool elsewhere = false;
+  bool json = false;
+};
+
+std::string counted(std::size_t count, const std::string& what) {
+  return std::to_string(count) + ' ' + what + (count == 1 ? "" : "s");
+}
+
+void print_text(const std::string& file, const std::string& kind, const ConfigReport& report) {
+  for (const std::string& error : report.errors) std::cerr << "error: " << error << '\n';
+  for (const std::string& warning : report.warnings) std::cerr << "warning: " << warning << '\n';
+  if (!report.errors.empty()) {
+    std::cerr << "gpulet: " << file << ": " << counted(report.errors.size(), "error") << ", "
+              << counted(report.warnings.size(), "warning") << '\n';
+    return;
+  }
+  std::cout << file << ": a valid " << kind << " file";
+  if (!report.warnings.empty())
+    std::cout << ", with " << counted(report.warnings.size(), "warning");
+  std::cout << '\n';
+}
+
+int run_config_check(const ConfigCheckOptions& options) {
+  const Result<config::CheckedFile> checked = config::check_file(options.file);
+  if (checked.status().code() == StatusCode::not_found) return bad_input(checked.status());
+  std::string kind;
+  ConfigReport report;
+  if (checked.ok()) {
+    std::optional<Machine> machine;
+    if (checked.value().backend && !options.elsewhere)
+      machine = find_machine(*checked.value().backend);
+    kind = checked.value().kind;
+    report = check_config(checked.value(), options.file, machine);
+  } else {
+    report.errors.push_back(checked.status().message());
+  }
+  if (options.json) {
+    std::cout << nlohmann::ordered_json({{"file", options.file},
+                                         {"kind", kind},
+                                         {"valid", report.errors.empty()},
+                                         {"errors", report.errors},
+                                         {"warnings", report.warnings}})
+                     .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << '\n';
+  } else {
+    print_text(options.file, kind, report);
+  }
+  return report.errors.empty() ? kSucceeded : kRunFailed;
+}
+
+}  // namespace
+
+void add_config_command(CLI::App& app, Action& chosen) {
+  CLI::App* const config = app.add_subcommand("config", "configuration files");
+  config->require_subcommand(1);
+  CLI::App* const command = config->add_subcommand(
+      "check",
+      "check a models, cluster, demand, workload, frontend, backend or control file and the files "
+      "that it names; exits with 1 if there are errors");
+  const auto options = std::make_shared<ConfigCheckOptions>();
+  command->add_option("file", options->file, "the file")->required();
+  command->add_flag("--elsewhere", options->elsewhere,
+                    "the file is for another machine: do not check the devices and folders of a "
+                    "backend against this one");
+  command->add_flag("--json", options->json, "print one JSON document");
+  set_action(*command, chosen, options, run_config_check);
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,169 @@
+// gpulet devices: the devices of this machine.
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tools/cli/command.h"
+#include "tools/measure/machine.h"
+#include "tools/report/format.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr const char* kUnknown = "-";
+
+struct DevicesOptions {
+  bool json = false;
+};
+
+std::uint64_t memory_mb(const MachineGpu& gpu) { return gpu.info.memory_bytes >> 20U; }
+
+std::string compute_capability(const MachineGpu& gpu) {
+  return std::to_string(gpu.info.compute_major) + '.' + std::to_string(gpu.info.compute_minor);
+}
+
+// "0-3, 6" for 0, 1, 2, 3, 6.
+std::string number_ranges(const std::vector<std::uint32_t>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(numbers[i]);
+    if (last > i) text += '-' + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+// "off", "on", "on: 3g@0, 2g@4"
+std::string mig_text(const MachineGpu& gpu) {
+  std::string text = gpu.info.mig_enabled ? "on" : "off";
+  for (const gpu::MigDeviceInstance& instance : gpu.instances)
+    text += (&instance == gpu.instances.data() ? ": " : ", ") + to_string(instance);
+  return text;
+}
+
+nlohmann::ordered_json to_json(const MachineGpu& gpu) {
+  nlohmann::ordered_json document = {{"number", gpu.info.number}};
+  if (!gpu.info.fault.empty()) document["fault"] = gpu.info.fault;
+  document["uuid"] = gpu.info.uuid;
+  document["name"] = gpu.info.name;
+  document["memory_mb"] = memory_mb(gpu);
+  document["compute_capability"] = compute_capability(gpu);
+  document["mig"] = gpu.info.mig_enabled;
+  for (const gpu::MigDeviceInstance& instance : gpu.instances)
+    document["mig_instances"].push_back(
+        {{"instance", to_string(instance)}, {"uuid", instance.uuid}, {"sms", instance.sms}});
+  document["shareable"] = gpu.info.shareable;
+  if (gpu.sms) document["sms"] = *gpu.sms;
+  if (gpu.green.ok()) {
+    document["green"] = {{"possible", true},
+                         {"step_sms", gpu.green.value().step},
+                         {"divisible_sms", gpu.green.value().divisible}};
+  } else {
+    document["green"] = {{"possible", false}, {"reason", gpu.green.status().message()}};
+  }
+  return document;
+}
+
+void print_json(const MachineDevices& machine) {
+  nlohmann::ordered_json document = {{"cpu", {{"cores", machine.cores}}}};
+  document["gpus"] = nlohmann::ordered_json::array();
+  for (const MachineGpu& gpu : machine.gpus) document["gpus"].push_back(to_json(gpu));
+  if (!machine.no_gpus.empty()) document["no_gpus"] = machine.no_gpus;
+  if (!machine.driver_version.empty()) document["driver"] = machine.driver_version;
+  if (machine.cuda_version) document["cuda"] = gpu::cuda_version_text(*machine.cuda_version);
+  if (machine.mps_control.ok()) {
+    document["mps"] = {{"found", true}, {"program", machine.mps_control.value().string()}};
+  } else {
+    document["mps"] = {{"found", false}, {"reason", machine.mps_control.status().message()}};
+  }
+  std::cout << document.dump(2) << '\n';
+}
+
+void print_gpus(const std::vector<MachineGpu>& gpus) {
+  Table table({{"GPU"},
+               {"name", Table::Align::left},
+               {"UUID", Table::Align::left},
+               {"memory MB"},
+               {"compute"},
+               {"SMs"},
+               {"MIG", Table::Align::left},
+               {"green contexts", Table::Align::left}});
+  for (const MachineGpu& gpu : gpus) {
+    const std::string number = std::to_string(gpu.info.number);
+    if (!gpu.info.fault.empty()) {
+      table.add_row({number, gpu.info.name.empty() ? kUnknown : gpu.info.name,
+                     gpu.info.uuid.empty() ? kUnknown : gpu.info.uuid, kUnknown, kUnknown, kUnknown,
+                     kUnknown, "no"});
+      continue;
+    }
+    std::string green = "no";
+    if (gpu.green.ok()) {
+      green = "up to " + std::to_string(gpu.green.value().divisible) + " SMs in steps of " +
+              std::to_string(gpu.green.value().step);
+    }
+    table.add_row({number, gpu.info.name, gpu.info.uuid, std::to_string(memory_mb(gpu)),
+                   compute_capability(gpu), gpu.sms ? std::to_string(*gpu.sms) : kUnknown,
+                   mig_text(gpu), green});
+  }
+  std::cout << table.to_string();
+}
+
+// One line for each reason why a GPU cannot be used or divided.
+void print_reasons(const std::vector<MachineGpu>& gpus) {
+  std::map<std::string, std::vector<std::uint32_t>> not_divisible;
+  for (const MachineGpu& gpu : gpus) {
+    if (!gpu.info.fault.empty()) {
+      std::cout << gpu.info.fault << '\n';
+    } else {
+      if (!gpu.info.shareable)
+        std::cout << "GPU " << gpu.info.number << ": its compute mode admits no other process\n";
+      if (!gpu.green.ok()) not_divisible[gpu.green.status().message()].push_back(gpu.info.number);
+    }
+  }
+  for (const auto& [reason, numbers] : not_divisible)
+    std::cout << "no green contexts on GPU " << number_ranges(numbers) << ": " << reason << '\n';
+}
+
+void print_text(const MachineDevices& machine) {
+  std::cout << "CPU: " << machine.cores.size() << (machine.cores.size() == 1 ? " core" : " cores")
+            << " usable (" << number_ranges(machine.cores) << ")\n";
+  if (!machine.no_gpus.empty()) {
+    std::cout << "GPU: none: " << machine.no_gpus << '\n';
+    return;
+  }
+  std::cout << "GPU: driver " << machine.driver_version;
+  if (machine.cuda_version) std::cout << ", CUDA " << gpu::cuda_version_text(*machine.cuda_version);
+  std::cout << "\nMPS: "
+            << (machine.mps_control.ok() ? machine.mps_control.value().string()
+                                         : machine.mps_control.status().message())
+            << "\n\n";
+  print_gpus(machine.gpus);
+  print_reasons(machine.gpus);
+}
+
+int devices(const DevicesOptions& options) {
+  const MachineDevices machine = find_machine_devices();
+  if (options.json) {
+    print_json(machine);
+  } else {
+    print_text(machine);
+  }
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_devices_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command = app.add_subcommand(
+      "devices", "print the devices of this machine on which gpulets can be created");
+  const auto options = std::make_shared<DevicesOptions>();
+  command->add_flag("--json", options->json, "print a JSON document");
+  set_action(*command, chosen, options, devices);
+}
+
+}  // namespace gpulet::tools

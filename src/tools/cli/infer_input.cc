@@ -1,0 +1,410 @@
+#include "tools/cli/infer_input.h"
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "gpulet/base/text.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr double kHalfInfinite = 65520;  // the least value that rounds to infinity
+constexpr int kHalfMantissaBits = 10;
+constexpr int kHalfBias = 15;
+constexpr std::uint32_t kHalfInfinity = 0x7C00;
+constexpr std::uint32_t kHalfNan = 0x7E00;
+
+double from_half(std::uint16_t bits) {
+  const int exponent = (bits >> kHalfMantissaBits) & 0x1F;
+  const int mantissa = bits & 0x3FF;
+  double magnitude = 0;
+  if (exponent == 0x1F) {
+    magnitude = mantissa == 0 ? std::numeric_limits<double>::infinity()
+                              : std::numeric_limits<double>::quiet_NaN();
+  } else if (exponent == 0) {
+    magnitude = std::ldexp(mantissa, 1 - kHalfBias - kHalfMantissaBits);
+  } else {
+    magnitude = std::ldexp(mantissa + 1024, exponent - kHalfBias - kHalfMantissaBits);
+  }
+  return (bits & 0x8000U) != 0 ? -magnitude : magnitude;
+}
+
+std::uint16_t to_half(double value) {
+  const std::uint32_t sign = std::signbit(value) ? 0x8000U : 0U;
+  const double magnitude = std::abs(value);
+  std::uint32_t bits = 0;
+  if (std::isnan(value)) {
+    bits = kHalfNan;
+  } else if (magnitude >= kHalfInfinite) {
+    bits = kHalfInfinity;
+  } else if (magnitude < std::ldexp(1, 1 - kHalfBias)) {
+    bits = static_cast<std::uint32_t>(
+        std::nearbyint(std::ldexp(magnitude, kHalfBias - 1 + kHalfMantissaBits)));
+  } else {
+    const int exponent = std::ilogb(magnitude);
+    // A mantissa that rounds up to 2 carries into the exponent by itself.
+    const double mantissa =
+        std::nearbyint(std::ldexp(magnitude, kHalfMantissaBits - exponent)) - 1024;
+    bits = (static_cast<std::uint32_t>(exponent + kHalfBias) << kHalfMantissaBits) +
+           static_cast<std::uint32_t>(mantissa);
+  }
+  return static_cast<std::uint16_t>(sign | bits);
+}
+
+double from_brain(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+}
+
+std::uint16_t to_brain(double value) {
+  const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+  if (std::isnan(value)) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
+}
+
+template <typename Number>
+Number load(std::span<const std::byte> bytes, std::size_t index) {
+  Number number{};
+  std::memcpy(&number, bytes.subspan(index * sizeof(Number), sizeof(Number)).data(),
+              sizeof(Number));
+  return number;
+}
+
+template <typename Number>
+void store(Number number, std::vector<std::byte>& bytes) {
+  const std::size_t at = bytes.size();
+  bytes.resize(at + sizeof(Number));
+  std::memcpy(bytes.data() + at, &number, sizeof(Number));
+}
+
+// Returns the double 0.1, which prints as 0.1, for the float 0.1.
+double with_fewest_digits(float value) {
+  if (!std::isfinite(value)) return value;
+  std::string text(32, '\0');
+  const auto written = std::to_chars(text.data(), text.data() + text.size(), value);
+  double number = 0;
+  std::from_chars(text.data(), written.ptr, number);
+  return number;
+}
+
+Status does_not_fit(DataType type, const std::string& value) {
+  return {StatusCode::invalid,
+          "expected a value of type " + std::string(to_string(type)) + "; was " + value};
+}
+
+template <typename Whole>
+Status append_whole(DataType type, const nlohmann::json& value, std::vector<std::byte>& bytes) {
+  if (value.is_number_unsigned()) {
+    const auto number = value.get<std::uint64_t>();
+    if (number > static_cast<std::uint64_t>(std::numeric_limits<Whole>::max()))
+      return does_not_fit(type, value.dump());
+    store(static_cast<Whole>(number), bytes);
+    return {};
+  }
+  if (value.is_number_integer()) {
+    const auto number = value.get<std::int64_t>();
+    if (number < static_cast<std::int64_t>(std::numeric_limits<Whole>::min()))
+      return does_not_fit(type, value.dump());
+    store(static_cast<Whole>(number), bytes);
+    return {};
+  }
+  const double number = value.is_number_float() ? value.get<double>() : std::nan("");
+  // Above 2^53 a double does not identify one integer.
+  constexpr double kLargestExact = 9007199254740992;
+  if (std::nearbyint(number) != number || std::abs(number) > kLargestExact)
+    return does_not_fit(type, value.dump());
+  return append_whole<Whole>(type, nlohmann::json(static_cast<std::int64_t>(number)), bytes);
+}
+
+Status append_boolean(const nlohmann::json& value, std::vector<std::byte>& bytes) {
+  if (value.is_boolean()) {
+    store(static_cast<std::uint8_t>(value.get<bool>() ? 1 : 0), bytes);
+    return {};
+  }
+  if (!value.is_number() || (value != 0 && value != 1))
+    return does_not_fit(DataType::boolean, value.dump());
+  store(static_cast<std::uint8_t>(value == 1 ? 1 : 0), bytes);
+  return {};
+}
+
+}  // namespace
+
+double value_at(DataType type, std::span<const std::byte> bytes, std::size_t index) {
+  switch (type) {
+    case DataType::boolean:
+      return load<std::uint8_t>(bytes, index) != 0 ? 1 : 0;
+    case DataType::uint8:
+      return load<std::uint8_t>(bytes, index);
+    case DataType::int8:
+      return load<std::int8_t>(bytes, index);
+    case DataType::int16:
+      return load<std::int16_t>(bytes, index);
+    case DataType::int32:
+      return load<std::int32_t>(bytes, index);
+    case DataType::int64:
+      return static_cast<double>(load<std::int64_t>(bytes, index));
+    case DataType::fp16:
+      return from_half(load<std::uint16_t>(bytes, index));
+    case DataType::bf16:
+      return with_fewest_digits(static_cast<float>(from_brain(load<std::uint16_t>(bytes, index))));
+    case DataType::fp32:
+      return with_fewest_digits(load<float>(bytes, index));
+    case DataType::fp64:
+      return load<double>(bytes, index);
+  }
+  return 0;
+}
+
+nlohmann::ordered_json values_json(DataType type, std::span<const std::byte> bytes) {
+  nlohmann::ordered_json values = nlohmann::ordered_json::array();
+  const std::size_t count = bytes.size() / byte_size(type);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (type == DataType::boolean) {
+      values.push_back(value_at(type, bytes, i) != 0);
+    } else if (type == DataType::int64) {
+      values.push_back(load<std::int64_t>(bytes, i));
+    } else if (type >= DataType::fp16) {
+      values.push_back(value_at(type, bytes, i));
+    } else {
+      values.push_back(static_cast<std::int64_t>(value_at(type, bytes, i)));
+    }
+  }
+  return values;
+}
+
+Status append_value(DataType type, double value, std::vector<std::byte>& bytes) {
+  switch (type) {
+    case DataType::fp16:
+      store(to_half(value), bytes);
+      return {};
+    case DataType::bf16:
+      store(to_brain(value), bytes);
+      return {};
+    case DataType::fp32:
+      store(static_cast<float>(value), bytes);
+      return {};
+    case DataType::fp64:
+      store(value, bytes);
+      return {};
+    default:
+      return append_value(type, nlohmann::json(value), bytes);
+  }
+}
+
+Status append_value(DataType type, const nlohmann::json& value, std::vector<std::byte>& bytes) {
+  switch (type) {
+    case DataType::boolean:
+      return append_boolean(value, bytes);
+    case DataType::uint8:
+      return append_whole<std::uint8_t>(type, value, bytes);
+    case DataType::int8:
+      return append_whole<std::int8_t>(type, value, bytes);
+    case DataType::int16:
+      return append_whole<std::int16_t>(type, value, bytes);
+    case DataType::int32:
+      return append_whole<std::int32_t>(type, value, bytes);
+    case DataType::int64:
+      return append_whole<std::int64_t>(type, value, bytes);
+    default:
+      if (!value.is_number()) return does_not_fit(type, value.dump());
+      return append_value(type, value.get<double>(), bytes);
+  }
+}
+
+namespace {
+
+using nlohmann::json;
+
+Status invalid(const std::string& what) { return {StatusCode::invalid, what}; }
+
+// The values of one input and their place in the document.
+struct InputValues {
+  const json* values = nullptr;
+  std::string place;
+};
+
+Status append_all(const json& values, const TensorSpec& spec, const std::string& place,
+                  std::vector<std::byte>& bytes, std::size_t end) {
+  if (!values.is_array()) {
+    if (bytes.size() == end)
+      return invalid(place + ": holds more values than " + to_string(spec) + " takes");
+    return append_value(spec.type, values, bytes).within(place);
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    Status added = append_all(values[i], spec, place + '/' + std::to_string(i), bytes, end);
+    if (!added.ok()) return added;
+  }
+  return {};
+}
+
+Status append_input(const InputValues& given, const TensorSpec& spec,
+                    std::vector<std::byte>& bytes) {
+  const Result<std::size_t> expected = byte_size(spec);
+  if (!expected.ok()) return expected.status();
+  if (!given.values->is_array())
+    return invalid(given.place + ": must be a list of values for " + spec.name + ' ' +
+                   to_string(spec));
+  const std::size_t begin = bytes.size();
+  const std::size_t end = begin + expected.value();
+  if (Status all = append_all(*given.values, spec, given.place, bytes, end); !all.ok()) return all;
+  if (bytes.size() == end) return {};
+  const std::size_t each = byte_size(spec.type);
+  return invalid(given.place + ": " + to_string(spec) + " takes " +
+                 std::to_string(expected.value() / each) + " values; holds " +
+                 std::to_string((bytes.size() - begin) / each));
+}
+
+Status check_shape(const json& shape, const TensorSpec& spec, const std::string& place) {
+  std::vector<std::int64_t> given;
+  for (const json& dimension : shape) {
+    if (!dimension.is_number_integer()) return invalid(place + ": must be a list of whole numbers");
+    given.push_back(dimension.get<std::int64_t>());
+  }
+  const bool has_count = given.size() == spec.shape.size() + 1 && given.front() == 1;
+  if (has_count) given.erase(given.begin());
+  if (given == spec.shape) return {};
+  return invalid(place + ": the model takes " + to_string(spec) + "; was " + shape.dump());
+}
+
+// Checks the optional datatype and shape of an entry of the protocol.
+Status check_entry(const json& entry, const TensorSpec& spec, const std::string& place) {
+  if (const auto type = entry.find("datatype");
+      type != entry.end() && *type != to_string(spec.type))
+    return invalid(place + "/datatype: the model takes " + to_string(spec) + "; was " +
+                   type->dump());
+  const auto shape = entry.find("shape");
+  return shape == entry.end() ? Status() : check_shape(*shape, spec, place + "/shape");
+}
+
+std::string input_names(const std::vector<TensorSpec>& inputs) {
+  std::vector<std::string> names;
+  for (const TensorSpec& input : inputs) names.push_back(input.name);
+  return joined(names);
+}
+
+Status unknown_input(const std::string& place, const std::string& name,
+                     const std::vector<TensorSpec>& inputs) {
+  return invalid(place + ": the model has no input \"" + name + "\"; it has " +
+                 input_names(inputs));
+}
+
+std::size_t index_of(const std::string& name, const std::vector<TensorSpec>& inputs) {
+  const auto found = std::find_if(inputs.begin(), inputs.end(),
+                                  [&name](const TensorSpec& input) { return input.name == name; });
+  return static_cast<std::size_t>(found - inputs.begin());
+}
+
+// Reads the entries of the protocol's form.
+Status take_entries(const json& entries, const std::vector<TensorSpec>& inputs,
+                    std::vector<InputValues>& given) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const json& entry = entries[i];
+    const std::string place = "/inputs/" + std::to_string(i);
+    if (!entry.is_object() || !entry.contains("data"))
+      return invalid(place + ": must be an object with \"data\"");
+    std::size_t index = 0;
+    if (const auto name = entry.find("name"); name != entry.end() && name->is_string()) {
+      index = index_of(name->get<std::string>(), inputs);
+      if (index == inputs.size()) return unknown_input(place, name->get<std::string>(), inputs);
+    } else if (inputs.size() > 1) {
+      return invalid(place + ": must have a \"name\", one of " + input_names(inputs));
+    }
+    if (Status fits = check_entry(entry, inputs[index], place); !fits.ok()) return fits;
+    given[index] = {&entry["data"], place + "/data"};
+  }
+  return {};
+}
+
+Status take_members(const json& object, const std::vector<TensorSpec>& inputs,
+                    std::vector<InputValues>& given) {
+  for (const auto& [name, values] : object.items()) {
+    const std::size_t index = index_of(name, inputs);
+    if (index == inputs.size()) return unknown_input("/", name, inputs);
+    given[index] = {&values, '/' + name};
+  }
+  return {};
+}
+
+Result<std::vector<InputValues>> find_values(const json& document,
+                                             const std::vector<TensorSpec>& inputs) {
+  std::vector<InputValues> given(inputs.size());
+  Status taken;
+  const bool named_inputs = index_of("inputs", inputs) != inputs.size();
+  if (document.is_array() && inputs.size() == 1) {
+    given[0] = {&document, "the list"};
+  } else if (document.is_object() && document.contains("inputs") && !named_inputs &&
+             document["inputs"].is_array()) {
+    taken = take_entries(document["inputs"], inputs, given);
+  } else if (document.is_object()) {
+    taken = take_members(document, inputs, given);
+  } else {
+    taken = invalid("/: must be an object with the values of " + input_names(inputs));
+  }
+  if (!taken.ok()) return taken;
+  return given;
+}
+
+}  // namespace
+
+Result<Bytes> parse_infer_input(std::string_view text, const std::vector<TensorSpec>& inputs) {
+  json document;
+  try {
+    document = json::parse(text);
+  } catch (const json::exception& error) {
+    return invalid(std::string("is not JSON: ") + error.what());
+  }
+  const Result<std::vector<InputValues>> given = find_values(document, inputs);
+  if (!given.ok()) return given.status();
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const InputValues& one = given.value()[i];
+    if (one.values == nullptr)
+      return invalid("has no values for the input " + inputs[i].name + ' ' + to_string(inputs[i]));
+    if (const Status added = append_input(one, inputs[i], bytes); !added.ok()) return added;
+  }
+  return Bytes::own(std::move(bytes));
+}
+
+Result<std::vector<std::byte>> read_file(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(file, error))
+    return Status(StatusCode::not_found, file.string() + ": is not a file; check the path");
+  std::vector<std::byte> bytes(std::filesystem::file_size(file, error));
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  if (error || !stream) return invalid(file.string() + ": cannot be read; check its permissions");
+  return bytes;
+}
+
+Result<Bytes> read_infer_input(const std::filesystem::path& file,
+                               const std::vector<TensorSpec>& inputs) {
+  Result<std::vector<std::byte>> bytes = read_file(file);
+  if (!bytes.ok()) return bytes.status();
+  if (file.extension() == ".json") {
+    const std::string_view text(reinterpret_cast<const char*>(bytes.value().data()),
+                                bytes.value().size());
+    Result<Bytes> parsed = parse_infer_input(text, inputs);
+    if (!parsed.ok()) return parsed.status().within(file.string());
+    return parsed;
+  }
+  const Result<std::size_t> expected = byte_size(inputs);
+  if (!expected.ok()) return expected.status();
+  if (bytes.value().size() != expected.value()) {
+    return invalid(file.string() + ": must hold the model's inputs, " +
+                   std::to_string(expected.value()) + " bytes; holds " +
+                   std::to_string(bytes.value().size()) + " (a JSON file must end in .json)");
+  }
+  return Bytes::own(std::move(bytes).value());
+}
+
+}  // namespace gpulet::tools

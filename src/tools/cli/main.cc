@@ -1,0 +1,40 @@
+// gpulet: the command line (tools/cli/command.h).
+#include <exception>
+#include <iostream>
+
+#include "tools/cli/command.h"
+
+using namespace gpulet::tools;
+
+int main(int argc, char** argv) {
+  try {
+    CLI::App app{
+        "gpulet serves many models on shares of few devices, each within its latency objective.",
+        "gpulet"};
+    app.set_version_flag("--version", "gpulet " GPULET_VERSION);
+    app.require_subcommand(1);
+    app.footer("`gpulet COMMAND --help` describes a command and its options.");
+
+    Action chosen;
+    for (const auto add :
+         {add_completion_command, add_config_command, add_devices_command, add_infer_command,
+          add_load_command, add_logs_command, add_models_command, add_optimize_command,
+          add_profile_command, add_schedule_command, add_simulate_command, add_status_command,
+          add_top_command, add_torch_setup_command, add_trace_command, add_train_command,
+          add_transition_command, add_wait_command})
+      add(app, chosen);
+
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& help) {  // --help or --version
+      return app.exit(help);
+    } catch (const CLI::ParseError& error) {
+      std::cerr << explain_parse_error(app, error);
+      return kBadInput;
+    }
+    return chosen();
+  } catch (const std::exception& error) {
+    std::cerr << "gpulet: unexpected failure: " << error.what() << '\n';
+    return kRunFailed;
+  }
+}

@@ -1,0 +1,343 @@
+// The commands that plan without serving: schedule, optimize and transition.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gpulet/base/percentile.h"
+#include "gpulet/config/cluster_config.h"
+#include "gpulet/schedule/check.h"
+#include "gpulet/schedule/from_config.h"
+#include "gpulet/schedule/mig_optimiser.h"
+#include "gpulet/schedule/policy.h"
+#include "gpulet/schedule/scaling.h"
+#include "gpulet/schedule/stages.h"
+#include "tools/cli/command.h"
+#include "tools/cli/parallel_for.h"
+#include "tools/cli/plan_options.h"
+#include "tools/report/format.h"
+#include "tools/report/plan_report.h"
+#include "tools/report/terminal.h"
+#include "tools/report/transition_picture.h"
+
+namespace gpulet::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// ---- making plans
+
+// Every plan is checked against the rules before it is printed.
+Result<TimedPlan> checked(TimedPlan made, const schedule::PlanInput& input) {
+  const std::vector<std::string> violations = schedule::check(made.plan, input);
+  if (violations.empty()) return made;
+  std::string message = "the plan of policy '" + made.plan.policy + "' breaks the rules (a bug):";
+  for (const std::string& violation : violations) message += "\n  " + violation;
+  return Status(StatusCode::internal, message);
+}
+
+Result<TimedPlan> make_plan(const schedule::Policy& policy, const schedule::PlanInput& input) {
+  TimedPlan made;
+  const auto begin = std::chrono::steady_clock::now();
+  made.plan = policy.plan(input);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  made.microseconds = took.count();
+  return checked(std::move(made), input);
+}
+
+// The plan that a frontend serves if the demand exceeds the capacity: the shortage is shared
+// (schedule/scaling.h).
+Result<TimedPlan> share_shortage(const schedule::Policy& policy, const schedule::PlanInput& input,
+                                 TimedPlan made) {
+  if (!policy.scales()) return made;
+  made.plan = schedule::share_shortage(policy, input, std::move(made.plan));
+  return checked(std::move(made), input);
+}
+
+// ---- schedule
+
+struct ScheduleOptions {
+  PlanOptions plan;
+  std::string scenarios;
+  bool json = false;
+};
+
+int plan_once(const ScheduleOptions& options, const schedule::Policy& policy,
+              const schedule::PlanInput& input) {
+  Result<TimedPlan> made = make_plan(policy, input);
+  if (made.ok()) made = share_shortage(policy, input, std::move(made).value());
+  if (!made.ok()) return run_failed(made.status());
+  print_plan(made.value(), input.cluster.devices.size(), options.json);
+  return made.value().plan.schedulable() ? kSucceeded : kRunFailed;
+}
+
+int plan_scenarios(const ScheduleOptions& options, const schedule::Policy& policy,
+                   schedule::PlanInput input) {
+  const auto scenarios = load_scenarios(options.scenarios, input.demands);
+  if (!scenarios.ok()) return bad_input(scenarios.status());
+  std::vector<bool> rows;
+  std::vector<double> times;
+  for (const std::vector<schedule::ModelDemand>& demands : scenarios.value()) {
+    const std::string where = options.scenarios + ": row " + std::to_string(rows.size() + 1);
+    input.demands = demands;
+    if (Status status = schedule::validate(input); !status.ok())
+      return bad_input(status.within(where));
+    const Result<TimedPlan> made = make_plan(policy, input);
+    if (!made.ok()) return run_failed(made.status().within(where));
+    rows.push_back(made.value().plan.schedulable());
+    times.push_back(made.value().microseconds);
+  }
+  const auto schedulable = std::count(rows.begin(), rows.end(), true);
+  const double p50_us = percentile(times, 50).value_or(0);
+  const double p99_us = percentile(times, 99).value_or(0);
+  if (options.json) {
+    std::cout << Json{{"policy", policy.name()},
+                      {"scenarios", rows.size()},
+                      {"schedulable", schedulable},
+                      {"plan_time_us",
+                       {{"p50", std::llround(p50_us)}, {"p99", std::llround(p99_us)}}},
+                      {"rows", rows}}
+                     .dump(2)
+              << '\n';
+  } else {
+    std::cout << policy.name() << ": " << schedulable << " of " << rows.size()
+              << " scenarios are schedulable, planned in " << fixed(p50_us, 0) << " us (p50) and "
+              << fixed(p99_us, 0) << " us (p99) each\n";
+  }
+  return kSucceeded;
+}
+
+int plan(const ScheduleOptions& options) {
+  const Result<LoadedPlanInput> loaded = load_plan_input(options.plan);
+  if (!loaded.ok()) return bad_input(loaded.status());
+  const schedule::Policy& policy = *loaded.value().policy;
+  const schedule::PlanInput& input = loaded.value().input;
+  return options.scenarios.empty() ? plan_once(options, policy, input)
+                                   : plan_scenarios(options, policy, input);
+}
+
+}  // namespace
+
+void add_schedule_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("schedule",
+                         "plan the gpulets for a demand without serving it; exits with 1 if the "
+                         "plan does not cover the demand");
+  const auto options = std::make_shared<ScheduleOptions>();
+  add_plan_options(*command, options->plan);
+  command->add_option("--scenarios", options->scenarios,
+                      "CSV of rates: count the rows that are schedulable (a model without a column "
+                      "keeps its rate of the demand file)");
+  command->add_flag("--json", options->json, "print one JSON document");
+  set_action(*command, chosen, options, plan);
+}
+
+// ---- optimize
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::string_view kTwoPhase = "mig-two-phase";
+
+struct OptimizeOptions {
+  PlanOptions plan;
+  double seconds = 60;
+  std::uint64_t seed = 1;
+  std::uint32_t threads = std::max(1U, std::thread::hardware_concurrency());
+  bool json = false;
+};
+
+struct SearchResult {
+  schedule::mig::Progress last;
+  std::string stopped_by;  // empty: the search ended by itself
+};
+
+// Shows the progress of a search and stops it at the time limit or after a signal.
+class SearchProgress {
+ public:
+  SearchProgress(double seconds, SearchResult* search) : seconds_(seconds), search_(search) {}
+
+  bool go_on(const schedule::mig::Progress& progress) {
+    search_->last = progress;
+    const double passed = std::chrono::duration<double>(Clock::now() - began_).count();
+    const double gap = static_cast<double>(progress.devices) / progress.lower_bound - 1;
+    line_.show("round " + std::to_string(progress.round) + ": " + std::to_string(progress.devices) +
+               " devices, at least " + fixed(progress.lower_bound, 1) + " (" + fixed(gap * 100, 2) +
+               " % more), " + fixed(passed, 1) + " of " + shortest(seconds_, 1) +
+               " s; Ctrl-C stops");
+    if (passed >= seconds_) search_->stopped_by = "the time limit";
+    if (interrupt_.take()) search_->stopped_by = "an interrupt";
+    return search_->stopped_by.empty();
+  }
+
+ private:
+  double seconds_;
+  SearchResult* search_;
+  Clock::time_point began_ = Clock::now();
+  ProgressLine line_;
+  SignalWatch interrupt_{SIGINT, SIGTERM};
+};
+
+void print_search(const SearchResult& search, std::ostream& out) {
+  if (search.last.devices == 0) return;
+  out << "search: " << search.last.round << " rounds, "
+      << (search.stopped_by.empty() ? "until no further gain" : "until " + search.stopped_by)
+      << "; with one model in each instance, at least " << fixed(search.last.lower_bound, 1)
+      << " devices are needed\n";
+}
+
+int optimize(const OptimizeOptions& options) {
+  Result<LoadedPlanInput> loaded = load_plan_input(options.plan);
+  if (!loaded.ok()) return bad_input(loaded.status());
+  const schedule::PlanInput& input = loaded.value().input;
+  SearchResult search;
+  std::optional<SearchProgress> progress;
+  if (options.plan.policy == kTwoPhase) {
+    progress.emplace(options.seconds, &search);
+    schedule::mig::TwoPhaseOptions two_phase;
+    two_phase.seed = options.seed;
+    two_phase.go_on = [&](const schedule::mig::Progress& reached) {
+      return progress->go_on(reached);
+    };
+    two_phase.for_each = std::bind_front(parallel_for, options.threads);
+    loaded.value().policy = schedule::make_mig_two_phase(std::move(two_phase));
+  }
+  const Result<TimedPlan> made = make_plan(*loaded.value().policy, input);
+  progress.reset();
+  if (!made.ok()) return run_failed(made.status());
+  print_layouts(made.value(), input.cluster.devices.size(), options.json);
+  print_search(search, options.json ? std::cerr : std::cout);
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_optimize_command(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<OptimizeOptions>();
+  options->plan.policy = kTwoPhase;
+  CLI::App* const command = app.add_subcommand(
+      "optimize", "search for the plan that needs the fewest devices divided by MIG");
+  add_plan_options(*command, options->plan);
+  command->add_option("--seconds", options->seconds, "time limit of the search")
+      ->check(number_above(0, 1e9))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "random seed; the same seed finds the same plan")
+      ->check(natural_number())
+      ->capture_default_str();
+  command
+      ->add_option("--threads", options->threads,
+                   "searching threads; their number does not change the result")
+      ->capture_default_str()
+      ->check(whole_number_within(1, 1024));
+  command->add_flag("--json", options->json, "print the plan as one JSON document");
+  set_action(*command, chosen, options, optimize);
+}
+
+// ---- transition
+
+namespace {
+
+struct TransitionOptions {
+  std::string from;
+  std::string to;
+  std::string cluster;
+  std::string picture;
+  bool json = false;
+};
+
+// The devices of the plans that MIG divides. The size of an instance determines the kind of device.
+Result<schedule::Cluster> cluster_of(const schedule::Plan& from, const schedule::Plan& to) {
+  std::map<schedule::DeviceKey, partition::MigGeometry> found;
+  for (const schedule::Plan* plan : {&from, &to}) {
+    for (const schedule::PlannedGpulet& gpulet : plan->gpulets) {
+      if (!gpulet.instance) continue;
+      const auto names = {"a100-80", "a30"};
+      const auto fits = std::find_if(names.begin(), names.end(), [&](const char* name) {
+        const auto geometry = partition::MigGeometry::of(name).value();
+        return geometry.slices_of(gpulet.size) == gpulet.instance->slices;
+      });
+      if (fits == names.end()) {
+        return Status(
+            StatusCode::invalid,
+            "no MIG device has a " + partition::mig_profile_name(gpulet.instance->slices) + " of " +
+                std::to_string(gpulet.size.percent) + " %; give the cluster file with --cluster");
+      }
+      found.emplace(gpulet.device, partition::MigGeometry::of(*fits).value());
+    }
+  }
+  schedule::Cluster cluster;
+  for (const auto& [key, geometry] : found) {
+    schedule::Device& device = cluster.devices.emplace_back();
+    device.key = key;
+    device.mig = geometry;
+  }
+  return cluster;
+}
+
+Result<schedule::Cluster> load_devices(const TransitionOptions& options, const schedule::Plan& from,
+                                       const schedule::Plan& to) {
+  if (options.cluster.empty()) return cluster_of(from, to);
+  const auto nodes = config::load_cluster(options.cluster);
+  if (!nodes.ok()) return nodes.status();
+  return schedule::cluster_from(nodes.value());
+}
+
+int draw(const schedule::StagedPlan& staged, const std::string& path) {
+  std::ofstream file(path, std::ios::trunc);
+  file << draw_transition(staged.transition, staged.task) << std::flush;
+  if (file) return kSucceeded;
+  return run_failed({StatusCode::unavailable, "--picture: " + path + " cannot be written"});
+}
+
+int transition(const TransitionOptions& options) {
+  const Result<schedule::Plan> from = read_plan(options.from);
+  if (!from.ok()) return bad_input(from.status());
+  const Result<schedule::Plan> to = read_plan(options.to);
+  if (!to.ok()) return bad_input(to.status());
+  const Result<schedule::Cluster> cluster = load_devices(options, from.value(), to.value());
+  if (!cluster.ok()) return bad_input(cluster.status());
+  const auto staged = schedule::stage_plan(from.value(), to.value(), cluster.value());
+  if (!staged.ok()) {
+    const bool full = staged.status().code() == StatusCode::unavailable;
+    return full ? run_failed(staged.status()) : bad_input(staged.status());
+  }
+  if (options.json) {
+    std::cout << transition_json(staged.value(), cluster.value()).dump(2) << '\n';
+  } else {
+    std::cout << transition_text(staged.value(), cluster.value());
+  }
+  return options.picture.empty() ? kSucceeded : draw(staged.value(), options.picture);
+}
+
+}  // namespace
+
+void add_transition_command(CLI::App& app, Action& chosen) {
+  auto options = std::make_shared<TransitionOptions>();
+  CLI::App* const command = app.add_subcommand(
+      "transition", "plan the transition from one plan to another on devices divided by MIG");
+  command->add_option("--from", options->from, "current plan, as printed by `schedule --json`")
+      ->required();
+  command->add_option("--to", options->to, "plan to reach")->required();
+  command->add_option("--cluster", options->cluster,
+                      "cluster file; its other devices may be used during the transition (default: "
+                      "only the devices of the plans)");
+  command->add_option("--picture", options->picture,
+                      "draw the devices during the transition (SVG)");
+  command->add_flag("--json", options->json, "print one JSON document");
+  set_action(*command, chosen, options, transition);
+}
+
+}  // namespace gpulet::tools

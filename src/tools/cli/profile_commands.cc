@@ -1,0 +1,407 @@
+#include "tools/cli/profile_commands.h"
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/profile/inss_model.h"
+#include "gpulet/profile/interference.h"
+#include "gpulet/profile/store.h"
+#include "tools/report/format.h"
+
+namespace gpulet::tools {
+namespace {
+
+std::size_t count_cells(const profile::Profile& profile) {
+  std::size_t cells = 0;
+  for (const auto& [name, model] : profile.models) cells += model.latency.samples().size();
+  return cells;
+}
+
+std::string percent(double fraction) { return fixed(100 * fraction, 1) + " %"; }
+
+nlohmann::ordered_json doubts_json(const profile::Profile& profile) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& [name, model] : profile.models) {
+    for (const profile::LatencySample& sample : model.latency.samples()) {
+      if (sample.doubt == profile::Doubt::none) continue;
+      list.push_back({{"model", name},
+                      {"batch", sample.batch},
+                      {"partition", sample.share.percent},
+                      {"latency_ms", sample.latency_ms},
+                      {"doubt", profile::to_string(sample.doubt)}});
+    }
+  }
+  return list;
+}
+
+std::string fit_line(const profile::Profile& profile) {
+  if (!profile.interference) return "";
+  const profile::InterferenceFit& fit = *profile.interference;
+  std::string line = "interference:";
+  for (const profile::HeldOutErrors& errors : fit.errors) {
+    line += (line.back() == ':' ? " error at p90 of held-out pairs " : ", ") +
+            std::string(to_string(errors.kind)) + ' ' + percent(errors.p90);
+  }
+  if (!fit.note.empty()) line += (line.back() == ':' ? " " : "; ") + fit.note;
+  return line;
+}
+
+}  // namespace
+
+void add_measure_options(CLI::App& command, MeasureOptions& options) {
+  command
+      .add_option("--device", options.device,
+                  "cpu:CORE[,CORE...]: the cores of one device; cuda:NUMBER or cuda:UUID: a GPU")
+      ->required();
+  command
+      .add_option("--partitioning", options.partitioning,
+                  "how the GPU will be divided in service: mps or green")
+      ->capture_default_str();
+  command.add_option("--models", options.models, "the models file")->required();
+  command.add_option("--only", options.only, "measure only these models of the file")
+      ->delimiter(',');
+  command.add_option("--proxy", options.proxy,
+                     "path of the proxy program (default: beside this program)");
+  command.add_flag("--json", options.json, "print one JSON document");
+}
+
+int measuring_failed(const Status& status) {
+  return status.code() == StatusCode::invalid ? bad_input(status) : run_failed(status);
+}
+
+void add_fit_options(CLI::App& command, profile::FitOptions& options) {
+  command.add_option("--seed", options.seed, "random seed for the choice of the fitted pairs")
+      ->capture_default_str();
+  command
+      .add_option("--train-fraction", options.train_fraction,
+                  "fraction of the measured pairs to fit; errors are of the other pairs")
+      ->capture_default_str();
+}
+
+Status keep_fit(profile::Profile& profile, const profile::FitOptions& options) {
+  if (profile.pairs.empty()) return {};
+  auto fit = profile::fit_interference(profile, options);
+  if (!fit.ok()) return fit.status().within("profile " + profile.name);
+  profile.interference = std::move(fit).value();
+  return {};
+}
+
+std::string doubts_text(const profile::ModelProfile& model) {
+  std::string text;
+  for (const profile::LatencySample& sample : model.latency.samples()) {
+    if (sample.doubt == profile::Doubt::none) continue;
+    text += (text.empty() ? "" : ", ") + std::to_string(sample.batch) + " at " +
+            std::to_string(sample.share.percent) + " % (" +
+            std::string(profile::to_string(sample.doubt)) + ")";
+  }
+  return text;
+}
+
+void print_written(const profile::Profile& profile, const std::filesystem::path& out,
+                   const std::vector<Status>& failures, bool json,
+                   const std::filesystem::path& backup) {
+  const std::string place = (out / profile.name).string();
+  if (!json) {
+    std::cout << place << ": " << profile.models.size() << " models, " << count_cells(profile)
+              << " latency cells, " << profile.pairs.size() << " pairs\n";
+    if (const std::string fit = fit_line(profile); !fit.empty()) std::cout << fit << '\n';
+    if (!backup.empty()) std::cout << "the previous profile is kept as " << backup.string() << '\n';
+    return;
+  }
+  nlohmann::ordered_json document;
+  document["profile"] = profile.name;
+  document["directory"] = place;
+  document["cells"] = count_cells(profile);
+  document["pairs"] = profile.pairs.size();
+  if (const std::string fit = fit_line(profile); !fit.empty()) document["fit"] = fit;
+  document["provenance"] = profile.provenance;
+  document["models"] = nlohmann::ordered_json::array();
+  for (const auto& [name, model] : profile.models) {
+    nlohmann::ordered_json& row = document["models"].emplace_back();
+    row["name"] = name;
+    row["cells"] = model.latency.samples().size();
+    if (model.memory_mb) row["memory_mb"] = *model.memory_mb;
+  }
+  document["in_doubt"] = doubts_json(profile);
+  if (!backup.empty()) document["backup"] = backup.string();
+  document["failures"] = nlohmann::ordered_json::array();
+  for (const Status& failure : failures) document["failures"].push_back(failure.message());
+  std::cout << document.dump(2) << '\n';
+}
+
+// ---- import
+
+namespace {
+
+struct ImportOptions {
+  std::string name;
+  std::string latency;
+  std::string utilization;
+  std::string interference;
+  std::string mig;
+  std::string out;
+  profile::FitOptions fit;
+  bool json = false;
+};
+
+std::optional<std::filesystem::path> path_or_none(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  return std::filesystem::path(text);
+}
+
+int run_import(const ImportOptions& options) {
+  profile::CsvSources sources{.latency = options.latency,
+                              .utilization = path_or_none(options.utilization),
+                              .interference = path_or_none(options.interference)};
+  if (!options.mig.empty()) {
+    const auto geometry = partition::MigGeometry::of(options.mig);
+    if (!geometry.ok()) return bad_input(geometry.status().within("--mig"));
+    sources.mig = geometry.value();
+  }
+  auto imported = profile::import_csv(options.name, sources);
+  if (!imported.ok()) return bad_input(imported.status());
+  if (Status fitted = keep_fit(imported.value(), options.fit); !fitted.ok()) {
+    return bad_input(fitted);
+  }
+  if (Status written = profile::write_profile(imported.value(), options.out); !written.ok()) {
+    return run_failed(written);
+  }
+  const auto left_out = imported.value().provenance.find("left_out");
+  if (left_out != imported.value().provenance.end()) {
+    std::cerr << "gpulet: left out " << left_out->second << '\n';
+  }
+  print_written(imported.value(), options.out, {}, options.json);
+  return kSucceeded;
+}
+
+void add_import(CLI::App& profile, Action& chosen) {
+  CLI::App* const command = profile.add_subcommand(
+      "import", "make a profile from CSV files (columns: profiles/FORMAT.md)");
+  const auto options = std::make_shared<ImportOptions>();
+  command->add_option("--name", options->name, "name of the profile: the device type")->required();
+  command->add_option("--latency", options->latency, "model,batch,partition,latency_ms")
+      ->required();
+  command->add_option("--utilization", options->utilization,
+                      "model,batch,partition,l2_util,dram_util");
+  command->add_option("--interference", options->interference,
+                      "model,batch,partition,other_model,other_batch,other_partition,latency_ms");
+  command->add_option(
+      "--mig", options->mig,
+      "GPU with the instances 1g, 2g, ... that name partitions, such as a30 (default: "
+      "a GPU with seven slices)");
+  command->add_option("--out", options->out, "folder of profiles to write to")->required();
+  add_fit_options(*command, options->fit);
+  command->add_flag("--json", options->json, "print one JSON document");
+  set_action(*command, chosen, options, run_import);
+}
+
+// ---- check: cells in doubt, and the errors of the models of interference on held-out pairs
+
+struct ProfileCheckOptions {
+  std::string profiles;
+  std::string name;
+  profile::FitOptions fit;
+  bool json = false;
+};
+
+struct CheckedProfile {
+  std::string name;
+  profile::InterferenceFit fit;
+  profile::InssErrors inss;
+  std::string inss_note;
+  const profile::Profile* profile = nullptr;
+};
+
+nlohmann::ordered_json errors_json(const profile::HeldOutErrors& errors) {
+  nlohmann::ordered_json row;
+  row["model"] = to_string(errors.kind);
+  row["p50"] = errors.p50;
+  row["p90"] = errors.p90;
+  row["p95"] = errors.p95;
+  row["unseen_model_p90"] = errors.unseen_model_p90;
+  return row;
+}
+
+nlohmann::ordered_json summary_json(const profile::ErrorSummary& errors) {
+  nlohmann::ordered_json row;
+  row["count"] = errors.count;
+  row["p50"] = errors.p50;
+  row["p90"] = errors.p90;
+  row["worst"] = errors.worst;
+  return row;
+}
+
+nlohmann::ordered_json inss_json(const CheckedProfile& profile) {
+  const profile::InssErrors& errors = profile.inss;
+  nlohmann::ordered_json json;
+  if (!profile.inss_note.empty()) json["note"] = profile.inss_note;
+  json["alone"] = summary_json(errors.alone);
+  json["batches"] = summary_json(errors.batches);
+  json["shares"] = summary_json(errors.shares);
+  json["both"] = summary_json(errors.both);
+  json["beside"] = summary_json(errors.beside);
+  json["models"] = nlohmann::ordered_json::object();
+  for (const auto& [name, model] : errors.models) json["models"][name] = summary_json(model);
+  return json;
+}
+
+void print_json(const std::vector<CheckedProfile>& checked) {
+  nlohmann::ordered_json document;
+  document["profiles"] = nlohmann::ordered_json::array();
+  for (const CheckedProfile& profile : checked) {
+    nlohmann::ordered_json& entry = document["profiles"].emplace_back();
+    entry["name"] = profile.name;
+    entry["pairs"] = profile.fit.pairs;
+    entry["seed"] = profile.fit.seed;
+    entry["train_fraction"] = profile.fit.train_fraction;
+    if (!profile.fit.note.empty()) entry["note"] = profile.fit.note;
+    entry["models"] = nlohmann::ordered_json::array();
+    for (const auto& errors : profile.fit.errors) entry["models"].push_back(errors_json(errors));
+    entry["inss"] = inss_json(profile);
+    entry["in_doubt"] = doubts_json(*profile.profile);
+  }
+  std::cout << document.dump(2) << '\n';
+}
+
+void print_held_out(const profile::InterferenceFit& fit) {
+  Table table({{"model", Table::Align::left}, {"p50"}, {"p90"}, {"p95"}});
+  for (const auto& errors : fit.errors) {
+    table.add_row({std::string(to_string(errors.kind)), percent(errors.p50), percent(errors.p90),
+                   percent(errors.p95)});
+  }
+  std::cout << table.to_string();
+}
+
+// A row for each served model, a column for each model of interference.
+void print_unseen(const profile::InterferenceFit& fit) {
+  const auto& some = fit.errors.front().unseen_model_p90;
+  if (some.empty()) return;
+  std::cout << "\np90 with all pairs of a model held out:\n";
+  std::vector<Table::Column> columns{{"", Table::Align::left}};
+  for (const auto& errors : fit.errors) columns.push_back({std::string(to_string(errors.kind))});
+  Table table(std::move(columns));
+  for (const auto& [name, first] : some) {
+    std::vector<std::string> row{name};
+    for (const auto& errors : fit.errors) {
+      const auto found = errors.unseen_model_p90.find(name);
+      row.push_back(found == errors.unseen_model_p90.end() ? "-" : percent(found->second));
+    }
+    table.add_row(std::move(row));
+  }
+  std::cout << table.to_string();
+}
+
+// The errors of the analytical model inss.
+void print_inss(const CheckedProfile& checked) {
+  const profile::InssErrors& errors = checked.inss;
+  std::cout << "\nerror of the latency that inss predicts without tables, on cells that were not "
+               "fitted:\n";
+  Table table({{"", Table::Align::left}, {"cells"}, {"p50"}, {"p90"}, {"worst"}});
+  const auto add = [&table](const std::string& name, const profile::ErrorSummary& summary) {
+    if (summary.count == 0) return;
+    table.add_row({name, std::to_string(summary.count), percent(summary.p50), percent(summary.p90),
+                   percent(summary.worst)});
+  };
+  add("alone, other batches", errors.batches);
+  add("alone, other sizes", errors.shares);
+  add("alone, both other", errors.both);
+  add("alone", errors.alone);
+  for (const auto& [name, model] : errors.models) add("  " + name, model);
+  add("beside one other", errors.beside);
+  std::cout << table.to_string();
+  if (!checked.inss_note.empty()) std::cout << checked.inss_note << '\n';
+}
+
+void print_doubts(const profile::Profile& profile) {
+  bool any = false;
+  for (const auto& [name, model] : profile.models) {
+    const std::string doubts = doubts_text(model);
+    if (doubts.empty()) continue;
+    if (!any) std::cout << "cells in doubt, by batch:\n";
+    any = true;
+    std::cout << "  " << name << ": " << doubts << '\n';
+  }
+}
+
+void print_text(const std::vector<CheckedProfile>& checked) {
+  bool first = true;
+  for (const CheckedProfile& profile : checked) {
+    const profile::InterferenceFit& fit = profile.fit;
+    std::cout << (first ? "" : "\n") << profile.name << ": " << fit.pairs << " pairs";
+    first = false;
+    if (!fit.note.empty()) std::cout << " (" << fit.note << ")";
+    std::cout << '\n';
+    print_doubts(*profile.profile);
+    if (fit.errors.empty()) continue;
+    std::cout << "error of the latency, " << shortest(100 * fit.train_fraction, 1)
+              << " % of the pairs fitted, the others held out (seed " << fit.seed << "):\n";
+    print_held_out(fit);
+    print_unseen(fit);
+    print_inss(profile);
+  }
+}
+
+// Reads all profiles of the folder, or the one that is named.
+Result<profile::ProfileSet> read_profiles_of(const ProfileCheckOptions& options) {
+  if (options.name.empty()) return profile::read_profiles(options.profiles);
+  auto profile = profile::read_profile(std::filesystem::path(options.profiles) / options.name);
+  if (!profile.ok()) return profile.status();
+  profile::ProfileSet set;
+  set.emplace(options.name, std::move(profile).value());
+  return set;
+}
+
+int run_profile_check(const ProfileCheckOptions& options) {
+  const auto profiles = read_profiles_of(options);
+  if (!profiles.ok()) return bad_input(profiles.status());
+  std::vector<CheckedProfile> checked;
+  for (const auto& [name, profile] : profiles.value()) {
+    auto fit = profile::fit_interference(profile, options.fit);
+    if (!fit.ok()) return bad_input(fit.status().within("profile " + name));
+    const profile::InssModel inss = profile::fit_inss(profile, options.fit.seed);
+    checked.push_back({.name = name,
+                       .fit = std::move(fit).value(),
+                       .inss = profile::held_out_errors(inss, profile),
+                       .inss_note = inss.note(),
+                       .profile = &profile});
+  }
+  if (options.json) {
+    print_json(checked);
+  } else {
+    print_text(checked);
+  }
+  return kSucceeded;
+}
+
+void add_profile_check(CLI::App& profile, Action& chosen) {
+  CLI::App* const command = profile.add_subcommand(
+      "check",
+      "list the cells in doubt, and the error of each model of interference on pairs that it was "
+      "not fitted to");
+  const auto options = std::make_shared<ProfileCheckOptions>();
+  command->add_option("--profiles", options->profiles, "folder of profiles")->required();
+  command->add_option("--name", options->name, "check this profile only");
+  add_fit_options(*command, options->fit);
+  command->add_flag("--json", options->json, "print one JSON document");
+  set_action(*command, chosen, options, run_profile_check);
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App& app, Action& chosen) {
+  CLI::App* const profile = app.add_subcommand(
+      "profile", "measure or import the latencies of batches on a type of device");
+  profile->require_subcommand(1);
+  add_import(*profile, chosen);
+  add_profile_run(*profile, chosen);
+  add_profile_interference(*profile, chosen);
+  add_profile_check(*profile, chosen);
+}
+
+}  // namespace gpulet::tools

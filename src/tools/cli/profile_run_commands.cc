@@ -1,0 +1,559 @@
+// gpulet profile run and profile interference: measurements on a device of this machine.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gpulet/config/readers.h"
+#include "gpulet/control/options.h"
+#include "gpulet/control/plant.h"
+#include "gpulet/profile/profile.h"
+#include "gpulet/profile/store.h"
+#include "tools/cli/profile_commands.h"
+#include "tools/measure/controller_run.h"
+#include "tools/measure/counters.h"
+#include "tools/measure/measured_device.h"
+#include "tools/measure/pair_run.h"
+#include "tools/measure/profile_run.h"
+#include "tools/report/format.h"
+
+namespace gpulet::tools {
+namespace {
+
+// ---- controllers: what `run --controller` stores and prints
+
+struct Controller {
+  control::PiGains gains;
+  control::Margins margins;
+};
+
+// Empty if no gains have the required margins.
+std::optional<Controller> choose_controller(const control::Plant& plant) {
+  const auto gains = control::choose_gains(plant, control::Options{}.pole);
+  if (!gains.ok()) return std::nullopt;
+  return Controller{gains.value(), control::margins(plant, gains.value(), 1)};
+}
+
+void print_table(const ControllerRun& run) {
+  Table table({{"model", Table::Align::left},
+               {"rps"},
+               {"cores"},
+               {"k s/core"},
+               {"b"},
+               {"R squared"},
+               {"K cores/s"},
+               {"a"},
+               {"gain margin"},
+               {"phase margin"}});
+  for (const IdentifiedModel& model : run.models) {
+    const control::Plant& plant = model.found.plant;
+    std::vector<std::string> row{model.model,
+                                 fixed(model.rate_rps, 1),
+                                 fixed(plant.at_cores, 2),
+                                 fixed(plant.gain_s_per_core, 3),
+                                 fixed(plant.zero, 2),
+                                 fixed(model.found.explained, 2)};
+    const auto chosen = choose_controller(plant);
+    for (const std::string& cell :
+         chosen
+             ? std::vector{fixed(chosen->gains.gain_cores_per_s, 3), fixed(chosen->gains.zero, 2),
+                           fixed(chosen->margins.gain, 1), fixed(chosen->margins.phase_deg, 0)}
+             : std::vector<std::string>(4, "-")) {
+      row.push_back(cell);
+    }
+    table.add_row(std::move(row));
+  }
+  std::cout << table.to_string();
+}
+
+void print_document(const ControllerRun& run) {
+  nlohmann::ordered_json document;
+  document["models"] = nlohmann::ordered_json::array();
+  for (const IdentifiedModel& model : run.models) {
+    const control::Plant& plant = model.found.plant;
+    nlohmann::ordered_json& row = document["models"].emplace_back();
+    row["name"] = model.model;
+    row["rate_rps"] = model.rate_rps;
+    row["controller"] = {{"gain_s_per_core", plant.gain_s_per_core},
+                         {"zero", plant.zero},
+                         {"at_cores", plant.at_cores}};
+    row["r_squared"] = model.found.explained;
+    if (const auto chosen = choose_controller(plant)) {
+      row["gains"] = {{"gain_cores_per_s", chosen->gains.gain_cores_per_s},
+                      {"zero", chosen->gains.zero}};
+      row["margins"] = {{"gain", chosen->margins.gain},
+                        {"phase_deg", chosen->margins.phase_deg},
+                        {"delay_periods", chosen->margins.delay_periods}};
+    }
+    for (const control::Sample& sample : model.run) {
+      row["samples"].push_back({{"cores", sample.cores}, {"response_s", sample.response_s}});
+    }
+  }
+  document["failures"] = nlohmann::ordered_json::array();
+  for (const Status& failure : run.failures) document["failures"].push_back(failure.message());
+  std::cout << document.dump(2) << '\n';
+}
+
+// The profile in that folder. Fails if it does not exist or lacks one of the models: a plant is
+// stored with the latencies of its model.
+Result<profile::Profile> measured_profile(const std::filesystem::path& place,
+                                          const std::vector<config::ModelConfig>& models) {
+  auto profile = profile::read_profile(place);
+  if (!profile.ok()) {
+    return profile.status().within(
+        "--controller adds to a profile; measure it first without --controller");
+  }
+  for (const config::ModelConfig& model : models) {
+    if (profile.value().find(model.name) == nullptr) {
+      return Status(StatusCode::invalid, place.string() + ": has no latencies of " + model.name +
+                                             "; measure it first, or leave it out with --only");
+    }
+  }
+  return profile;
+}
+
+void add_plants(const ControllerRun& run, profile::Profile& profile) {
+  for (const IdentifiedModel& model : run.models) {
+    profile.models.at(model.model).controller = model.found.plant;
+  }
+}
+
+void print_identified(const ControllerRun& run, bool json) {
+  if (json) {
+    print_document(run);
+  } else if (!run.models.empty()) {
+    print_table(run);
+  }
+}
+
+// ---- run
+
+struct ProfileRunFlags : MeasureOptions {
+  std::string out;
+  std::string name;  // empty: the default name of the device
+  std::string ncu;
+  std::string kernels;
+  std::vector<int> sizes{20, 40, 60, 80, 100};
+  std::vector<std::uint32_t> batches{1, 2, 4, 8, 16, 32};
+  double seconds_per_cell = 1.0;
+  double longest_batch_ms = 2000;
+  double control_period_s = 1;
+  std::uint32_t control_periods = 60;
+  bool replace = false;
+  bool keep = false;  // the default
+  bool controller = false;
+  bool no_counters = false;
+};
+
+template <typename T>
+void sort_unique(std::vector<T>& values) {
+  std::sort(values.begin(), values.end());
+  values.erase(std::unique(values.begin(), values.end()), values.end());
+}
+
+Status check_name(const std::string& name) {
+  if (name.empty() || config::is_name(name)) return {};
+  return {StatusCode::invalid,
+          "--name \"" + name + "\": not a valid name; use letters, digits, '.', '_' and '-'"};
+}
+
+Result<ProfileRunOptions> make_run_options(const ProfileRunFlags& options) {
+  ProfileRunOptions run;
+  if (Status named = check_name(options.name); !named.ok()) return named;
+  auto models = choose_models(options.models, options.only);
+  if (!models.ok()) return models.status();
+  auto proxy = find_program("gpulet-proxy", options.proxy, "--proxy");
+  if (!proxy.ok()) return proxy.status();
+  run.models = std::move(models).value();
+  run.proxy = std::move(proxy).value();
+  for (const int size : options.sizes) run.sizes.push_back(Share{size});
+  sort_unique(run.sizes);
+  run.batches = options.batches;
+  sort_unique(run.batches);
+  run.per_cell = from_seconds(options.seconds_per_cell);
+  run.longest_batch = from_ms(options.longest_batch_ms);
+  return run;
+}
+
+// Measuring goes on without counters, except after a signal.
+Status skip_counters(const Status& why) {
+  if (why.code() == StatusCode::cancelled) return why;
+  std::cerr << "gpulet: no utilisation of L2 and memory: " << why.message() << '\n';
+  return {};
+}
+
+// Measures the counters of every measured batch on the whole GPU. The models of interference also
+// work without them.
+Status add_counters(const ProfileRunFlags& options, const std::string& gpu,
+                    profile::Profile& profile) {
+  const auto kernels = find_program("gpulet-kernels", options.kernels, "--kernels");
+  if (!kernels.ok()) return skip_counters(kernels.status());
+  const auto program = CounterProgram::find({options.ncu, kernels.value()});
+  Status failure = program.status();
+  for (auto& [name, model] : profile.models) {
+    std::set<std::uint32_t> batches;
+    for (const auto& sample : model.latency.samples()) batches.insert(sample.batch);
+    if (failure.ok()) std::cerr << "counters of " << name << '\n';
+    for (auto batch = batches.begin(); failure.ok() && batch != batches.end(); ++batch) {
+      const auto counters = program.value().measure(options.models, name, *batch, gpu);
+      failure = counters.status();
+      if (!counters.ok()) break;
+      model.utilization.push_back({*batch, Share{100}, counters.value().l2, counters.value().dram});
+    }
+  }
+  if (!failure.ok()) return skip_counters(failure);
+  profile.provenance["counters"] = "ncu, each kernel by its duration, whole GPU";
+  return {};
+}
+
+std::filesystem::path place_of(const ProfileRunFlags& options, const std::string& name) {
+  return std::filesystem::path(options.out) / name;
+}
+
+// The profile that the measurement extends; empty: it starts a new one.
+Result<std::optional<profile::Profile>> stored_profile(const ProfileRunFlags& options,
+                                                       const std::string& name) {
+  const std::filesystem::path place = place_of(options, name);
+  std::error_code error;
+  if (options.replace || !std::filesystem::exists(place, error))
+    return std::optional<profile::Profile>();
+  auto stored = profile::read_profile(place);
+  if (!stored.ok()) {
+    return Status(stored.status().code(),
+                  stored.status().message() +
+                      "; or start a new profile with --replace, which keeps this one as a backup");
+  }
+  return std::optional(std::move(stored).value());
+}
+
+// Latencies of different machines or partitionings do not belong in one profile.
+void warn_about_mixture(const profile::Profile& stored, const profile::Provenance& now,
+                        const std::filesystem::path& place) {
+  for (const std::string key : {"machine", "partitioning"}) {
+    const auto before = stored.provenance.find(key);
+    const auto found = now.find(key);
+    if (before == stored.provenance.end() || found == now.end() || before->second == found->second)
+      continue;
+    std::cerr << "gpulet: warning: " << place.string() << " was measured with " << key << " \""
+              << before->second << "\", this is \"" << found->second
+              << "\"; --replace starts a new profile, and --name writes another one\n";
+  }
+}
+
+// Merges the measurement into the stored profile.
+Result<profile::Profile> merge(std::optional<profile::Profile> stored, profile::Profile measured,
+                               const profile::CellSet& requested) {
+  if (!stored) return measured;
+  profile::Profile all = profile::updated(std::move(*stored), std::move(measured), requested);
+  all.provenance.erase("unsteady");  // earlier versions reported doubts there
+  if (!all.interference) return all;
+  // The solo latencies have changed, so the fit to the pairs has to change.
+  const profile::FitOptions fit{.seed = all.interference->seed,
+                                .train_fraction = all.interference->train_fraction};
+  if (Status fitted = keep_fit(all, fit); !fitted.ok()) return fitted;
+  return all;
+}
+
+// Returns the backup of the replaced profile; empty if there is none.
+Result<std::filesystem::path> store(const profile::Profile& profile,
+                                    const ProfileRunFlags& options) {
+  if (options.replace) return profile::replace_profile(profile, options.out);
+  if (Status written = profile::write_profile(profile, options.out); !written.ok()) return written;
+  return std::filesystem::path();
+}
+
+void warn_about_doubts(const profile::Profile& profile, const ProfileRun& run) {
+  bool any = false;
+  for (const auto& [name, cells] : run.requested) {
+    const profile::ModelProfile* const model = profile.find(name);
+    const std::string doubts = model == nullptr ? "" : doubts_text(*model);
+    if (doubts.empty()) continue;
+    any = true;
+    std::cerr << "gpulet: warning: " << name << ": in doubt, by batch: " << doubts << '\n';
+  }
+  if (!any) return;
+  std::cerr << "gpulet: warning: measure these cells again when nothing else uses the machine "
+               "(--only, --sizes, --batches); plans use them as they are until then\n";
+}
+
+profile::Provenance provenance_of(const ProfileRunFlags& options, const MeasuredDevice& device,
+                                  const ProfileRun& run) {
+  profile::Provenance provenance = device.facts;
+  provenance["source"] = "gpulet profile run";
+  provenance["date"] = utc_date_now();
+  provenance["method"] = "sustained time per batch, back to back, " +
+                         shortest(options.seconds_per_cell, 3) +
+                         " s a cell and up to five times as long until the median is within " +
+                         shortest(100 * device.steady_spread, 1) + " %";
+  provenance.insert(run.facts.begin(), run.facts.end());
+  return provenance;
+}
+
+// Executes --controller, which replaces the measurement of latencies.
+int run_controllers(const ProfileRunFlags& options, const ProfileRunOptions& run,
+                    const DeviceName& named) {
+  if (named.is_gpu()) {
+    return bad_input({StatusCode::invalid,
+                      "--controller: controls cores of a CPU, not GPUs; write --device cpu:0"});
+  }
+  auto device = open_device(named, options.partitioning);
+  if (!device.ok()) return measuring_failed(device.status());
+  const std::string name = options.name.empty() ? device.value().name : options.name;
+  auto profile = measured_profile(std::filesystem::path(options.out) / name, run.models);
+  if (!profile.ok()) return bad_input(profile.status());
+  const ControllerRunOptions control{.models = run.models,
+                                     .proxy = run.proxy,
+                                     .cores = static_cast<double>(named.cores.size()),
+                                     .period = from_seconds(options.control_period_s),
+                                     .periods = options.control_periods};
+  const auto found = identify_controllers(control, device.value(), std::cerr);
+  if (!found.ok()) return measuring_failed(found.status());
+  add_plants(found.value(), profile.value());
+  profile.value().provenance["controller"] = utc_date_now() + ", " +
+                                             device.value().facts["machine"] + ", " +
+                                             device.value().driver->mechanism();
+  if (Status written = profile::write_profile(profile.value(), options.out); !written.ok()) {
+    return run_failed(written);
+  }
+  print_identified(found.value(), options.json);
+  int exit_code = kSucceeded;
+  for (const Status& failure : found.value().failures) exit_code = run_failed(failure);
+  return exit_code;
+}
+
+int run_profile(const ProfileRunFlags& options) {
+  const auto named = parse_device(options.device);
+  if (!named.ok()) return bad_input(named.status());
+  const auto run_options = make_run_options(options);
+  if (!run_options.ok()) return bad_input(run_options.status());
+  if (options.controller) return run_controllers(options, run_options.value(), named.value());
+  auto device = open_device(named.value(), options.partitioning);
+  if (!device.ok()) return measuring_failed(device.status());
+  profile::Profile profile;
+  profile.name = options.name.empty() ? device.value().name : options.name;
+  const auto before = stored_profile(options, profile.name);
+  if (!before.ok()) return bad_input(before.status());
+  if (before.value())
+    warn_about_mixture(*before.value(), device.value().facts, place_of(options, profile.name));
+  auto measured = measure(run_options.value(), device.value(), std::cerr);
+  device.value().driver.reset();  // stops its daemon
+  if (!measured.ok()) return measuring_failed(measured.status());
+  profile.provenance = provenance_of(options, device.value(), measured.value());
+  profile.models = std::move(measured.value().models);
+  int exit_code = kSucceeded;
+  for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
+  if (profile.models.empty()) return kRunFailed;
+  if (named.value().is_gpu() && !options.no_counters) {
+    Status counted = add_counters(options, device.value().gpu, profile);
+    if (!counted.ok()) return run_failed(counted);
+  }
+  // Read again, because it may have changed during the measurement.
+  auto stored = stored_profile(options, profile.name);
+  if (!stored.ok()) return run_failed(stored.status());
+  const auto all = merge(std::move(stored).value(), std::move(profile), measured.value().requested);
+  if (!all.ok()) return run_failed(all.status());
+  const Result<std::filesystem::path> backup = store(all.value(), options);
+  if (!backup.ok()) return run_failed(backup.status());
+  print_written(all.value(), options.out, measured.value().failures, options.json, backup.value());
+  warn_about_doubts(all.value(), measured.value());
+  return exit_code;
+}
+
+}  // namespace
+
+void add_profile_run(CLI::App& profile, Action& chosen) {
+  CLI::App* const command = profile.add_subcommand(
+      "run", "measure models in gpulets of several sizes on a device of this machine");
+  const auto options = std::make_shared<ProfileRunFlags>();
+  add_measure_options(*command, *options);
+  command->add_option("--out", options->out, "folder of profiles to write to")->required();
+  command->add_option(
+      "--name", options->name,
+      "name of the profile: the device type (default: cpu-core, or the GPU's name)");
+  command->add_option("--sizes", options->sizes, "sizes in percent of the device")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  command
+      ->add_option("--batches", options->batches, "batch sizes, up to the max_batch of each model")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  CLI::Option* const replace = command->add_flag(
+      "--replace", options->replace,
+      "start a new profile and keep the existing one as a backup (default: add to it)");
+  command
+      ->add_flag("--keep", options->keep,
+                 "keep the cells of the profile that are not measured now (the default)")
+      ->excludes(replace);
+  command
+      ->add_option("--seconds-per-cell", options->seconds_per_cell, "seconds to measure each cell")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command
+      ->add_option("--longest-batch-ms", options->longest_batch_ms,
+                   "try no larger batches of a size once one takes longer")
+      ->check(CLI::Range(0.001, 60000.0))
+      ->capture_default_str();
+  command->add_flag("--controller", options->controller,
+                    "identify how response times depend on the number of CPU cores, for the "
+                    "controllers of cores, and add the result to an existing profile");
+  command
+      ->add_option("--control-period-s", options->control_period_s,
+                   "with --controller: seconds between changes of the cores")
+      ->check(CLI::Range(0.05, 60.0))
+      ->capture_default_str();
+  command
+      ->add_option("--control-periods", options->control_periods,
+                   "with --controller: periods to observe")
+      ->check(CLI::Range(10, 3600))
+      ->capture_default_str();
+  command->add_option(
+      "--ncu", options->ncu,
+      "path of Nsight Compute, which reads a GPU's counters (default: ncu in PATH)");
+  command->add_option(
+      "--kernels", options->kernels,
+      "path of gpulet-kernels, which runs the kernels (default: beside this program)");
+  command->add_flag("--no-counters", options->no_counters,
+                    "do not measure the utilisation of a GPU's L2 cache and memory");
+  set_action(*command, chosen, options, run_profile);
+}
+
+// ---- interference
+
+namespace {
+
+struct InterferenceOptions : MeasureOptions {
+  std::string profile;
+  std::vector<int> sizes;
+  std::vector<std::uint32_t> batches;
+  double seconds_per_run = 0.5;
+  double minutes = 10;
+  profile::FitOptions fit;
+  bool keep = false;
+};
+
+// Replaces the pairs of the profile. With `keep`, pairs that are not measured now stay.
+void set_pairs(profile::Profile& profile, std::vector<profile::PairSample> measured, bool keep) {
+  const auto key = [](const profile::PairSample& pair) {
+    return std::tuple(pair.model, pair.batch, pair.share, pair.other_model, pair.other_batch,
+                      pair.other_share);
+  };
+  std::map<decltype(key(profile::PairSample())), profile::PairSample> pairs;
+  if (keep) {
+    for (profile::PairSample& pair : profile.pairs) pairs.insert_or_assign(key(pair), pair);
+  }
+  for (profile::PairSample& pair : measured) pairs.insert_or_assign(key(pair), pair);
+  profile.pairs.clear();
+  for (auto& [name, pair] : pairs) profile.pairs.push_back(std::move(pair));
+}
+
+PairChoice choice_of(const InterferenceOptions& options,
+                     const std::vector<config::ModelConfig>& models) {
+  PairChoice choice;
+  for (const config::ModelConfig& model : models) choice.models.push_back(model.name);
+  for (const int size : options.sizes) choice.sizes.insert(Share{size});
+  choice.batches.insert(options.batches.begin(), options.batches.end());
+  choice.seed = options.fit.seed;
+  return choice;
+}
+
+void record_source(const InterferenceOptions& options, const MeasuredDevice& device,
+                   const PairRun& run, profile::Provenance& provenance) {
+  std::string text = "gpulet profile interference, " + utc_date_now() + ", " +
+                     device.facts.find("partitioning")->second + ": " +
+                     std::to_string(run.measured) + " of " + std::to_string(run.planned) +
+                     " pairs, drawn with seed " + std::to_string(options.fit.seed);
+  if (run.drift) text += "; alone now over the profile: " + fixed(*run.drift, 3);
+  provenance["interference"] = text;
+}
+
+int run_interference(const InterferenceOptions& options) {
+  const auto named = parse_device(options.device);
+  if (!named.ok()) return bad_input(named.status());
+  auto models = choose_models(options.models, options.only);
+  if (!models.ok()) return bad_input(models.status());
+  const auto proxy = find_program("gpulet-proxy", options.proxy, "--proxy");
+  if (!proxy.ok()) return bad_input(proxy.status());
+  const auto place = std::filesystem::absolute(options.profile).lexically_normal();
+  auto read = profile::read_profile(place);
+  if (!read.ok()) return bad_input(read.status());
+  profile::Profile& profile = read.value();
+  auto groups = plan_pairs(profile, choice_of(options, models.value()));
+  if (groups.empty()) {
+    return bad_input({StatusCode::invalid,
+                      options.profile + ": no two measured sizes of these models fit on a "
+                                        "device together; measure smaller sizes with `gpulet "
+                                        "profile run --sizes`, or choose others"});
+  }
+  auto device = open_device(named.value(), options.partitioning);
+  if (!device.ok()) return measuring_failed(device.status());
+  auto measured = measure_pairs({.profile = profile,
+                                 .models = std::move(models).value(),
+                                 .proxy = proxy.value(),
+                                 .groups = std::move(groups),
+                                 .per_run = from_seconds(options.seconds_per_run),
+                                 .budget = from_seconds(60 * options.minutes)},
+                                device.value(), std::cerr);
+  device.value().driver.reset();  // stops its daemon
+  if (!measured.ok()) return measuring_failed(measured.status());
+  int exit_code = kSucceeded;
+  for (const Status& failure : measured.value().failures) exit_code = run_failed(failure);
+  if (measured.value().pairs.empty()) return kRunFailed;
+
+  record_source(options, device.value(), measured.value(), profile.provenance);
+  set_pairs(profile, std::move(measured.value().pairs), options.keep);
+  if (Status fitted = keep_fit(profile, options.fit); !fitted.ok()) return bad_input(fitted);
+  const auto folder =
+      place.has_filename() ? place.parent_path() : place.parent_path().parent_path();
+  if (Status written = profile::write_profile(profile, folder); !written.ok()) {
+    return run_failed(written);
+  }
+  print_written(profile, folder, measured.value().failures, options.json);
+  return exit_code;
+}
+
+}  // namespace
+
+void add_profile_interference(CLI::App& profile, Action& chosen) {
+  CLI::App* const command = profile.add_subcommand(
+      "interference", "measure the interference between models on one device");
+  const auto options = std::make_shared<InterferenceOptions>();
+  add_measure_options(*command, *options);
+  command
+      ->add_option("--profile", options->profile,
+                   "folder of the device's profile, which receives the pairs and their fit")
+      ->required();
+  command->add_option("--sizes", options->sizes, "sizes of the profile to measure (default: all)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 99));
+  command
+      ->add_option("--batches", options->batches,
+                   "batches of the profile to measure (default: all)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--seconds-per-run", options->seconds_per_run,
+                   "seconds for each of: one batch alone, the other alone, both together")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command
+      ->add_option("--minutes", options->minutes,
+                   "time budget; the remaining pairs are not measured")
+      ->check(CLI::Range(0.001, 1e5))
+      ->capture_default_str();
+  command->add_flag("--keep", options->keep,
+                    "keep the pairs of the profile that are not measured now");
+  add_fit_options(*command, options->fit);
+  set_action(*command, chosen, options, run_interference);
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,527 @@
+// The commands that send requests to a running frontend, or trace them: infer, load and trace.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "gpulet/base/text.h"
+#include "gpulet/config/workload_config.h"
+#include "gpulet/load/call.h"
+#include "gpulet/load/client.h"
+#include "tools/cli/command.h"
+#include "tools/cli/image.h"
+#include "tools/cli/infer_input.h"
+#include "tools/cli/target_options.h"
+#include "tools/report/format.h"
+#include "tools/report/run_report.h"
+#include "tools/report/terminal.h"
+
+namespace gpulet::tools {
+namespace {
+
+using nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+// Added to the timeout of the request, because an idle model has to load.
+constexpr Duration kInferGrace = std::chrono::seconds(30);
+constexpr double kLongestTimeoutMs = 3600000;
+
+struct InferOptions {
+  TargetOptions target;
+  std::string model;
+  std::string input;
+  std::string image;
+  std::vector<double> mean;
+  std::vector<double> deviation;
+  double timeout_ms = 0;
+  std::size_t top = 0;
+  std::string labels;
+  bool json = false;
+};
+
+struct InferResponse {
+  InferReply reply;
+  double latency_ms = 0;
+};
+
+Result<ModelInfo> find_model(const load::Target& target, const std::string& name) {
+  Result<std::vector<ModelInfo>> models = load::fetch_models(target);
+  if (!models.ok()) return models.status();
+  std::vector<std::string> names;
+  for (ModelInfo& model : models.value()) {
+    if (model.name == name) return std::move(model);
+    names.push_back(model.name);
+  }
+  return Status(StatusCode::not_found, config::to_string(target.endpoint) + ": has no model " +
+                                           name + "; it has " +
+                                           (names.empty() ? "none" : joined(names)));
+}
+
+Result<Bytes> payload_of(const InferOptions& options, const ModelInfo& model) {
+  if (options.image.empty()) return read_infer_input(options.input, model.inputs);
+  if (model.inputs.size() != 1)
+    return Status(StatusCode::invalid, "--image: model " + model.name + " has " +
+                                           std::to_string(model.inputs.size()) +
+                                           " inputs; use --input");
+  const Result<Image> image = read_image(options.image);
+  if (!image.ok()) return image.status();
+  std::optional<Normalisation> normalisation;
+  if (!options.mean.empty() || !options.deviation.empty()) {
+    normalisation = Normalisation{options.mean.empty() ? std::vector{0.0} : options.mean,
+                                  options.deviation.empty() ? std::vector{1.0} : options.deviation};
+  }
+  Result<Bytes> tensor = to_tensor(image.value(), model.inputs.front(), normalisation);
+  if (!tensor.ok()) return tensor.status().within(options.image);
+  return tensor;
+}
+
+Result<InferResponse> send_request(const load::Target& target, const InferRequest& request) {
+  const Clock::time_point began = Clock::now();
+  Result<FrontendReply> reply = load::call(target, request, request.timeout + kInferGrace);
+  if (!reply.ok()) return reply.status();
+  auto* const infer = std::get_if<InferReply>(&reply.value());
+  if (infer == nullptr)
+    return Status(StatusCode::malformed, config::to_string(target.endpoint) +
+                                             ": the response is not for an inference request");
+  if (!infer->status.ok()) {
+    return Status(infer->status.code(), request.model + ": " + infer->status.to_string());
+  }
+  const std::chrono::duration<double, std::milli> taken = Clock::now() - began;
+  return InferResponse{std::move(*infer), taken.count()};
+}
+
+Result<std::vector<std::string>> read_labels(const std::string& file) {
+  std::vector<std::string> labels;
+  if (file.empty()) return labels;
+  std::ifstream stream(file);
+  if (!stream) return Status(StatusCode::not_found, file + ": cannot be read");
+  for (std::string line; std::getline(stream, line);) labels.push_back(line);
+  return labels;
+}
+
+struct ClassScore {
+  std::size_t index = 0;
+  double value = 0;
+};
+
+// The largest elements in descending order, equal elements by their index.
+std::vector<ClassScore> largest(const TensorSpec& output, const Bytes& bytes, std::size_t count) {
+  std::vector<ClassScore> classes(bytes.size() / byte_size(output.type));
+  for (std::size_t i = 0; i < classes.size(); ++i)
+    classes[i] = {i, value_at(output.type, bytes.view(), i)};
+  std::stable_sort(classes.begin(), classes.end(),
+                   [](const ClassScore& a, const ClassScore& b) { return a.value > b.value; });
+  classes.resize(std::min(count, classes.size()));
+  return classes;
+}
+
+std::string label_of(const std::vector<std::string>& labels, std::size_t index) {
+  return index < labels.size() ? labels[index] : std::string();
+}
+
+ordered_json response_json(const InferOptions& options, const InferResponse& response,
+                           const std::vector<std::string>& labels) {
+  ordered_json outputs = ordered_json::array();
+  for (std::size_t i = 0; i < response.reply.outputs.size(); ++i) {
+    const TensorSpec& spec = response.reply.outputs[i];
+    const Bytes& bytes = response.reply.payload[i];
+    ordered_json output = {
+        {"name", spec.name}, {"datatype", to_string(spec.type)}, {"shape", spec.shape}};
+    if (options.top == 0) {
+      output["data"] = values_json(spec.type, bytes.view());
+    } else {
+      ordered_json top = ordered_json::array();
+      for (const ClassScore& one : largest(spec, bytes, options.top)) {
+        top.push_back({{"class", one.index}, {"value", one.value}});
+        if (!labels.empty()) top.back()["label"] = label_of(labels, one.index);
+      }
+      output["top"] = std::move(top);
+    }
+    outputs.push_back(std::move(output));
+  }
+  return {{"model_name", options.model},
+          {"latency_ms", response.latency_ms},
+          {"queued_ms", to_ms(response.reply.queued)},
+          {"executed_ms", to_ms(response.reply.executed)},
+          {"batch_size", response.reply.batch_size},
+          {"outputs", std::move(outputs)}};
+}
+
+std::string top_text(const InferOptions& options, const InferResponse& response,
+                     const std::vector<std::string>& labels) {
+  std::string text = options.model + " responded in " + fixed(response.latency_ms, 1) + " ms\n";
+  for (std::size_t i = 0; i < response.reply.outputs.size(); ++i) {
+    const TensorSpec& spec = response.reply.outputs[i];
+    Table table({{"class"}, {"value"}, {labels.empty() ? "" : "label", Table::Align::left}});
+    for (const ClassScore& one : largest(spec, response.reply.payload[i], options.top))
+      table.add_row({std::to_string(one.index), fixed(one.value, 4), label_of(labels, one.index)});
+    text += '\n' + spec.name + ' ' + to_string(spec) + '\n' + table.to_string();
+  }
+  return text;
+}
+
+int infer(const InferOptions& options) {
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
+  if (options.input.empty() == options.image.empty())
+    return bad_input(Status(StatusCode::invalid, "give the inputs with --input or --image"));
+  const Result<std::vector<std::string>> labels = read_labels(options.labels);
+  if (!labels.ok()) return bad_input(labels.status().within("--labels"));
+  const Result<ModelInfo> model = find_model(target.value(), options.model);
+  if (!model.ok()) {
+    const bool unknown = model.status().code() == StatusCode::not_found;
+    return unknown ? bad_input(model.status()) : run_failed(model.status());
+  }
+  Result<Bytes> payload = payload_of(options, model.value());
+  if (!payload.ok()) return bad_input(payload.status());
+
+  InferRequest request;
+  request.model = options.model;
+  request.timeout = from_ms(options.timeout_ms);
+  request.inputs = model.value().inputs;
+  request.payload = std::move(payload).value();
+  const Result<InferResponse> response = send_request(target.value(), request);
+  if (!response.ok()) return run_failed(response.status());
+  if (options.top > 0 && !options.json) {
+    std::cout << top_text(options, response.value(), labels.value());
+  } else {
+    std::cout << response_json(options, response.value(), labels.value()).dump() << '\n';
+  }
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_infer_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("infer", "send one request to a running frontend and print the response");
+  const auto options = std::make_shared<InferOptions>();
+  add_target_options(*command, options->target);
+  command->add_option("--model", options->model, "the model or application")
+      ->required()
+      ->type_name(kModelName);
+  auto* const input = command->add_option(
+      "--input", options->input,
+      "a .json file with the inputs, as {\"NAME\":[...]} or as a request of the Open Inference "
+      "Protocol; any other file holds the raw tensors one after another");
+  command
+      ->add_option("--image", options->image,
+                   "an image (" + std::string(image_formats()) +
+                       ") for a model with one input [C,H,W] or [H,W,C]; resized to the input, "
+                       "with values from 0 to 1, or 0 to 255 for integer types")
+      ->excludes(input);
+  command
+      ->add_option(
+          "--mean", options->mean,
+          "mean to subtract from the image's values: one number, or one per channel (0.5,0.5,0.5)")
+      ->delimiter(',');
+  command
+      ->add_option("--std", options->deviation,
+                   "standard deviation to divide by after that: one number, or one per channel")
+      ->delimiter(',');
+  command
+      ->add_option("--timeout-ms", options->timeout_ms,
+                   "deadline of the request in milliseconds; 0: the objective of the model")
+      ->check(number_within(0, kLongestTimeoutMs))
+      ->capture_default_str();
+  command->add_option("--top", options->top, "print only the K largest elements of each output")
+      ->check(natural_number())
+      ->type_name("K");
+  command->add_option("--labels", options->labels, "file with the name of one class per line");
+  command->add_flag("--json", options->json, "print one JSON document (the default without --top)");
+  command->footer("Exits with 1 if the request was refused or failed.");
+  set_action(*command, chosen, options, infer);
+}
+
+// ---- load
+
+namespace {
+
+constexpr double kLongestLoadSeconds = 1e6;
+constexpr double kLargestScale = 1e6;
+
+struct LoadArguments {
+  TargetOptions target;
+  std::string workload;
+  double seconds = 0;
+  load::Scale scale;
+  std::uint64_t seed = 1;
+  std::string csv;
+  std::string report;
+  std::uint32_t connections = 4;
+  std::uint32_t max_outstanding = 4096;
+  bool json = false;
+};
+
+// The first SIGINT or SIGTERM ends the load, and the report is still printed. The second ends the
+// program.
+class InterruptOnce {
+ public:
+  [[nodiscard]] bool interrupted() {
+    if (watch_ && watch_->take()) watch_.reset();
+    return !watch_;
+  }
+
+ private:
+  std::optional<SignalWatch> watch_{std::in_place, std::initializer_list<int>{SIGINT, SIGTERM}};
+};
+
+std::string describe(const load::Progress& progress, Duration elapsed, double seconds) {
+  return fixed(to_seconds(elapsed), 0) + " s of " + shortest(seconds, 1) + ": " +
+         std::to_string(progress.offered) + " offered, " + std::to_string(progress.served) +
+         " served, " + std::to_string(progress.late) + " late, " +
+         std::to_string(progress.dropped) + " dropped, " + std::to_string(progress.errors) +
+         " errors, " + std::to_string(progress.outstanding) + " in flight";
+}
+
+int report(const LoadArguments& arguments, const load::LoadReport& outcome) {
+  std::cout << (arguments.json ? load_json(outcome) : load_text(outcome)) << std::flush;
+  if (!arguments.report.empty()) {
+    std::ofstream file(arguments.report, std::ios::trunc);
+    file << load_json(outcome) << std::flush;
+    if (!file) {
+      return run_failed(
+          Status(StatusCode::internal, arguments.report + ": cannot be written; check --report"));
+    }
+  }
+  std::uint64_t offered = 0;
+  std::uint64_t served = 0;
+  for (const load::ModelRow& row : outcome.models) {
+    offered += row.offered;
+    served += row.served;
+  }
+  if (offered == 0 || served > 0) return kSucceeded;
+  return run_failed(
+      Status(StatusCode::unavailable, arguments.target.address + ": no request was served"));
+}
+
+int send_load(const LoadArguments& arguments, const load::Target& target,
+              const std::vector<load::PreparedModel>& models) {
+  std::ofstream csv;
+  if (!arguments.csv.empty()) {
+    csv.open(arguments.csv, std::ios::trunc);
+    csv << request_csv_header();
+    if (!csv)
+      return bad_input(
+          Status(StatusCode::invalid, arguments.csv + ": cannot be written; check --csv"));
+  }
+  load::LoadOptions options;
+  options.target = target;
+  options.generator = {.duration = from_seconds(arguments.seconds),
+                       .seed = arguments.seed,
+                       .max_outstanding = arguments.max_outstanding};
+  options.connections = arguments.connections;
+  if (csv.is_open()) {
+    options.on_settled = [&](const load::RequestRecord& record) {
+      csv << request_csv_line(models[record.model].load.name, record);
+    };
+  }
+  InterruptOnce interrupt;
+  std::optional<ProgressLine> line(std::in_place);
+  options.on_progress = [&](const load::Progress& progress, Duration elapsed) {
+    line->show(describe(progress, elapsed, arguments.seconds));
+    return !interrupt.interrupted();
+  };
+  const Result<load::LoadReport> outcome = load::run_load(models, options);
+  line.reset();
+  if (!outcome.ok()) return run_failed(outcome.status());
+  const int code = report(arguments, outcome.value());
+  csv.flush();
+  if (csv.fail())
+    return run_failed(
+        Status(StatusCode::internal, arguments.csv + ": writing failed; is the disk full?"));
+  return code;
+}
+
+int run_load(const LoadArguments& arguments) {
+  const Result<load::Target> target = find_target(arguments.target);
+  if (!target.ok()) return bad_input(target.status());
+  const auto workload = config::load_workload(arguments.workload);
+  if (!workload.ok()) return bad_input(workload.status());
+  const Result<std::vector<ModelInfo>> served = load::fetch_models(target.value());
+  if (!served.ok()) return run_failed(served.status());
+  const Result<std::vector<load::PreparedModel>> models =
+      load::prepare(workload.value(), served.value(), arguments.scale, arguments.seed);
+  if (!models.ok()) return bad_input(models.status().within(arguments.workload));
+  return send_load(arguments, target.value(), models.value());
+}
+
+}  // namespace
+
+void add_load_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("load", "send a workload to a running frontend and measure the responses");
+  const auto arguments = std::make_shared<LoadArguments>();
+  add_target_options(*command, arguments->target, TargetNeed::required);
+  command->add_option("--workload", arguments->workload, "workload file (JSON)")->required();
+  command->add_option("--seconds", arguments->seconds, "seconds to send requests")
+      ->required()
+      ->check(number_above(0, kLongestLoadSeconds));
+  command
+      ->add_option("--rate-scale", arguments->scale.rate, "factor on the rate of every open loop")
+      ->check(number_above(0, kLargestScale))
+      ->capture_default_str();
+  command
+      ->add_option("--slo-scale", arguments->scale.slo, "factor on the objectives of the workload")
+      ->check(number_above(0, kLargestScale))
+      ->capture_default_str();
+  command->add_option("--seed", arguments->seed, "random seed of arrivals and inputs")
+      ->check(natural_number())
+      ->capture_default_str();
+  command->add_option("--csv", arguments->csv,
+                      "write a CSV with one line per request to this file");
+  command->add_option("--report", arguments->report, "also write the JSON document to this file");
+  command
+      ->add_option("--connections", arguments->connections,
+                   "connections to the target, used in rotation")
+      ->check(whole_number_within(1, 1024))
+      ->capture_default_str();
+  command
+      ->add_option("--max-outstanding", arguments->max_outstanding,
+                   "limit of requests without a response, per model")
+      ->check(whole_number_within(1, 1000000))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "print one JSON document");
+  command->footer("Exits with 1 if no request was served.");
+  set_action(*command, chosen, arguments, run_load);
+}
+
+// ---- trace
+
+namespace {
+
+constexpr double kLongestTraceSeconds = 600;
+// Added to the traced time, for the connection and a large response.
+constexpr Duration kTraceGrace = std::chrono::seconds(60);
+
+struct TraceOptions {
+  TargetOptions target;
+  double seconds = 10;
+  std::string format = "chrome";
+  std::string out;
+  bool json = false;
+};
+
+// Shows the elapsed time.
+class TraceProgress {
+ public:
+  explicit TraceProgress(double seconds) : seconds_(seconds) {}
+
+  void update() const {
+    const double passed = std::chrono::duration<double>(Clock::now() - began_).count();
+    const std::string text =
+        passed < seconds_ ? fixed(passed, 1) + " of " + fixed(seconds_, 1) + " s; Ctrl-C cancels"
+                          : "waiting for the response";
+    line_.show("tracing: " + text);
+  }
+
+ private:
+  const double seconds_;
+  const ProgressLine line_;
+  const Clock::time_point began_ = Clock::now();
+};
+
+Result<std::string> fetch_trace(const TraceOptions& options, const load::Target& target) {
+  const std::string path =
+      "/gpulet/trace?seconds=" + shortest(options.seconds, 3) + "&format=" + options.format;
+  const TraceProgress progress(options.seconds);
+  SignalWatch signals({SIGINT, SIGTERM});
+  return load::fetch_page(target, path, from_seconds(options.seconds) + kTraceGrace, [&] {
+    progress.update();
+    return !signals.take().has_value();
+  });
+}
+
+Status cannot_write(const std::string& file) {
+  return {StatusCode::invalid, "--out: " + file + " cannot be written"};
+}
+
+// Fails before tracing rather than after minutes of it.
+Status check_writable(const std::string& file) {
+  std::error_code ignored;
+  const bool existed = std::filesystem::exists(file, ignored);
+  const bool writable = std::ofstream(file, std::ios::app).is_open();
+  if (!existed && writable) std::filesystem::remove(file, ignored);
+  return writable ? Status() : cannot_write(file);
+}
+
+Status write_trace(const std::string& file, const std::string& text) {
+  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
+  stream << text;
+  stream.close();
+  return stream ? Status() : cannot_write(file);
+}
+
+ordered_json trace_json(const TraceOptions& options, const std::string& text) {
+  ordered_json document = {
+      {"format", options.format}, {"seconds", options.seconds}, {"bytes", text.size()}};
+  if (!options.out.empty()) {
+    document["file"] = options.out;
+    return document;
+  }
+  auto parsed = ordered_json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const bool is_json = options.format == "chrome" && !parsed.is_discarded();
+  document["trace"] = is_json ? std::move(parsed) : ordered_json(text);
+  return document;
+}
+
+int trace(const TraceOptions& options) {
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
+  if (!options.out.empty()) {
+    if (const Status status = check_writable(options.out); !status.ok()) return bad_input(status);
+  }
+  const Result<std::string> text = fetch_trace(options, target.value());
+  if (!text.ok()) return run_failed(text.status());
+  if (!options.out.empty()) {
+    if (const Status status = write_trace(options.out, text.value()); !status.ok())
+      return run_failed(status);
+  }
+  if (options.json) {
+    std::cout << trace_json(options, text.value()).dump() << '\n';
+  } else if (options.out.empty()) {
+    std::cout << text.value();
+  } else {
+    std::cerr << options.out << ": " << text.value().size() << " bytes\n";
+  }
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_trace_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("trace", "trace all requests of a running frontend for some seconds");
+  const auto options = std::make_shared<TraceOptions>();
+  options->target.address = "127.0.0.1:8000";
+  add_target_options(*command, options->target);
+  command->get_option("--target")->description("the frontend's address for HTTP");
+  command
+      ->add_option(
+          "--seconds", options->seconds,
+          "seconds to trace; 0: only the requests that the frontend has sampled (trace_every)")
+      ->check(number_within(0, kLongestTraceSeconds))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--format", options->format,
+          "chrome: JSON for Perfetto and chrome://tracing; log: CSV of the requests for models; "
+          "applications: CSV of the requests for applications")
+      ->check(one_of({"chrome", "log", "applications"}))
+      ->capture_default_str();
+  command->add_option("--out", options->out, "file to write (default: standard output)");
+  command->add_flag("--json", options->json, "print one JSON document with the trace or its file");
+  command->footer("This is an admin call: a frontend with admin tokens requires one.");
+  set_action(*command, chosen, options, trace);
+}
+
+}  // namespace gpulet::tools

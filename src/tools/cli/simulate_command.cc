@@ -1,0 +1,245 @@
+// gpulet simulate: runs the engine in virtual time, for one demand or for many.
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpulet/base/random.h"
+#include "gpulet/config/daemon_config.h"
+#include "gpulet/simulate/simulation.h"
+#include "tools/cli/command.h"
+#include "tools/cli/parallel_for.h"
+#include "tools/cli/plan_options.h"
+#include "tools/report/format.h"
+#include "tools/report/run_report.h"
+
+namespace gpulet::tools {
+namespace {
+
+struct SimulateOptions {
+  PlanOptions plan;
+  double seconds = 60;
+  std::uint64_t seed = 1;
+  std::string trace;
+  std::string series;
+  std::string scenarios;
+  std::string control;
+  bool keep_plan = false;
+  double period_s = 20;
+  double link_ms = 0.1;
+  double process_start_ms = 400;
+  double model_load_ms = 300;
+  unsigned jobs = 0;  // 0: one for each core
+  bool json = false;
+};
+
+Result<simulate::SimulationOptions> simulation_options(const SimulateOptions& flags) {
+  if (!flags.scenarios.empty() && !(flags.trace.empty() && flags.series.empty())) {
+    return Status(
+        StatusCode::invalid,
+        "--scenarios makes a run for each row; --trace and --series are for a single run");
+  }
+  simulate::SimulationOptions options;
+  options.seconds = flags.seconds;
+  options.seed = flags.seed;
+  options.keep_plan = flags.keep_plan;
+  options.period = from_seconds(flags.period_s);
+  options.timings.link = from_ms(flags.link_ms);
+  options.timings.process_start = from_ms(flags.process_start_ms);
+  options.timings.model_load = from_ms(flags.model_load_ms);
+  if (!flags.control.empty()) {
+    const Result<control::Options> control = config::load_control(flags.control);
+    if (!control.ok()) return control.status();
+    options.control = control.value();
+  }
+  if (!flags.series.empty()) options.series_step = options.period;
+  if (!flags.trace.empty()) {
+    Result<simulate::Trace> trace = simulate::read_trace(flags.trace);
+    if (!trace.ok()) return trace.status();
+    options.trace = std::make_shared<const simulate::Trace>(std::move(trace).value());
+  }
+  return options;
+}
+
+ScenarioRow row_of(const simulate::Outcome& outcome) {
+  ScenarioRow row;
+  row.schedulable = outcome.schedulable;
+  row.violation = outcome.violation;
+  row.devices = outcome.devices_used;
+  row.requests = outcome.requests;
+  for (const simulate::ModelOutcome& model : outcome.models) {
+    if (model.violation <= row.worst) continue;
+    row.worst = model.violation;
+    row.worst_model = model.name;
+  }
+  return row;
+}
+
+// Depends only on the seed of the run and the number of the row, so the result depends neither on
+// the threads nor on the other rows.
+std::uint64_t scenario_seed(std::uint64_t run_seed, std::size_t row) {
+  return stream_seed(run_seed, "row " + std::to_string(row));
+}
+
+// Simulates each row of demands that its plan covers, without further plans. Fails like the first
+// row that fails; the message has its number, counted from 1.
+Result<std::vector<ScenarioRow>> run_scenarios(
+    const simulate::Knowledge& knowledge, const simulate::SimulationInput& scene,
+    const std::vector<std::vector<schedule::ModelDemand>>& rows,
+    const simulate::SimulationOptions& options, unsigned jobs) {
+  std::vector<std::optional<Result<simulate::Outcome>>> outcomes(rows.size());
+  parallel_for(jobs, rows.size(), [&](std::size_t i) {
+    simulate::SimulationInput row_scene = scene;
+    row_scene.demands = rows[i];
+    simulate::SimulationOptions row_options = options;
+    row_options.seed = scenario_seed(options.seed, i + 1);
+    row_options.keep_plan = true;
+    row_options.only_schedulable = true;
+    outcomes[i] = simulate::simulate(knowledge, row_scene, row_options);
+  });
+  std::vector<ScenarioRow> done;
+  for (const auto& outcome : outcomes) {
+    if (!outcome->ok()) {
+      return outcome->status().within("row " + std::to_string(done.size() + 1));
+    }
+    done.push_back(row_of(outcome->value()));
+  }
+  return done;
+}
+
+// The exit code for the kind of failure.
+int failed(const Status& status) {
+  return status.code() == StatusCode::internal ? run_failed(status) : bad_input(status);
+}
+
+// Prints the speed on standard error, because it differs between runs with the same result.
+void print_speed(double requests, double events, double simulated_s,
+                 std::chrono::steady_clock::time_point began) {
+  const double took_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  std::cerr << "simulated " << shortest(simulated_s, 1) << " s in " << fixed(took_s, 2)
+            << " s: " << fixed(requests / took_s / 1e6, 2) << " million requests/s";
+  if (events > 0) std::cerr << ", " << fixed(events / took_s / 1e6, 2) << " million events/s";
+  std::cerr << '\n';
+}
+
+int run_one(const SimulateOptions& flags, const simulate::Knowledge& knowledge,
+            const simulate::SimulationInput& scene, const simulate::SimulationOptions& options) {
+  const auto began = std::chrono::steady_clock::now();
+  const Result<simulate::Outcome> outcome = simulate::simulate(knowledge, scene, options);
+  if (!outcome.ok()) return failed(outcome.status());
+  print_speed(static_cast<double>(outcome.value().requests),
+              static_cast<double>(outcome.value().events), options.seconds, began);
+  if (!flags.series.empty()) {
+    std::ofstream file(flags.series);
+    file << series_csv(outcome.value());
+    if (!file.flush()) {
+      return run_failed({StatusCode::invalid, "cannot write " + flags.series});
+    }
+  }
+  std::cout << (flags.json ? simulation_json(outcome.value(), flags.plan.policy)
+                           : simulation_text(outcome.value(), flags.plan.policy));
+  return kSucceeded;
+}
+
+int run_many(const SimulateOptions& flags, const simulate::Knowledge& knowledge,
+             const simulate::SimulationInput& scene, const simulate::SimulationOptions& options) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto scenarios = load_scenarios(flags.scenarios, scene.demands);
+  if (!scenarios.ok()) return bad_input(scenarios.status());
+  const unsigned jobs =
+      flags.jobs > 0 ? flags.jobs : std::max(1U, std::thread::hardware_concurrency());
+  const auto rows = run_scenarios(knowledge, scene, scenarios.value(), options, jobs);
+  if (!rows.ok()) return failed(rows.status().within(flags.scenarios));
+  double requests = 0;
+  double simulated_s = 0;
+  for (const ScenarioRow& row : rows.value()) {
+    requests += static_cast<double>(row.requests);
+    simulated_s += row.schedulable ? options.seconds : 0;
+  }
+  print_speed(requests, 0, simulated_s, began);
+  std::cout << (flags.json ? scenarios_json(rows.value(), flags.plan.policy)
+                           : scenarios_text(rows.value(), flags.plan.policy));
+  return kSucceeded;
+}
+
+int run_simulation(const SimulateOptions& flags) {
+  const Result<LoadedPlanInput> loaded = load_plan_input(flags.plan);
+  if (!loaded.ok()) return bad_input(loaded.status());
+  const Result<simulate::SimulationOptions> options = simulation_options(flags);
+  if (!options.ok()) return bad_input(options.status());
+  simulate::Knowledge knowledge;
+  knowledge.profiles = loaded.value().profiles;
+  knowledge.believed = loaded.value().interference;
+  knowledge.measured = simulate::measured_pairs(*knowledge.profiles);
+  knowledge.policy = loaded.value().policy.get();
+  const schedule::PlanInput& input = loaded.value().input;
+  const simulate::SimulationInput scene{input.cluster, input.demands, input.options};
+  return flags.scenarios.empty() ? run_one(flags, knowledge, scene, options.value())
+                                 : run_many(flags, knowledge, scene, options.value());
+}
+
+void add_load_options(CLI::App& command, SimulateOptions& options) {
+  command.add_option("--seconds", options.seconds, "duration of the load in virtual time")
+      ->check(number_within(0.001, 1e7))
+      ->capture_default_str();
+  command
+      .add_option("--seed", options.seed,
+                  "random seed of the arrivals; the same seed gives the same run")
+      ->check(natural_number())
+      ->capture_default_str();
+  command.add_option(
+      "--trace", options.trace,
+      "CSV of the load, in place of the demand's rates: time_s,model,count (arrivals) "
+      "or time_s,model,rate (rates from that time on)");
+  command.add_option("--scenarios", options.scenarios,
+                     "CSV of rates: a run for each row that is schedulable, without further plans");
+  command.add_option("--jobs", options.jobs, "threads for --scenarios (default: one per core)")
+      ->check(natural_number());
+}
+
+void add_world_options(CLI::App& command, SimulateOptions& options) {
+  command.add_flag("--keep-plan", options.keep_plan, "keep the first plan under any load");
+  command.add_option("--period", options.period_s, "period of the scheduler in seconds")
+      ->check(number_within(0.1, 1e6))
+      ->capture_default_str();
+  command.add_option(
+      "--control", options.control,
+      "control file (JSON, docs/control.md), for --policy roma and for requests that "
+      "spill over to CPUs");
+  command.add_option("--series", options.series,
+                     "write a CSV with the devices, shares and violations of every period");
+  command.add_option("--link-ms", options.link_ms, "one-way latency between frontend and backend")
+      ->check(number_within(0, 1000))
+      ->capture_default_str();
+  command
+      .add_option("--process-start-ms", options.process_start_ms,
+                  "start time of the process of a new gpulet")
+      ->check(number_within(0, 60000))
+      ->capture_default_str();
+  command
+      .add_option("--model-load-ms", options.model_load_ms,
+                  "load time of each model of a new gpulet")
+      ->check(number_within(0, 60000))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command = app.add_subcommand(
+      "simulate", "simulate serving a demand and report the latencies and violations");
+  const auto options = std::make_shared<SimulateOptions>();
+  add_plan_options(*command, options->plan);
+  add_load_options(*command, *options);
+  add_world_options(*command, *options);
+  command->add_flag("--json", options->json, "print one JSON document");
+  set_action(*command, chosen, options, run_simulation);
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,362 @@
+// The commands that show the state of a running frontend: status, top, wait and logs.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpulet/load/call.h"
+#include "tools/cli/command.h"
+#include "tools/cli/target_options.h"
+#include "tools/report/format.h"
+#include "tools/report/status_document.h"
+#include "tools/report/status_picture.h"
+#include "tools/report/terminal.h"
+
+namespace gpulet::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kShortestInterval = 0.1;
+constexpr double kLongestInterval = 3600;
+
+Clock::duration seconds(double count) {
+  return std::chrono::duration_cast<Clock::duration>(from_seconds(count));
+}
+
+// Sleeps until then. False if a signal interrupted it.
+bool sleep_until(Clock::time_point end, SignalWatch& interrupt) {
+  constexpr Clock::duration kSignalInterval = std::chrono::milliseconds(100);
+  while (Clock::now() < end) {
+    if (interrupt.take()) return false;
+    std::this_thread::sleep_for(std::min(kSignalInterval, end - Clock::now()));
+  }
+  return true;
+}
+
+// ---- status
+
+struct StatusOptions {
+  TargetOptions target;
+  bool json = false;
+};
+
+int print_status(const std::string& document) {
+  const auto parsed = nlohmann::ordered_json::parse(document, nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) {
+    return run_failed(
+        Status(StatusCode::malformed, "the frontend's status is not a JSON document"));
+  }
+  std::cout << parsed.dump(2) << '\n';
+  return kSucceeded;
+}
+
+int status(const StatusOptions& options) {
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
+  const Result<std::string> document = load::fetch_status(target.value());
+  if (!document.ok()) return run_failed(document.status());
+  if (options.json) return print_status(document.value());
+  const Terminal terminal = describe_terminal(stdout);
+  const Result<std::string> picture =
+      render_status(document.value(), {.utf8 = terminal.utf8, .colour = terminal.colour});
+  if (!picture.ok()) return run_failed(picture.status().within(options.target.address));
+  std::cout << picture.value();
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_status_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command = app.add_subcommand(
+      "status", "print the devices, gpulets, models and events of a running frontend");
+  const auto options = std::make_shared<StatusOptions>();
+  add_target_options(*command, options->target);
+  command->add_flag("--json", options->json, "print the status document");
+  set_action(*command, chosen, options, status);
+}
+
+// ---- top
+
+namespace {
+
+// Short, because keys have no effect during a request.
+constexpr Duration kTopTimeout = std::chrono::seconds(1);
+
+struct TopOptions {
+  TargetOptions target;
+  double interval_s = 1;
+  bool json = false;
+  std::uint64_t count = 0;  // of documents, with json; 0: unlimited
+};
+
+// The picture of the latest status document, and the scroll position of the window over it.
+class StatusView {
+ public:
+  StatusView(const TopOptions& options, PictureStyle style, std::string document)
+      : options_(options), style_(style), document_(std::move(document)) {}
+
+  void update(const Result<std::string>& fetched) {
+    failure_ = fetched.ok() ? std::string() : fetched.status().message();
+    if (fetched.ok()) document_ = fetched.value();
+  }
+
+  void press(Key key, const Window& window) {
+    first_ = scrolled(first_, key, count_lines(picture(window)), window.rows - 1);
+  }
+
+  [[nodiscard]] std::string screen(const Window& window) const {
+    std::string title = "gpulet top: " + options_.target.address + " every " +
+                        shortest(options_.interval_s, 1) + " s; q quits, the arrow keys scroll";
+    if (!failure_.empty()) title = "no response: showing the latest status";
+    if (style_.colour) title = (failure_.empty() ? "\033[1m" : "\033[1;31m") + title;
+    return compose_screen(title, picture(window), first_, window);
+  }
+
+ private:
+  [[nodiscard]] std::string picture(const Window& window) const {
+    PictureStyle style = style_;
+    style.columns = window.columns;
+    const Result<std::string> drawn = render_status(document_, style);
+    if (!drawn.ok()) return wrapped(drawn.status().message(), window.columns, 0);
+    return failure_.empty() ? drawn.value()
+                            : wrapped(failure_, window.columns, 0) + '\n' + drawn.value();
+  }
+
+  const TopOptions& options_;
+  const PictureStyle style_;
+  std::string document_;
+  std::string failure_;
+  std::size_t first_ = 0;
+};
+
+int show_live(const TopOptions& options, const load::Target& target, const PictureStyle& style,
+              std::string document) {
+  const Clock::duration interval = seconds(options.interval_s);
+  StatusView view(options, style, std::move(document));
+  LiveTerminal terminal;
+  Clock::time_point next = Clock::now() + interval;
+  for (;;) {
+    const Window window = terminal.window();
+    terminal.write(view.screen(window));
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+    const LiveTerminal::Event event = terminal.wait(std::max(left, std::chrono::milliseconds(0)));
+    if (event.ended) return kSucceeded;
+    for (const Key key : keys_of(event.typed)) {
+      if (key == Key::quit) return kSucceeded;
+      view.press(key, window);
+    }
+    if (!event.timed_out) continue;
+    view.update(load::fetch_status(target, kTopTimeout));
+    next = Clock::now() + interval;
+  }
+}
+
+// Prints one document per line.
+int print_documents(const TopOptions& options, const load::Target& target) {
+  SignalWatch interrupt{SIGINT, SIGTERM};
+  Clock::time_point next = Clock::now();
+  for (std::uint64_t printed = 0; options.count == 0 || printed < options.count; ++printed) {
+    if (!sleep_until(next, interrupt)) return kSucceeded;
+    const Result<std::string> document = load::fetch_status(target);
+    if (!document.ok()) return run_failed(document.status());
+    std::cout << document.value() << std::endl;
+    if (!std::cout) return kSucceeded;  // the reader is gone
+    next = Clock::now() + seconds(options.interval_s);
+  }
+  return kSucceeded;
+}
+
+int top(const TopOptions& options) {
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
+  if (options.json) return print_documents(options, target.value());
+  const Terminal terminal = describe_terminal(stdout);
+  const PictureStyle style{.utf8 = terminal.utf8, .colour = terminal.colour};
+  Result<std::string> document = load::fetch_status(target.value(), load::kCallTimeout);
+  if (!document.ok()) return run_failed(document.status());
+  const Result<std::string> picture = render_status(document.value(), style);
+  if (!picture.ok()) return run_failed(picture.status());
+  if (LiveTerminal::possible())
+    return show_live(options, target.value(), style, std::move(document).value());
+  std::cout << picture.value();
+  return kSucceeded;
+}
+
+}  // namespace
+
+void add_top_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("top", "watch the status of a running frontend in the terminal");
+  const auto options = std::make_shared<TopOptions>();
+  add_target_options(*command, options->target);
+  command->add_option("--interval", options->interval_s, "seconds between updates")
+      ->check(number_within(kShortestInterval, kLongestInterval))
+      ->capture_default_str();
+  CLI::Option* const as_json =
+      command->add_flag("--json", options->json,
+                        "print a status document per interval, one per line, until interrupted");
+  command
+      ->add_option("--count", options->count, "with --json: the number of documents; 0: unlimited")
+      ->needs(as_json)
+      ->check(natural_number())
+      ->capture_default_str();
+  command->footer(
+      "q or Ctrl-C quits; arrows, page keys, home and end scroll. Without a terminal as standard "
+      "input and output, prints the status once.");
+  set_action(*command, chosen, options, top);
+}
+
+// ---- wait
+
+namespace {
+
+constexpr auto kPollInterval = std::chrono::milliseconds(200);
+constexpr Duration kPollTimeout = std::chrono::seconds(2);
+constexpr double kLongestWaitSeconds = 86400;
+
+struct WaitOptions {
+  TargetOptions target;
+  WaitCondition condition;
+  double timeout_s = 120;
+};
+
+// A frontend that is starting refuses connections or does not respond. Other failures are
+// permanent.
+bool is_temporary(const Status& failure) {
+  return failure.code() == StatusCode::unavailable || failure.code() == StatusCode::timeout;
+}
+
+Result<std::string> poll(const load::Target& target, const WaitCondition& condition) {
+  const Result<std::string> document = load::fetch_status(target, kPollTimeout);
+  if (document.ok()) return missing_for(document.value(), condition);
+  if (!is_temporary(document.status())) return document.status();
+  return "the frontend: " + document.status().message();
+}
+
+int wait(const WaitOptions& options) {
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
+  const Clock::time_point deadline = Clock::now() + seconds(options.timeout_s);
+  SignalWatch interrupt{SIGINT, SIGTERM};
+  std::string printed;
+  for (;;) {
+    const Result<std::string> missing = poll(target.value(), options.condition);
+    if (!missing.ok()) return run_failed(missing.status());
+    if (missing.value().empty()) {
+      std::cout << options.target.address << " is ready\n";
+      return kSucceeded;
+    }
+    if (missing.value() != printed) std::cerr << "waiting for " << missing.value() << '\n';
+    printed = missing.value();
+    if (interrupt.take()) return run_failed({StatusCode::cancelled, "interrupted"});
+    if (Clock::now() >= deadline) {
+      return run_failed({StatusCode::timeout, options.target.address + " is not ready after " +
+                                                  shortest(options.timeout_s, 1) +
+                                                  " s: it waits for " + printed});
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+}  // namespace
+
+void add_wait_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("wait", "wait until a frontend accepts requests, or until models serve");
+  const auto options = std::make_shared<WaitOptions>();
+  command
+      ->add_option("models", options->condition.models,
+                   "wait until these models serve (default: until the frontend accepts requests)")
+      ->type_name(kModelName);
+  command->add_flag("--all", options->condition.all, "wait until every model serves");
+  add_target_options(*command, options->target);
+  command->add_option("--timeout", options->timeout_s, "seconds before giving up")
+      ->check(number_within(0, kLongestWaitSeconds))
+      ->capture_default_str();
+  command->footer("Exits with 0 once the condition holds, and with 1 if it does not hold in time.");
+  set_action(*command, chosen, options, wait);
+}
+
+// ---- logs
+
+namespace {
+
+struct LogsOptions {
+  TargetOptions target;
+  bool follow = false;
+  bool json = false;
+  double interval_s = 1;
+};
+
+void print_event(const FrontendEvent& event, bool as_json) {
+  if (as_json) {
+    nlohmann::ordered_json line{
+        {"at_s", event.at_s}, {"text", event.text}, {"warning", event.warning}};
+    if (event.unix_s) line["unix_s"] = *event.unix_s;
+    std::cout << line.dump() << '\n';
+    return;
+  }
+  const std::string when =
+      event.unix_s ? date_and_clock_text(*event.unix_s) : fixed(event.at_s, 1) + " s";
+  std::cout << when << "  " << (event.warning ? "warning: " : "") << event.text << '\n';
+}
+
+Status print_new_events(const load::Target& target, EventTail& tail, bool as_json) {
+  const Result<std::string> document = load::fetch_status(target);
+  if (!document.ok()) return document.status();
+  const Result<std::vector<FrontendEvent>> events = tail.new_events(document.value());
+  if (!events.ok()) return events.status();
+  for (const FrontendEvent& event : events.value()) print_event(event, as_json);
+  std::cout << std::flush;
+  return {};
+}
+
+// Continues while the frontend does not respond, because it may restart. Reports each change once.
+int follow(const LogsOptions& options, const load::Target& target, EventTail& tail) {
+  SignalWatch interrupt{SIGINT, SIGTERM};
+  bool responds = true;
+  while (sleep_until(Clock::now() + seconds(options.interval_s), interrupt)) {
+    const Status printed = print_new_events(target, tail, options.json);
+    if (!std::cout) return kSucceeded;  // the reader is gone
+    if (printed.ok() == responds) continue;
+    responds = printed.ok();
+    std::cerr << "gpulet: "
+              << (responds ? options.target.address + ": responds again" : printed.message())
+              << '\n';
+  }
+  return kSucceeded;
+}
+
+int logs(const LogsOptions& options) {
+  const Result<load::Target> target = find_target(options.target);
+  if (!target.ok()) return bad_input(target.status());
+  EventTail tail;
+  if (const Status printed = print_new_events(target.value(), tail, options.json); !printed.ok())
+    return run_failed(printed);
+  return options.follow ? follow(options, target.value(), tail) : kSucceeded;
+}
+
+}  // namespace
+
+void add_logs_command(CLI::App& app, Action& chosen) {
+  CLI::App* const command =
+      app.add_subcommand("logs", "print the latest events of a running frontend");
+  const auto options = std::make_shared<LogsOptions>();
+  add_target_options(*command, options->target);
+  command->add_flag("--follow,-f", options->follow, "keep printing new events until Ctrl-C");
+  command->add_option("--interval", options->interval_s, "with --follow: seconds between requests")
+      ->check(number_within(kShortestInterval, kLongestInterval))
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "print one JSON document per line");
+  command->footer("The frontend keeps only the latest events; its log has all of them.");
+  set_action(*command, chosen, options, logs);
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,56 @@
+// Utilisation of the L2 cache and of the device's memory while the kernels of a batch run, measured
+// with Nsight Compute. CounterProgram is blocking; one thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "gpulet/base/status.h"
+
+namespace gpulet::tools {
+
+// Fractions of the peak of the device.
+struct Counters {
+  double l2 = 0;
+  double dram = 0;
+};
+
+inline constexpr std::string_view kL2Metric = "lts__t_sectors.avg.pct_of_peak_sustained_elapsed";
+inline constexpr std::string_view kDramMetric =
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed";
+inline constexpr std::string_view kDurationMetric = "gpu__time_duration.sum";
+
+// Reads the output of `ncu --csv --page raw` with these three metrics: a header, a row of units and
+// a row for each kernel. Ignores other lines, such as ncu's own, which begin with "==". Kernels are
+// weighted by their duration; a kernel without one of the metrics is left out. Fails with
+// unavailable if ncu may not read counters, and with malformed if no kernel was measured; the
+// message then holds the last line of ncu. Pure.
+[[nodiscard]] Result<Counters> parse_counters(std::string_view text);
+
+// Runs ncu with gpulet-kernels, which runs batches of one model.
+class CounterProgram {
+ public:
+  struct Programs {
+    std::string ncu;                // a path; empty: searched in PATH
+    std::filesystem::path kernels;  // gpulet-kernels
+  };
+  // Fails with not_found if one of the programs is missing; the message says how to get it.
+  [[nodiscard]] static Result<CounterProgram> find(const Programs& programs);
+
+  // Measures batches of a model of the models file on the whole GPU. Runs outside MPS, where
+  // counters of one process cannot be separated from those of others. Fails with cancelled if a
+  // signal ended ncu.
+  [[nodiscard]] Result<Counters> measure(const std::filesystem::path& models,
+                                         const std::string& model, std::uint32_t batch,
+                                         const std::string& gpu_uuid) const;
+
+ private:
+  CounterProgram(std::filesystem::path ncu, std::filesystem::path kernels)
+      : ncu_(std::move(ncu)), kernels_(std::move(kernels)) {}
+  std::filesystem::path ncu_;
+  std::filesystem::path kernels_;
+};
+
+}  // namespace gpulet::tools

@@ -1,0 +1,135 @@
+#include "tools/measure/measured_device.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "gpulet/backend/gpu_devices.h"
+#include "gpulet/base/text.h"
+#include "gpulet/gpu/cuda_driver.h"
+#include "gpulet/gpu/nvml.h"
+#include "gpulet/partition/drivers/drivers.h"
+#include "tools/measure/machine.h"
+#include "tools/report/format.h"
+
+namespace gpulet::tools {
+namespace {
+
+constexpr std::string_view kCpu = "cpu:";
+constexpr std::string_view kCuda = "cuda:";
+// Several of the 10 ms slices in which a share of a core is granted.
+constexpr Duration kCpuBlock = std::chrono::milliseconds(50);
+// A share of a GPU is a set of SMs that is always available: blocks only average out the jitter of
+// short batches.
+constexpr Duration kGpuBlock = std::chrono::milliseconds(5);
+constexpr double kSteadyOnCpu = 0.1;  // other processes of the machine add noise
+constexpr double kSteadyOnGpu = 0.03;
+
+// "NVIDIA H200" to "h200", "NVIDIA A100-SXM4-40GB" to "a100-sxm4-40gb".
+std::string profile_name(std::string_view gpu) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  if (gpu.starts_with(kMaker)) gpu.remove_prefix(kMaker.size());
+  std::string name;
+  for (const char letter : gpu) {
+    const auto byte = static_cast<unsigned char>(letter);
+    name += std::isalnum(byte) != 0 ? static_cast<char>(std::tolower(byte)) : '-';
+  }
+  return name.empty() ? "gpu" : name;
+}
+
+Result<MeasuredDevice> open_cpu(const DeviceName& device) {
+  auto driver = partition::make_cpu_quota_driver(device.cores);
+  if (!driver.ok()) return driver.status();
+  MeasuredDevice opened;
+  opened.name = "cpu-core";
+  opened.cores = device.cores;
+  opened.averaging_block = kCpuBlock;
+  opened.steady_spread = kSteadyOnCpu;
+  opened.driver = std::move(driver).value();
+  opened.facts = {{"device", std::string(kCpu) + number_list(device.cores, ",")},
+                  {"machine", cpu_model()},
+                  {"partitioning", opened.driver->mechanism()}};
+  return opened;
+}
+
+void add_versions(const gpu::Nvml& nvml, const gpu::GpuInfo& info, profile::Provenance& facts) {
+  if (const auto version = nvml.driver_version(); version.ok()) facts["driver"] = version.value();
+  const auto cuda = gpu::CudaDriver::load();
+  if (!cuda.ok()) return;
+  const auto version = cuda.value().version();
+  if (version.ok()) facts["cuda"] = gpu::cuda_version_text(version.value());
+  const auto number = cuda.value().number_of(info.uuid);
+  if (!number.ok()) return;
+  const auto sms = cuda.value().usable_sms(number.value());
+  if (sms.ok()) facts["sms"] = std::to_string(sms.value());
+}
+
+Result<MeasuredDevice> open_gpu(const DeviceName& device, const std::string& partitioning) {
+  const bool green = partitioning == "green";
+  if (partitioning != "mps" && !green) {
+    return Status(StatusCode::invalid, "--partitioning \"" + partitioning +
+                                           "\": write mps or green, whichever will serve on "
+                                           "the GPU");
+  }
+  const auto nvml = gpu::Nvml::load();
+  if (!nvml.ok()) return nvml.status();
+  const auto gpus = nvml.value().gpus();
+  if (!gpus.ok()) return gpus.status();
+  const auto info = gpu::choose_gpu(gpus.value(), device.gpu);
+  if (!info.ok()) return info.status();
+
+  auto folder = ScratchFolder::make("gpulet-");
+  if (!folder.ok()) return folder.status();
+  MeasuredDevice opened;
+  opened.folder = std::make_unique<ScratchFolder>(std::move(folder).value());
+  backend::GpuEnvironment places;
+  places.mps.directory = opened.folder->path();
+  config::DeviceConfig described;
+  described.partitioning = partitioning;
+  described.gpu = info.value().uuid;
+  backend::GpuDevices devices(places);
+  auto made = green ? devices.make_green(described, 0) : devices.make_mps(described, 0);
+  if (!made.ok()) return made.status();
+  opened.driver = std::move(made).value().driver;
+  opened.name = profile_name(info.value().name);
+  opened.gpu = info.value().uuid;
+  opened.shared_process = green;
+  opened.averaging_block = kGpuBlock;
+  opened.steady_spread = kSteadyOnGpu;
+  opened.facts = {{"device", info.value().uuid},
+                  {"machine", info.value().name},
+                  {"partitioning", opened.driver->mechanism()}};
+  add_versions(nvml.value(), info.value(), opened.facts);
+  return opened;
+}
+
+}  // namespace
+
+Result<DeviceName> parse_device(const std::string& text) {
+  const Status wrong(StatusCode::invalid,
+                     "--device \"" + text +
+                         "\": write the cores of one CPU device, such as cpu:0 or cpu:0,1, or the "
+                         "number or UUID of a GPU, such as cuda:0");
+  if (text.starts_with(kCuda)) {
+    const std::string gpu = text.substr(kCuda.size());
+    if (gpu.empty()) return wrong;
+    return DeviceName{{}, gpu};
+  }
+  if (!text.starts_with(kCpu)) return wrong;
+  std::vector<std::uint32_t> cores;
+  for (std::size_t begin = kCpu.size(); begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const auto core = parse_number<std::uint32_t>(text.substr(begin, end - begin));
+    if (!core || std::find(cores.begin(), cores.end(), *core) != cores.end()) return wrong;
+    cores.push_back(*core);
+    begin = end + 1;
+  }
+  return DeviceName{cores, ""};
+}
+
+Result<MeasuredDevice> open_device(const DeviceName& device, const std::string& partitioning) {
+  return device.is_gpu() ? open_gpu(device, partitioning) : open_cpu(device);
+}
+
+}  // namespace gpulet::tools

@@ -1,0 +1,88 @@
+// The device of this machine on which a measurement runs, as --device and --partitioning name it:
+// cores of the CPU, or a GPU. One thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpulet/base/status.h"
+#include "gpulet/base/time.h"
+#include "gpulet/core/ids.h"
+#include "gpulet/partition/driver.h"
+#include "gpulet/profile/profile.h"
+#include "tools/measure/scratch_folder.h"
+
+namespace gpulet::tools {
+
+// The value of --device.
+struct DeviceName {
+  std::vector<std::uint32_t> cores;  // of "cpu:0,1"; empty: a GPU
+  std::string gpu;                   // of "cuda:0": its number, or the beginning of its UUID
+
+  [[nodiscard]] bool is_gpu() const { return cores.empty(); }
+};
+
+// Fails with invalid; the message names the accepted forms.
+[[nodiscard]] Result<DeviceName> parse_device(const std::string& text);
+
+struct MeasuredDevice {
+  std::string name;                  // the default name of its profile: "cpu-core", "h200"
+  profile::Provenance facts;         // device, machine, driver, partitioning, ...
+  std::string gpu;                   // UUID; empty: a CPU device
+  std::vector<std::uint32_t> cores;  // of a CPU device
+  // The shortest interval over which a share delivers an even rate.
+  Duration averaging_block{};
+  double steady_spread = 0;     // a median is steady if its spread, as a fraction, is at most this
+  bool shared_process = false;  // one process serves all gpulets of the device
+  std::unique_ptr<ScratchFolder> folder;  // of the MPS daemon; outlives the driver
+  std::unique_ptr<partition::PartitionDriver> driver;
+};
+
+// `partitioning` of a GPU: "mps", with an own daemon that ends with the driver, or "green". Fails
+// with invalid (no such cores, unknown partitioning), not_found or unavailable (no such GPU, no
+// MPS).
+[[nodiscard]] Result<MeasuredDevice> open_device(const DeviceName& device,
+                                                 const std::string& partitioning);
+
+// Holds one share of a device at a time. A driver fixes the share of a gpulet when it grants it, so
+// every further share belongs to a new gpulet.
+class HeldShare {
+ public:
+  // `last`: the latest gpulet id of the driver, advanced by every grant.
+  HeldShare(partition::PartitionDriver& driver, GpuletId& last) : driver_(driver), last_(last) {}
+  ~HeldShare() { driver_.release(gpulet_); }
+  HeldShare(const HeldShare&) = delete;
+  HeldShare& operator=(const HeldShare&) = delete;
+
+  // Releases the current share first.
+  [[nodiscard]] Result<partition::Grant> grant(Share share) {
+    return grant({.gpulet = {}, .share = share});
+  }
+  // Grants a share that adjust() can change.
+  [[nodiscard]] Result<partition::Grant> grant_adjustable(Share share) {
+    return grant({.gpulet = {}, .share = share, .adjustable = true});
+  }
+  [[nodiscard]] Status adjust(double cores) { return driver_.adjust(gpulet_, cores); }
+  [[nodiscard]] Status attach(pid_t process) { return driver_.attach(gpulet_, process); }
+  [[nodiscard]] Status activate() { return driver_.activate(gpulet_); }
+  // Implements backend::ProxyCallbacks::end.
+  [[nodiscard]] bool end(pid_t process) { return driver_.end(gpulet_, process); }
+
+ private:
+  [[nodiscard]] Result<partition::Grant> grant(partition::Claim claim) {
+    driver_.release(gpulet_);
+    gpulet_ = GpuletId{++last_.value};
+    claim.gpulet = gpulet_;
+    return driver_.grant(claim);
+  }
+
+  partition::PartitionDriver& driver_;
+  GpuletId& last_;
+  GpuletId gpulet_;
+};
+
+}  // namespace gpulet::tools

@@ -1,0 +1,153 @@
+#include "tools/measure/measured_proxy.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include "gpulet/backend/proxy_process.h"
+#include "gpulet/load/inputs.h"
+
+namespace gpulet::tools {
+Result<std::unique_ptr<backend::Proxy>> ProxyFactory::make(const partition::Grant& grant,
+                                                           backend::ProxyCallbacks callbacks) {
+  if (!shared_process_) {
+    backend::ProxyOptions options{program_};
+    if (grant.read_at_start) options.environment = grant.environment;
+    auto started = backend::ProxyProcess::start(executor_, options, std::move(callbacks));
+    if (!started.ok()) return started.status();
+    return std::unique_ptr<backend::Proxy>(std::move(started).value());
+  }
+  if (process_ == nullptr || !process_->accepts_workers()) {
+    auto started = backend::DeviceProcess::start(executor_, {program_}, [](const Status&) {});
+    if (!started.ok()) return started.status();
+    process_ = std::move(started).value();
+  }
+  return process_->add_worker(std::move(callbacks));
+}
+
+namespace {
+
+// Far beyond the time of any model on a slow core: only a hung process reaches them.
+constexpr Duration kLoadTimeout = std::chrono::minutes(10);
+constexpr Duration kStopTimeout = std::chrono::seconds(10);
+
+constexpr std::uint64_t kInputSeed = 1;
+
+// Lays out a batch that repeats one request (core/request.h).
+void repeat(const config::ModelConfig& model, std::span<const std::byte> request,
+            std::uint32_t count, std::span<std::byte> batch) {
+  auto to = batch.begin();
+  for (const TensorSpec& input : model.inputs) {
+    const std::size_t size = byte_size(input).value();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      to = std::copy_n(request.begin(), size, to);
+    }
+    request = request.subspan(size);
+  }
+}
+
+}  // namespace
+
+BlockingLoop::BlockingLoop() : signals_(context_, SIGINT, SIGTERM) {
+  signals_.async_wait([this](const auto& error, int) { interrupted_ = !error; });
+}
+
+Status BlockingLoop::wait(const std::function<bool()>& done, Duration timeout,
+                          const std::string& what) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (!done()) {
+    if (interrupted_) return {StatusCode::cancelled, "interrupted while waiting for " + what};
+    context_.restart();
+    if (context_.run_one_until(deadline) == 0 && std::chrono::steady_clock::now() >= deadline) {
+      return {StatusCode::timeout,
+              what + " took longer than " + std::to_string(to_seconds(timeout)) + " s"};
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<MeasuredProxy>> MeasuredProxy::start(
+    BlockingLoop& loop, ProxyFactory& factory, const partition::Grant& grant,
+    const config::ModelConfig& model, std::uint32_t largest_batch, std::function<bool(pid_t)> end) {
+  const auto inputs = load::random_inputs(model.inputs, kInputSeed);
+  if (!inputs.ok()) return inputs.status();
+  const auto output_bytes = byte_size(model.outputs);
+  if (!output_bytes.ok()) return output_bytes.status();
+  const Bytes request = inputs.value().requests.front();
+
+  std::unique_ptr<MeasuredProxy> proxy(new MeasuredProxy(loop, model, largest_batch, request));
+  proxy->environment_ = grant.environment;
+  proxy->slots_ = {.slots = kInFlight,
+                   .input_capacity = request.size() * largest_batch,
+                   .output_capacity = output_bytes.value() * largest_batch};
+  MeasuredProxy* const self = proxy.get();  // outlives the process and its callbacks
+  backend::ProxyCallbacks callbacks;
+  callbacks.on_ready = [self](ProxyReady ready) { self->ready_ = std::move(ready); };
+  callbacks.on_ran = [self](BatchRan ran, const Bytes&) {
+    self->completed_.push_back({std::chrono::steady_clock::now(), std::move(ran)});
+  };
+  callbacks.on_exit = [self](Status reason) { self->ended_ = std::move(reason); };
+  callbacks.end = std::move(end);
+  auto process = factory.make(grant, std::move(callbacks));
+  if (!process.ok()) return process.status();
+  proxy->process_ = std::move(process).value();
+  return proxy;
+}
+
+Status MeasuredProxy::wait(const std::function<bool()>& done, Duration timeout,
+                           const std::string& what) {
+  Status waited = loop_.wait([&] { return done() || ended_.has_value(); }, timeout, what);
+  if (!waited.ok() || done()) return waited;
+  const std::string how = ended_->ok() ? "it exited" : ended_->message();
+  return {StatusCode::unavailable, "the proxy ended during " + what + ": " + how};
+}
+
+Result<ProxyReady> MeasuredProxy::load() {
+  LoadModels models;
+  models.models.push_back({model_.name, model_.file.string(), model_.inputs, model_.outputs,
+                           largest_batch_, 0, model_.numerics});
+  models.environment = environment_;
+  if (Status sent = process_->load(std::move(models), slots_); !sent.ok()) return sent;
+  if (Status waited = wait([this] { return ready_.has_value(); }, kLoadTimeout, "loading");
+      !waited.ok()) {
+    return waited;
+  }
+  if (!ready_->status.ok()) return ready_->status;
+  return *ready_;
+}
+
+Status MeasuredProxy::stop() {
+  process_->stop(kStopTimeout);
+  return loop_.wait([this] { return ended_.has_value(); }, 2 * kStopTimeout, "the proxy's end");
+}
+
+Status MeasuredProxy::submit(std::uint32_t batch) {
+  std::optional<MutableBytes> input = process_->take_slot(request_.size() * batch);
+  if (!input) {
+    return {StatusCode::internal, "no free memory slot for a batch of " + std::to_string(batch)};
+  }
+  repeat(model_, request_.view(), batch, input->view());
+  RunBatch command;
+  command.id = BatchId{++last_batch_.value};
+  command.model = model_.name;
+  command.count = batch;
+  command.start_within = kBatchTimeout;
+  process_->run(std::move(command), input->freeze());
+  return {};
+}
+
+Result<MeasuredProxy::Response> MeasuredProxy::next() {
+  if (Status waited = wait([this] { return !completed_.empty(); }, kBatchTimeout, "a batch");
+      !waited.ok()) {
+    return waited;
+  }
+  const CompletedBatch batch = std::move(completed_.front());
+  completed_.pop_front();
+  if (!batch.message.status.ok()) return batch.message.status.within("a batch");
+  return Response{batch.at, batch.message.executed};
+}
+
+}  // namespace gpulet::tools

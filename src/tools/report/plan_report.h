@@ -1,0 +1,41 @@
+// Plans, and transitions between them, as tables and JSON documents.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "gpulet/base/status.h"
+#include "gpulet/schedule/plan.h"
+#include "gpulet/schedule/stages.h"
+
+namespace gpulet::tools {
+
+// A plan and the time that it took to make.
+struct TimedPlan {
+  schedule::Plan plan;
+  double microseconds = 0;
+};
+
+// The document that `gpulet schedule --json` prints. A gpulet on a MIG instance has "profile" and
+// "start", and one that does not serve in rounds has "service" (schedule::Service).
+[[nodiscard]] nlohmann::ordered_json plan_json(const schedule::Plan& plan, double plan_time_us);
+
+// Reads such a document from a file. Ignores derived fields (times, "schedulable"). Errors are as
+// in config/json.h. Blocking file I/O.
+[[nodiscard]] Result<schedule::Plan> read_plan(const std::filesystem::path& file);
+
+// Prints a table of gpulets and a summary on standard output. With `json` prints the document
+// instead, and the unserved models on standard error. `devices`: in the cluster.
+void print_plan(const TimedPlan& made, std::size_t devices, bool json);
+// The same with a table of device layouts, each with the number of devices that have it.
+void print_layouts(const TimedPlan& made, std::size_t devices, bool json);
+
+// The stages of a transition with their actions, and the number of actions of each kind.
+[[nodiscard]] nlohmann::ordered_json transition_json(const schedule::StagedPlan& staged,
+                                                     const schedule::Cluster& cluster);
+[[nodiscard]] std::string transition_text(const schedule::StagedPlan& staged,
+                                          const schedule::Cluster& cluster);
+
+}  // namespace gpulet::tools

@@ -1,0 +1,174 @@
+#include "gpulet/batching/dispatch_policy.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace gpulet::batching {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Time at(int ms) { return Time(milliseconds(ms)); }
+
+// A model slot whose batch of n takes 4 + 2 n ms, with a duty cycle of 20 ms.
+class DecideTest : public ::testing::Test {
+ protected:
+  SlotView slot(std::size_t waiting, Time most_urgent, Time turn, Time now) const {
+    return {waiting, most_urgent, execution_, turn, now, {}};
+  }
+  static std::uint32_t dispatched(const Decision& decision) {
+    const auto* dispatch = std::get_if<Dispatch>(&decision);
+    return dispatch == nullptr ? 0 : dispatch->count;
+  }
+  static Time waits_until(const Decision& decision) { return std::get<WaitUntil>(decision).time; }
+
+  std::vector<Duration> execution_{milliseconds(6), milliseconds(8), milliseconds(10),
+                                   milliseconds(12)};
+};
+
+TEST_F(DecideTest, NeedsNoWakeupWithoutRequests) {
+  EXPECT_EQ(waits_until(decide(slot(0, {}, at(0), at(0)), at(0))), kNever);
+}
+
+TEST_F(DecideTest, DispatchesAFullBatchBeforeItsTurn) {
+  EXPECT_EQ(dispatched(decide(slot(4, at(100), at(20), at(5)), at(5))), 4U);
+}
+
+TEST_F(DecideTest, DispatchesAtMostTheLargestBatch) {
+  EXPECT_EQ(dispatched(decide(slot(9, at(100), at(20), at(5)), at(5))), 4U);
+}
+
+TEST_F(DecideTest, HoldsAPartialBatchUntilItsTurn) {
+  EXPECT_EQ(waits_until(decide(slot(2, at(100), at(20), at(5)), at(5))), at(20));
+}
+
+TEST_F(DecideTest, DispatchesAPartialBatchAtItsTurn) {
+  EXPECT_EQ(dispatched(decide(slot(2, at(100), at(20), at(20)), at(20))), 2U);
+}
+
+TEST_F(DecideTest, DispatchesAtOnceAfterAnIdleCycle) {
+  EXPECT_EQ(dispatched(decide(slot(1, at(150), at(20), at(100)), at(100))), 1U);
+}
+
+TEST_F(DecideTest, DispatchesBeforeTheEarliestDeadlineIsAtRisk) {
+  // Two requests take 8 ms and may take 2 ms more: with a deadline at 24 they must be dispatched by
+  // 14, before the turn at 20.
+  SlotView view = slot(2, at(24), at(20), at(5));
+  view.allowance = milliseconds(2);
+  EXPECT_EQ(waits_until(decide(view, at(5))), at(14));
+  view.start = at(14);
+  EXPECT_EQ(dispatched(decide(view, at(14))), 2U);
+}
+
+TEST_F(DecideTest, ShrinksTheBatchToMeetTheEarliestDeadline) {
+  // Only a batch of one (6 ms) ends by 27 when started at 20.
+  EXPECT_EQ(dispatched(decide(slot(4, at(27), at(20), at(20)), at(20))), 1U);
+}
+
+TEST_F(DecideTest, CountsBatchesInFlightAgainstTheDeadline) {
+  SlotView view = slot(4, at(30), at(0), at(10));
+  view.start = at(20);  // the batch in flight ends then: 10 ms are left, enough for three
+  EXPECT_EQ(dispatched(decide(view, at(10))), 3U);
+}
+
+RC_GTEST_PROP(DecideProperty, NeverWaitsIntoThePastAndNeverExceedsTheBatch, ()) {
+  const auto largest = *rc::gen::inRange<std::size_t>(1, 16);
+  std::vector<Duration> execution;
+  Duration total{};
+  for (std::size_t i = 0; i < largest; ++i) {
+    total += milliseconds(*rc::gen::inRange(1, 10));
+    execution.push_back(total);
+  }
+  const Time now = at(*rc::gen::inRange(0, 1000));
+  SlotView view;
+  view.waiting = *rc::gen::inRange<std::size_t>(0, 40);
+  view.execution = execution;
+  view.turn = at(*rc::gen::inRange(0, 1200));
+  view.start = now + milliseconds(*rc::gen::inRange(0, 50));
+  view.allowance = milliseconds(*rc::gen::inRange(0, 5));
+  view.most_urgent =
+      view.start + view.allowance + execution.front() + milliseconds(*rc::gen::inRange(0, 300));
+  const Decision decision = decide(view, now);
+  if (const auto* dispatch = std::get_if<Dispatch>(&decision)) {
+    RC_ASSERT(dispatch->count >= 1U);
+    RC_ASSERT(dispatch->count <= std::min(view.waiting, largest));
+    // The batch is predicted to end in time.
+    RC_ASSERT(view.start + view.allowance + execution[dispatch->count - 1] <= view.most_urgent);
+  } else {
+    RC_ASSERT(std::get<WaitUntil>(decision).time > now);
+  }
+}
+
+// ---- shared devices
+
+constexpr NeedRule kPaper{};  // the defaults are those of the paper
+
+ModelNeed need(std::size_t queued, int waited_ms, std::optional<Duration> response = {},
+               int device_ms = 10, int objective_ms = 100) {
+  return {queued, milliseconds(waited_ms), milliseconds(device_ms), response,
+          milliseconds(objective_ms)};
+}
+
+TEST(NeedTest, QueuedRequestsCountWithTheirWaitAndTheRequestsBeforeThem) {
+  // Five requests have waited 100 ms and will wait 0, 10, .. 40 ms more: 120 ms in the mean, half
+  // above the set point of 80 ms.
+  EXPECT_NEAR(need_of(need(5, 100), kPaper), 0.5, 1e-9);
+}
+
+TEST(NeedTest, WeighsQueuedAgainstAnsweredRequests) {
+  EXPECT_NEAR(need_of(need(5, 100, milliseconds(200)), kPaper), 1.0, 1e-9);
+  EXPECT_NEAR(need_of(need(5, 100, milliseconds(200)), {0.8, 1}), 0.5, 1e-9);
+  EXPECT_NEAR(need_of(need(5, 100, milliseconds(200)), {0.8, 0}), 1.5, 1e-9);
+}
+
+TEST(NeedTest, IsZeroBelowTheSetPoint) {
+  EXPECT_EQ(need_of(need(1, 20, milliseconds(30)), kPaper), 0);
+}
+
+TEST(NeedTest, TheModelWithTheLargestNeedIsNext) {
+  const std::vector<ModelNeed> models{need(9, 10), need(2, 300), need(0, 0), need(3, 200)};
+  EXPECT_EQ(neediest(models, kPaper, 0), 1U);
+}
+
+TEST(NeedTest, TiesGoToTheLongestQueueThenInTurn) {
+  const std::vector<ModelNeed> calm{need(1, 1), need(3, 1), need(2, 1)};
+  EXPECT_EQ(neediest(calm, kPaper, 1), 1U);
+  const std::vector<ModelNeed> equal{need(1, 1), need(1, 1), need(1, 1)};
+  EXPECT_EQ(neediest(equal, kPaper, 0), 1U);
+  EXPECT_EQ(neediest(equal, kPaper, 2), 0U);
+}
+
+TEST(NeedTest, NoModelIsNextWithoutRequests) {
+  const std::vector<ModelNeed> idle{need(0, 0), need(0, 0)};
+  EXPECT_FALSE(neediest(idle, kPaper, 0));
+  EXPECT_FALSE(next_in_turn(idle, 0));
+  EXPECT_FALSE(neediest({}, kPaper, 0));
+}
+
+TEST(NeedTest, InTurnSkipsEmptyQueues) {
+  const std::vector<ModelNeed> models{need(1, 0), need(0, 0), need(4, 0)};
+  EXPECT_EQ(next_in_turn(models, 0), 2U);
+  EXPECT_EQ(next_in_turn(models, 2), 0U);
+}
+
+RC_GTEST_PROP(NeedProperty, NoModelHasALargerNeedThanTheChosenOne, ()) {
+  std::vector<ModelNeed> models;
+  const auto count = *rc::gen::inRange<std::size_t>(1, 6);
+  for (std::size_t i = 0; i < count; ++i) {
+    models.push_back(need(*rc::gen::inRange<std::size_t>(0, 20), *rc::gen::inRange(0, 500),
+                          milliseconds(*rc::gen::inRange(0, 500)), *rc::gen::inRange(1, 50),
+                          *rc::gen::inRange(1, 300)));
+  }
+  const auto chosen = neediest(models, kPaper, *rc::gen::inRange<std::size_t>(0, count));
+  for (const ModelNeed& model : models) {
+    if (model.queued == 0) continue;
+    RC_ASSERT(chosen.has_value());
+    RC_ASSERT(need_of(models[*chosen], kPaper) >= need_of(model, kPaper));
+  }
+}
+
+}  // namespace
+}  // namespace gpulet::batching

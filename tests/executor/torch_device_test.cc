@@ -1,0 +1,254 @@
+// Model cache, shared device, pipeline and graph cache, on the CPU, which has no streams.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/script.h>
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "executor/torch/cuda_graph_cache.h"
+#include "executor/torch/model.h"
+#include "executor/torch/pipeline.h"
+#include "gpulet/executor/torch/torch_executor.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gpulet::executor {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kTwice = "def forward(self, x):\n    return x * 2\n";
+
+torch::jit::Module module_of(const std::string& forward) {
+  torch::jit::Module module("m");
+  module.define(forward);
+  module.eval();
+  return module;
+}
+
+std::filesystem::path saved(const support::TemporaryFolder& folder, const std::string& forward) {
+  const auto file = folder.path() / "m.pt";
+  module_of(forward).save(file.string());
+  return file;
+}
+
+ModelToLoad to_load(const std::filesystem::path& file) {
+  const TensorSpec one{.name = "x", .type = DataType::fp32, .shape = {2}};
+  return {.name = "m", .file = file, .inputs = {one}, .outputs = {one}, .max_batch = 4};
+}
+
+TorchModel in_memory(const std::string& forward) {
+  const ModelToLoad request = to_load({});
+  TorchModel model;
+  model.name = request.name;
+  model.inputs = request.inputs;
+  model.outputs = request.outputs;
+  model.input_sizes = tensor_sizes(request.inputs).value();
+  model.output_sizes = tensor_sizes(request.outputs).value();
+  model.network.module = module_of(forward);
+  return model;
+}
+
+TEST(ModelCache, LoadsAFileOnceForConcurrentCallers) {
+  const support::TemporaryFolder folder;
+  const auto file = saved(folder, kTwice);
+  const auto link = folder.path() / "by-another-name";
+  std::filesystem::create_symlink(file, link);
+  ModelCache cache;
+  std::atomic<int> loads = 0;
+  const auto load = [&loads]() -> Result<TorchModel> {
+    ++loads;
+    return in_memory(kTwice);
+  };
+  std::vector<std::shared_ptr<const TorchModel>> models(4);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    threads.emplace_back(
+        [&, i] { models[i] = cache.get(to_load(i % 2 == 0 ? file : link), load).value(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(loads, 1);
+  EXPECT_EQ(models[0], models[3]);
+  ModelToLoad other = to_load(file);
+  other.numerics.precision = Precision::bfloat16;
+  EXPECT_NE(cache.get(other, load).value(), models[0]) << "other numerics make another model";
+  EXPECT_EQ(loads, 2);
+  models.clear();
+  EXPECT_TRUE(cache.get(to_load(file), load).ok());
+  EXPECT_EQ(loads, 3) << "nobody held the model any more";
+}
+
+TEST(ModelCache, DoesNotCacheFailures) {
+  const support::TemporaryFolder folder;
+  const auto file = saved(folder, kTwice);
+  ModelCache cache;
+  EXPECT_EQ(
+      cache.get(to_load(file), [] { return Status(StatusCode::invalid, "no"); }).status().message(),
+      "no");
+  EXPECT_TRUE(cache.get(to_load(file), [] { return in_memory(kTwice); }).ok());
+}
+
+TEST(ModelCache, DoesNotShareModelsThatChangeThemselves) {
+  const support::TemporaryFolder folder;
+  const auto file = saved(folder, kTwice);
+  ModelCache cache;
+  const auto load = []() -> Result<TorchModel> {
+    TorchModel model = in_memory(kTwice);
+    model.network.changes_itself = true;
+    return model;
+  };
+  const auto one = cache.get(to_load(file), load).value();
+  EXPECT_NE(cache.get(to_load(file), load).value(), one);
+}
+
+TEST(TorchSharedDevice, ExecutorsOnSeveralThreadsShareAModel) {
+  const support::TemporaryFolder folder;
+  const auto file = saved(folder, kTwice);
+  auto device = make_torch_shared_device("cpu");
+  ASSERT_TRUE(device.ok()) << device.status().to_string();
+  std::atomic<int> right = 0;
+  const auto serve = [&](float first) {
+    auto executor = device.value()->add_executor(Share{50});
+    ASSERT_TRUE(executor.ok());
+    EXPECT_EQ(executor.value()->found_share().value(), partition::FoundShare{});
+    ASSERT_TRUE(executor.value()->load(to_load(file)).ok());
+    for (int i = 0; i < 50; ++i) {
+      const std::vector<float> input{first, first + 1, first + 2, static_cast<float>(i)};
+      std::vector<float> output(4);
+      const auto written =
+          executor.value()->run({.model = "m",
+                                 .count = 2,
+                                 .input = std::as_bytes(std::span(input)),
+                                 .output = std::as_writable_bytes(std::span(output))});
+      if (written.ok() && output[0] == 2 * first && output[3] == static_cast<float>(2 * i)) ++right;
+    }
+  };
+  std::thread one(serve, 1.F);
+  std::thread other(serve, 100.F);
+  one.join();
+  other.join();
+  EXPECT_EQ(right, 100);
+}
+
+TEST(TorchSharedDevice, RejectsUnknownDevices) {
+  EXPECT_EQ(make_torch_shared_device("toaster").status().code(), StatusCode::invalid);
+}
+
+TEST(DevicePipeline, BeginsABatchBeforeAnotherHasFinished) {
+  const TorchModel model = in_memory(kTwice);
+  DevicePipeline pipeline(c10::kCPU, 2);
+  const auto work = [&model](std::vector<c10::IValue> inputs) {
+    return run_network(model.network, model, 2, std::move(inputs));
+  };
+  const std::vector<float> input{1, 2, 3, 4};
+  std::vector<float> first(4);
+  std::vector<float> second(5);
+  const auto batch = [&input](std::vector<float>& output) {
+    return BatchToRun{.model = "m",
+                      .count = 2,
+                      .input = std::as_bytes(std::span(input)),
+                      .output = std::as_writable_bytes(std::span(output))};
+  };
+  EXPECT_TRUE(pipeline.empty());
+  auto one = pipeline.begin(model, batch(first), {}, work);
+  auto two = pipeline.begin(model, batch(second), {}, work);
+  ASSERT_TRUE(one.ok() && two.ok());
+  EXPECT_FALSE(pipeline.begin(model, batch(first), {}, work).ok()) << "a third";
+  std::thread other([&one] { EXPECT_EQ(one.value()->finish().value(), 4 * sizeof(float)); });
+  other.join();
+  one.value().reset();
+  EXPECT_EQ(two.value()->finish().value(), 4 * sizeof(float));
+  EXPECT_THAT(first, ElementsAre(2, 4, 6, 8));
+  EXPECT_THAT(second, ElementsAre(2, 4, 6, 8, 0));
+  two.value().reset();
+  EXPECT_TRUE(pipeline.empty());
+}
+
+TEST(DevicePipeline, AFailedBatchFreesItsSlot) {
+  const TorchModel model = in_memory(kTwice);
+  DevicePipeline pipeline(c10::kCPU, 1);
+  const std::vector<float> input{1, 2};
+  std::vector<float> output(2);
+  const BatchToRun batch{.model = "m",
+                         .count = 1,
+                         .input = std::as_bytes(std::span(input)),
+                         .output = std::as_writable_bytes(std::span(output))};
+  const auto failed = pipeline.begin(model, batch, {}, [](std::vector<c10::IValue>) {
+    return Status(StatusCode::internal, "no");
+  });
+  EXPECT_EQ(failed.status().message(), "no");
+  EXPECT_TRUE(pipeline.empty());
+}
+
+// Imitates a CUDA graph on the CPU: replay() repeats the work with the same tensors.
+class Recorded final : public CapturedWork {
+ public:
+  Recorded(std::function<void()> work, int& replays) : work_(std::move(work)), replays_(replays) {
+    work_();
+  }
+  void replay() override {
+    ++replays_;
+    work_();
+  }
+
+ private:
+  std::function<void()> work_;
+  int& replays_;
+};
+
+std::vector<c10::IValue> row(float a, float b) { return {at::tensor({a, b}).reshape({1, 2})}; }
+
+TEST(CudaGraphCache, CapturesEnabledSizesOnceAndReplaysThem) {
+  const TorchModel model = in_memory(kTwice);
+  int replays = 0;
+  CudaGraphCache graphs([&replays](const std::function<void()>& work) {
+    return std::make_unique<Recorded>(work, replays);
+  });
+  EXPECT_TRUE(graphs.run(model, 1, row(1, 2), true).ok());
+  EXPECT_EQ(graphs.size(), 0U) << "not enabled yet";
+  graphs.enable(model, 4);
+  EXPECT_TRUE(graphs.run(model, 1, row(1, 2), false).ok());
+  EXPECT_EQ(graphs.size(), 0U) << "may not capture now";
+  EXPECT_TRUE(graphs.run(model, 1, row(1, 2), true).ok());
+  EXPECT_EQ(graphs.size(), 1U);
+  replays = 0;
+  const auto first = graphs.run(model, 1, row(3, 4), true).value();
+  const auto second = graphs.run(model, 1, row(5, 6), true).value();
+  EXPECT_EQ(replays, 2);
+  EXPECT_EQ(first[0][0][1].item<float>(), 8) << "unchanged by the next replay";
+  EXPECT_EQ(second[0][0][1].item<float>(), 12);
+  graphs.clear();
+  EXPECT_EQ(graphs.size(), 0U);
+}
+
+TEST(CudaGraphCache, RunsNetworksThatCannotBeCaptured) {
+  const TorchModel model = in_memory(kTwice);
+  int attempts = 0;
+  CudaGraphCache graphs([&attempts](const std::function<void()>&) -> std::unique_ptr<CapturedWork> {
+    ++attempts;
+    throw std::runtime_error("operation not permitted when stream is capturing");
+  });
+  graphs.enable(model, 4);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(graphs.run(model, 1, row(3, 4), true).value()[0][0][0].item<float>(), 6);
+  EXPECT_EQ(attempts, 1);
+}
+
+TEST(TorchExecutor, AGpuWithoutCudaFailsWithOneLine) {
+  if (built_with_cuda()) GTEST_SKIP() << "this LibTorch has CUDA";
+  const auto executor = make_torch_executor("cuda:0");
+  const Status status = executor->found_share().status();
+  EXPECT_EQ(status.code(), StatusCode::unavailable);
+  EXPECT_THAT(status.message(), HasSubstr("'cuda:0': this gpulet-proxy was built with a LibTorch"));
+  EXPECT_EQ(status.message().find('\n'), std::string::npos);
+  EXPECT_EQ(make_torch_shared_device("cuda:0").status().code(), StatusCode::unavailable);
+  EXPECT_EQ(executor->health(), partition::DeviceHealth::works);
+}
+
+}  // namespace
+}  // namespace gpulet::executor

@@ -1,0 +1,159 @@
+#include "gpulet/gpu/green_streams.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "tests/support/gpu/fake_gpus.h"
+
+namespace gpulet::gpu {
+namespace {
+
+using support::FakeGpus;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kH200 = "gpu\nuuid GPU-00112233-4455-6677-8899-aabbccddeeff\n";
+
+class GreenStreamsTest : public ::testing::Test {
+ protected:
+  GreenStreamPool make_pool() {
+    auto driver = CudaDriver::load(FakeGpus::cuda());
+    auto made = GreenStreamPool::make(driver.value(), 0);
+    EXPECT_TRUE(made.ok()) << made.status().to_string();
+    return std::move(made).value();
+  }
+  [[nodiscard]] long made(const std::string& what) const {
+    const auto calls = machine_.calls();
+    return std::count_if(calls.begin(), calls.end(),
+                         [&what](const std::string& call) { return call.starts_with(what + ' '); });
+  }
+
+  FakeGpus machine_{kH200};
+};
+
+TEST_F(GreenStreamsTest, StreamsHaveTheSmsOfTheirSharesAndDoNotOverlap) {
+  auto pool = make_pool();
+  auto small = pool.add({20});
+  auto big = pool.add({80});
+  ASSERT_TRUE(small.ok() && big.ok());
+  EXPECT_EQ(small.value().sms(), 24U);
+  EXPECT_EQ(big.value().sms(), 104U);
+  EXPECT_FALSE(small.value().overlaps());
+  EXPECT_FALSE(big.value().overlaps());
+  EXPECT_NE(small.value().stream(), big.value().stream());
+  EXPECT_EQ(pool.sizes().step, 8U);
+  EXPECT_EQ(made("cuGreenCtxCreate"), 2);
+  EXPECT_EQ(made("cuGreenCtxStreamCreate"), 2) << "no stream moves";
+  EXPECT_EQ(pool.add({0}).status().code(), StatusCode::invalid);
+}
+
+TEST_F(GreenStreamsTest, TheWholeGpuIncludesTheSmsThatAreInNoBlock) {
+  auto pool = make_pool();
+  EXPECT_EQ(pool.add({100}).value().sms(), 132U);
+  EXPECT_EQ(pool.add({99}).value().sms(), 128U);
+}
+
+TEST_F(GreenStreamsTest, AnOverlappingStreamMovesOnceThereIsRoom) {
+  auto pool = make_pool();
+  std::optional old_one = pool.add({50}).value();
+  auto neighbour = pool.add({50}).value();
+  auto new_one = pool.add({40}).value();
+  void* const before = new_one.stream();
+  EXPECT_TRUE(new_one.overlaps());
+  EXPECT_EQ(new_one.stream(), before) << "no free blocks";
+  EXPECT_TRUE(old_one->overlaps()) << "it has the lowest blocks";
+  neighbour = pool.add({10}).value();  // drops the old stream
+  EXPECT_NE(new_one.stream(), before);
+  EXPECT_FALSE(new_one.overlaps());
+  EXPECT_EQ(new_one.sms(), 48U);
+  old_one.reset();
+  void* const now = new_one.stream();
+  EXPECT_EQ(new_one.stream(), now);
+  EXPECT_FALSE(neighbour.overlaps());
+}
+
+TEST_F(GreenStreamsTest, AStreamThatCannotMoveRetriesLater) {
+  auto pool = make_pool();
+  const auto old_one = pool.add({50});
+  std::optional neighbour = pool.add({50}).value();
+  auto new_one = pool.add({40}).value();
+  void* const before = new_one.stream();
+  machine_.write(std::string("fail_cuGreenCtxCreate 2\n") + kH200);
+  neighbour.reset();
+  EXPECT_EQ(new_one.stream(), before);
+  EXPECT_TRUE(new_one.overlaps());
+  EXPECT_EQ(new_one.sms(), 48U);
+  machine_.write(kH200);
+  // Without other changes it retries after a number of batches.
+  int batches = 0;
+  while (new_one.overlaps() && ++batches < 2000) (void)new_one.stream();
+  EXPECT_FALSE(new_one.overlaps());
+  EXPECT_GT(batches, 100);
+}
+
+TEST_F(GreenStreamsTest, ARefusedStreamTakesNoBlocks) {
+  auto pool = make_pool();
+  machine_.write(std::string("fail_cuGreenCtxCreate 2\n") + kH200);
+  const Status refused = pool.add({50}).status();
+  EXPECT_EQ(refused.code(), StatusCode::internal);
+  EXPECT_THAT(refused.message(), HasSubstr("64 SMs"));
+  machine_.write(kH200);
+  EXPECT_FALSE(pool.add({100}).value().overlaps());
+}
+
+TEST_F(GreenStreamsTest, StreamsOutliveThePoolAndLeaveNothing) {
+  {
+    std::optional<PooledGreenStream> stream;
+    {
+      auto pool = make_pool();
+      stream = pool.add({50}).value();
+    }
+    EXPECT_EQ(made("cuDevicePrimaryCtxRelease_v2"), 0);
+    EXPECT_NE(stream->stream(), nullptr);
+  }
+  EXPECT_EQ(made("cuGreenCtxCreate"), made("cuGreenCtxDestroy"));
+  EXPECT_EQ(made("cuDevicePrimaryCtxRelease_v2"), 1);
+  EXPECT_THAT(machine_.calls(), Not(Contains(HasSubstr("streams left"))));
+}
+
+TEST_F(GreenStreamsTest, StreamsOnSeveralThreadsEndUpDisjoint) {
+  auto pool = make_pool();
+  std::vector<PooledGreenStream> stay;
+  for (int i = 0; i < 2; ++i) stay.push_back(pool.add({25}).value());
+  std::atomic<bool> leaving = false;
+  std::vector<std::thread> threads;
+  threads.reserve(4);
+  for (PooledGreenStream& stream : stay) {
+    threads.emplace_back([&stream, &leaving] {
+      while (!leaving) EXPECT_NE(stream.stream(), nullptr);
+    });
+  }
+  for (int worker = 0; worker < 2; ++worker) {
+    threads.emplace_back([&pool] {
+      for (int round = 0; round < 30; ++round) {
+        auto passing = pool.add({60});
+        ASSERT_TRUE(passing.ok());
+        EXPECT_NE(passing.value().stream(), nullptr);
+        (void)passing.value().overlaps();
+      }
+    });
+  }
+  threads[2].join();
+  threads[3].join();
+  leaving = true;
+  threads[0].join();
+  threads[1].join();
+  for (PooledGreenStream& stream : stay) (void)stream.stream();
+  for (const PooledGreenStream& stream : stay) EXPECT_FALSE(stream.overlaps());
+  EXPECT_THAT(machine_.calls(), Not(Contains(HasSubstr("streams left"))));
+}
+
+}  // namespace
+}  // namespace gpulet::gpu

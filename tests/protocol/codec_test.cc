@@ -1,0 +1,292 @@
+#include "gpulet/protocol/codec.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gpulet/schedule/plan.h"
+#include "protocol/limits.h"
+#include "tests/protocol/frame_bytes.h"
+#include "tests/protocol/message_generators.h"
+
+namespace gpulet::protocol {
+namespace {
+
+// A message can hold everything that a plan may contain.
+static_assert(schedule::kMostModelsOfGpulet <= kMaxModels);
+static_assert(schedule::kMostGpuletsOfNode <= kMaxGpulets);
+
+using namespace testing;
+using namespace std::chrono_literals;
+
+const std::string kDigest(64, 'a');
+
+Result<ClientMessage> decode_client(const OutgoingFrame& frame) {
+  const WholeFrame whole = take_apart(frame);
+  return decode_client_message(whole.header, whole.message, whole.payload);
+}
+
+Result<FrontendReply> decode_reply(const OutgoingFrame& frame) {
+  const WholeFrame whole = take_apart(frame);
+  return decode_frontend_reply(whole.header, whole.message, whole.payload);
+}
+
+Result<BackendMessage> decode_backend(const OutgoingFrame& frame) {
+  const WholeFrame whole = take_apart(frame);
+  return decode_backend_message(whole.header, whole.message, whole.payload);
+}
+
+Result<BackendCommand> decode_command(const OutgoingFrame& frame) {
+  const WholeFrame whole = take_apart(frame);
+  return decode_backend_command(whole.header, whole.message, whole.payload);
+}
+
+Result<ProxyCommand> decode_proxy(const OutgoingFrame& frame) {
+  const WholeFrame whole = take_apart(frame);
+  return decode_proxy_command(whole.header, whole.message);
+}
+
+Result<ProxyMessage> decode_from_proxy(const OutgoingFrame& frame) {
+  const WholeFrame whole = take_apart(frame);
+  return decode_proxy_message(whole.header, whole.message);
+}
+
+template <typename Value>
+void expect_malformed(const Result<Value>& result, const std::string& word) {
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), StatusCode::malformed);
+  EXPECT_NE(result.status().message().find(word), std::string::npos) << result.status().message();
+}
+
+InferRequest small_request() {
+  return {1, "lenet", 50ms, {{"image", DataType::fp32, {1, 28, 28}}}, {}};
+}
+
+Bytes zeros(std::size_t count) { return Bytes::own(std::vector<std::byte>(count)); }
+
+RC_GTEST_PROP(CodecRoundTrip, ClientMessages, ()) {
+  const ClientMessage message = any_client_message();
+  RC_ASSERT(same(decode_client(encode(message)).value(), message));
+}
+
+RC_GTEST_PROP(CodecRoundTrip, FrontendReplies, ()) {
+  const FrontendReply message = any_frontend_reply();
+  RC_ASSERT(same(decode_reply(encode(message)).value(), message));
+}
+
+RC_GTEST_PROP(CodecRoundTrip, BackendMessages, ()) {
+  const BackendMessage message = any_backend_message();
+  RC_ASSERT(same(decode_backend(encode(message)).value(), message));
+}
+
+RC_GTEST_PROP(CodecRoundTrip, BackendCommands, ()) {
+  const BackendCommand message = any_backend_command();
+  RC_ASSERT(same(decode_command(encode(message)).value(), message));
+}
+
+RC_GTEST_PROP(CodecRoundTrip, ProxyCommands, ()) {
+  const ProxyCommand message = any_proxy_command();
+  RC_ASSERT(same(decode_proxy(encode(message)).value(), message));
+}
+
+RC_GTEST_PROP(CodecRoundTrip, ProxyMessages, ()) {
+  const ProxyMessage message = any_proxy_message();
+  RC_ASSERT(same(decode_from_proxy(encode(message)).value(), message));
+}
+
+RC_GTEST_PROP(CodecBadInput, ATruncatedMessageIsMalformedOrAShorterMessage, ()) {
+  WholeFrame whole = take_apart(encode(any_backend_message()));
+  whole.message.resize(*rc::gen::inRange<std::size_t>(0, whole.message.size() + 1));
+  const auto result = decode_backend_message(whole.header, whole.message, whole.payload);
+  RC_ASSERT(result.ok() || result.status().code() == StatusCode::malformed);
+}
+
+RC_GTEST_PROP(CodecBadInput, RandomBytesAreMalformedOrAMessage, ()) {
+  const auto type = static_cast<MessageType>(*rc::gen::inRange(0, 64));
+  const Bytes random = any_bytes();
+  const std::span<const std::byte> message = random.view();
+  const FrameHeader header{type, static_cast<std::uint32_t>(message.size()), 0};
+  const auto judge = [](const auto& result) {
+    RC_ASSERT(result.ok() || result.status().code() == StatusCode::malformed);
+  };
+  judge(decode_client_message(header, message, {}));
+  judge(decode_frontend_reply(header, message, {}));
+  judge(decode_backend_message(header, message, {}));
+  judge(decode_backend_command(header, message, {}));
+  judge(decode_proxy_command(header, message));
+  judge(decode_proxy_message(header, message));
+}
+
+TEST(CodecPayload, ARequestSharesTheReceivedMemory) {
+  InferRequest request = small_request();
+  request.payload = zeros(3136);
+  const WholeFrame whole = take_apart(encode(ClientMessage(request)));
+  const auto decoded = decode_client_message(whole.header, whole.message, whole.payload);
+  EXPECT_EQ(std::get<InferRequest>(decoded.value()).payload.view().data(),
+            whole.payload.view().data());
+}
+
+TEST(CodecPayload, ABatchIsEncodedFromSlicesAndDecodedAsOne) {
+  const Bytes first = zeros(100);
+  const Batch batch{{1}, {2}, "lenet", 2, 5ms, 3ms, {first, zeros(28)}};
+  const OutgoingFrame frame = encode(BackendCommand(batch));
+  ASSERT_EQ(frame.payload.size(), 2U);
+  EXPECT_EQ(frame.payload[0].view().data(), first.view().data());
+  const auto decoded = std::get<Batch>(decode_command(frame).value());
+  ASSERT_EQ(decoded.inputs.size(), 1U);
+  EXPECT_EQ(decoded.inputs[0].size(), 128U);
+}
+
+TEST(CodecPayload, AReplyWithAWrongPayloadSizeIsMalformed) {
+  InferReply reply{
+      1,  {}, {{"a", DataType::fp32, {2}}, {"b", DataType::uint8, {3}}}, {zeros(8), zeros(3)}, {},
+      {}, 1};
+  ASSERT_TRUE(decode_reply(encode(FrontendReply(reply))).ok());
+  reply.payload.pop_back();
+  expect_malformed(decode_reply(encode(FrontendReply(reply))), "8 bytes");
+}
+
+TEST(CodecPayload, AnUnexpectedPayloadIsMalformed) {
+  WholeFrame whole = take_apart(encode(BackendMessage(Heartbeat{})));
+  expect_malformed(decode_backend_message(whole.header, whole.message, zeros(1)), "payload");
+}
+
+TEST(CodecFamilies, AMessageOfAnotherPeerIsMalformed) {
+  expect_malformed(decode_client(encode(BackendMessage(Heartbeat{}))), "heartbeat");
+  expect_malformed(decode_reply(encode(ClientMessage(ModelsRequest{}))), "models_request");
+  expect_malformed(decode_backend(encode(BackendCommand(RetireGpulet{{1}}))), "retire_gpulet");
+  expect_malformed(decode_command(encode(ProxyCommand(StopProxy{}))), "stop_proxy");
+  expect_malformed(decode_proxy(encode(ProxyMessage(BatchRan{}))), "batch_ran");
+  expect_malformed(decode_from_proxy(encode(ClientMessage(small_request()))), "infer_request");
+}
+
+TEST(CodecLimits, ValuesOutOfRangeAreMalformedAndNamed) {
+  InferRequest request = small_request();
+  request.model.assign(kMaxNameBytes + 1, 'm');
+  expect_malformed(decode_client(encode(ClientMessage(request))), "model");
+  request = small_request();
+  request.inputs.resize(kMaxTensors + 1);
+  expect_malformed(decode_client(encode(ClientMessage(request))), "inputs");
+  request = small_request();
+  request.inputs[0].shape.assign(kMaxDimensions + 1, 1);
+  expect_malformed(decode_client(encode(ClientMessage(request))), "inputs");
+
+  for (const double cores : {-0.1, std::nan(""), HUGE_VAL}) {
+    expect_malformed(decode_command(encode(BackendCommand(SetCores{{1}, cores}))), "cores");
+  }
+  AssignGpulet assign;
+  assign.part.service = static_cast<schedule::Service>(3);
+  expect_malformed(decode_command(encode(BackendCommand(assign))), "service");
+
+  Batch batch{{1}, {2}, "lenet", 0, 5ms, 3ms, {}};
+  expect_malformed(decode_command(encode(BackendCommand(batch))), "count");
+  batch.count = kMaxBatch + 1;
+  expect_malformed(decode_command(encode(BackendCommand(batch))), "count");
+
+  Hello hello;
+  hello.gpulets.resize(kMaxGpulets + 1);
+  expect_malformed(decode_backend(encode(BackendMessage(hello))), "gpulets");
+}
+
+TEST(CodecLimits, ASizeOutside1To100PercentIsMalformed) {
+  for (const int percent : {0, 101, -1}) {
+    const CreateGpulet create{{1}, 0, Share{percent}, {}};
+    expect_malformed(decode_command(encode(BackendCommand(create))), "size");
+  }
+}
+
+TEST(CodecLimits, AnImpossibleInstanceOrGeometryIsMalformed) {
+  using partition::MigInstance;
+  for (const MigInstance instance : {MigInstance{0, 1}, MigInstance{9, 0}, MigInstance{1, 8}}) {
+    CreateGpulet create{{1}, 0, Share{42}, {}};
+    create.instance = instance;
+    expect_malformed(decode_command(encode(BackendCommand(create))), "instance");
+    GpuletReport report;
+    report.instance = instance;
+    expect_malformed(decode_backend(encode(BackendMessage(report))), "instance");
+  }
+  Hello hello;
+  hello.devices.resize(1);
+  hello.devices[0].device.processes_per_instance = 9;
+  expect_malformed(decode_backend(encode(BackendMessage(hello))), "processes_per_instance");
+  hello.devices[0].device.processes_per_instance = 1;
+  hello.devices[0].device.mig = partition::MigGeometry::of("a30").value();
+  WholeFrame whole = take_apart(encode(BackendMessage(hello)));
+  const std::vector<std::byte> known{std::byte{'a'}, std::byte{'3'}, std::byte{'0'}};
+  const auto name =
+      std::search(whole.message.begin(), whole.message.end(), known.begin(), known.end());
+  ASSERT_NE(name, whole.message.end());
+  *name = std::byte{'b'};
+  expect_malformed(decode_backend_message(whole.header, whole.message, whole.payload), "'b30'");
+}
+
+TEST(CodecLimits, OnlyADigestNamesAModelFile) {
+  for (const std::string& name :
+       {std::string("../../etc/passwd"), std::string(), std::string(64, 'A'), kDigest + "a"}) {
+    expect_malformed(decode_backend(encode(BackendMessage(ModelPieceRequest{name}))), "sha256");
+    expect_malformed(decode_command(encode(BackendCommand(ModelPiece{name, 0, 0, {}}))), "sha256");
+  }
+}
+
+TEST(CodecLimits, APieceBeyondTheEndOfItsFileIsMalformed) {
+  for (const std::uint64_t offset :
+       {std::uint64_t{95}, std::uint64_t{101}, std::numeric_limits<std::uint64_t>::max()}) {
+    const ModelPiece piece{kDigest, offset, 100, zeros(6)};
+    expect_malformed(decode_command(encode(BackendCommand(piece))), "100");
+  }
+}
+
+TEST(CodecLimits, SharedMemoryRangesThatWrapAreMalformed) {
+  RunBatch run{{1}, "lenet", 1, 0, 10, std::numeric_limits<std::uint64_t>::max(), 1, 1ms, {}};
+  expect_malformed(decode_proxy(encode(ProxyCommand(run))), "output_capacity");
+}
+
+TEST(CodecLimits, AnEmptyModelTensorIsMalformed) {
+  const LoadModels load{{{"lenet", "lenet.pt", {{"image", DataType::fp32, {1, 0}}}, {}, 1}}};
+  expect_malformed(decode_proxy(encode(ProxyCommand(load))), "at least 1");
+}
+
+TEST(CodecLimits, ARequestMayHaveAnyDimensions) {
+  InferRequest request = small_request();
+  request.inputs[0].shape = {0, -1, std::numeric_limits<std::int64_t>::max()};
+  const auto decoded = decode_client(encode(ClientMessage(request)));
+  EXPECT_EQ(std::get<InferRequest>(decoded.value()).inputs, request.inputs);
+}
+
+TEST(CodecDurations, RoundsUpToMicroseconds) {
+  InferRequest request = small_request();
+  request.timeout = 1ns;
+  const auto decoded = decode_client(encode(ClientMessage(request)));
+  EXPECT_EQ(std::get<InferRequest>(decoded.value()).timeout, 1us);
+}
+
+TEST(CodecDurations, ClampsNegativeAndInfiniteDurations) {
+  Batch batch{{1}, {2}, "lenet", 1, -5ms, Duration::max(), {}};
+  const auto decoded = std::get<Batch>(decode_command(encode(BackendCommand(batch))).value());
+  EXPECT_EQ(decoded.start_within, 0ns);
+  EXPECT_EQ(decoded.expected_duration, kMaxDuration);
+}
+
+TEST(CodecText, AnErrorMessageBecomesValidUtf8) {
+  const std::string odd = "bad \xff byte, cut \xc3";
+  const ProxyReady ready{{StatusCode::internal, odd}, 0};
+  const auto decoded = decode_from_proxy(encode(ProxyMessage(ready)));
+  EXPECT_EQ(std::get<ProxyReady>(decoded.value()).status.message(), "bad ? byte, cut ?");
+}
+
+TEST(CodecText, ALongErrorMessageIsCutBetweenCharacters) {
+  std::string text;
+  while (text.size() <= kMaxStatusMessageBytes)
+    text += "\xe2\x82\xac";  // a character of three bytes
+  const ProxyReady ready{{StatusCode::internal, text}, 0};
+  const auto decoded = decode_from_proxy(encode(ProxyMessage(ready)));
+  EXPECT_EQ(std::get<ProxyReady>(decoded.value()).status.message(),
+            text.substr(0, kMaxStatusMessageBytes / 3 * 3));
+}
+
+}  // namespace
+}  // namespace gpulet::protocol

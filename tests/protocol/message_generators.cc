@@ -1,0 +1,447 @@
+#include "tests/protocol/message_generators.h"
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace gpulet::protocol::testing {
+namespace {
+
+// ---- random values
+
+std::uint64_t any_number() { return *rc::gen::arbitrary<std::uint64_t>(); }
+std::uint32_t any_index() { return *rc::gen::arbitrary<std::uint32_t>(); }
+std::uint32_t any_batch() { return *rc::gen::inRange<std::uint32_t>(1, 1025); }
+Share any_share() { return Share{*rc::gen::inRange(1, 101)}; }
+double any_amount() { return static_cast<double>(*rc::gen::inRange(0, 1 << 20)) / 64; }
+std::optional<double> maybe_amount() {
+  return *rc::gen::arbitrary<bool>() ? std::optional(any_amount()) : std::nullopt;
+}
+Duration any_duration() {
+  return std::chrono::microseconds(*rc::gen::inRange<std::int64_t>(0, 1LL << 44));
+}
+
+std::string any_sha256() {
+  return *rc::gen::container<std::string>(64, rc::gen::elementOf(std::string("0123456789abcdef")));
+}
+
+template <typename Make>
+auto some(const Make& make) {
+  std::vector<decltype(make())> values(*rc::gen::inRange<std::size_t>(0, 4));
+  for (auto& value : values) value = make();
+  return values;
+}
+
+TensorSpec any_tensor() {
+  TensorSpec spec;
+  spec.name = any_name();
+  spec.type = static_cast<DataType>(*rc::gen::inRange(1, 11));
+  spec.shape = some([] { return *rc::gen::inRange<std::int64_t>(1, 9); });
+  return spec;
+}
+
+PlanPart any_part() {
+  return {any_amount(), some([] {
+            return schedule::Assignment{any_name(),   any_amount(), any_batch(),
+                                        any_amount(), any_amount(), any_amount()};
+          }),
+          static_cast<schedule::Service>(*rc::gen::inRange(0, 3))};
+}
+
+partition::FoundShare any_found() {
+  return {*rc::gen::arbitrary<bool>(), any_index(), any_index()};
+}
+
+std::optional<partition::MigInstance> any_instance() {
+  if (*rc::gen::arbitrary<bool>()) return std::nullopt;
+  return partition::MigInstance{*rc::gen::inRange(1U, 9U), *rc::gen::inRange(0U, 8U)};
+}
+
+std::optional<partition::MigGeometry> any_geometry() {
+  if (*rc::gen::arbitrary<bool>()) return std::nullopt;
+  const auto geometry =
+      partition::MigGeometry::of(*rc::gen::elementOf(partition::MigGeometry::names())).value();
+  return *rc::gen::arbitrary<bool>() ? geometry.without_3g_beside_4g() : geometry;
+}
+
+Numerics any_numerics() {
+  return {static_cast<Precision>(*rc::gen::inRange(0, 3)), *rc::gen::arbitrary<bool>(),
+          any_amount()};
+}
+
+partition::DeviceHealth any_health() {
+  return static_cast<partition::DeviceHealth>(*rc::gen::inRange(0, 3));
+}
+
+std::uint8_t any_small() { return static_cast<std::uint8_t>(*rc::gen::inRange(0, 256)); }
+
+FailureCause any_cause() {
+  const int last = static_cast<int>(kLastFailureCause);
+  return static_cast<FailureCause>(*rc::gen::inRange(0, last + 1));
+}
+
+GpuletReport any_report() {
+  GpuletReport report;
+  report.id = {any_number()};
+  report.device = any_index();
+  report.size = any_share();
+  report.models = some([] { return schedule::RunningModel{any_name(), any_batch(), any_name()}; });
+  report.state = static_cast<GpuletState>(*rc::gen::inRange(1, 6));
+  report.status = any_status();
+  report.part = any_part();
+  report.found = any_found();
+  report.instance = any_instance();
+  report.cause = any_cause();
+  report.failed_model = any_name();
+  return report;
+}
+
+DeviceOffer any_device(const std::string& node) {
+  DeviceOffer offer;
+  offer.device.key = {node, any_index()};
+  offer.device.type = any_name();
+  offer.device.partitioning = any_name();
+  offer.device.sizes = some(any_share);
+  offer.device.max_partitions = any_index();
+  offer.device.memory_mb = any_amount();
+  offer.device.mig = any_geometry();
+  offer.device.processes_per_instance = *rc::gen::inRange(1U, 9U);
+  offer.device.cores = any_amount();
+  offer.mechanism = any_name();
+  offer.traits = {1 + any_amount(), static_cast<partition::ChangeOfSize>(*rc::gen::inRange(0, 2)),
+                  static_cast<partition::FaultReach>(*rc::gen::inRange(0, 2)),
+                  *rc::gen::arbitrary<bool>()};
+  offer.fault = any_status();
+  return offer;
+}
+
+Hello any_hello() {
+  Hello hello;
+  hello.node = any_name();
+  hello.devices = some([&] { return any_device(hello.node); });
+  hello.gpulets = some(any_report);
+  return hello;
+}
+
+InferReply any_infer_reply() {
+  InferReply reply;
+  reply.tag = any_number();
+  reply.status = any_status();
+  reply.outputs = any_tensors();
+  for (const TensorSpec& output : reply.outputs)
+    reply.payload.push_back(any_bytes(byte_size(output).value()));
+  reply.queued = any_duration();
+  reply.executed = any_duration();
+  reply.batch_size = any_batch();
+  reply.retry_after = any_duration();
+  return reply;
+}
+
+ModelPiece any_piece() {
+  ModelPiece piece{any_sha256(), *rc::gen::inRange<std::uint64_t>(0, 1ULL << 40), 0, any_bytes()};
+  piece.total_bytes = piece.offset + piece.data.size() + *rc::gen::inRange<std::uint64_t>(0, 1000);
+  piece.changed = *rc::gen::arbitrary<bool>();
+  return piece;
+}
+
+RunBatch any_run() {
+  const auto below = [] { return *rc::gen::inRange<std::uint64_t>(0, 1ULL << 62); };
+  return {{any_number()}, any_name(), any_batch(),    below(),       below(),
+          below(),        below(),    any_duration(), any_duration()};
+}
+
+// ---- the same
+
+bool same_bytes(const Bytes& a, const Bytes& b) { return std::ranges::equal(a.view(), b.view()); }
+
+bool same_bytes(const std::vector<Bytes>& a, const std::vector<Bytes>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const Bytes& one, const Bytes& other) { return same_bytes(one, other); });
+}
+
+template <typename T>
+bool all_same(const std::vector<T>& a, const std::vector<T>& b);
+
+bool equal(const InferRequest& a, const InferRequest& b) {
+  return a.tag == b.tag && a.model == b.model && a.timeout == b.timeout && a.inputs == b.inputs &&
+         same_bytes(a.payload, b.payload) && a.priority == b.priority;
+}
+bool equal(const InferReply& a, const InferReply& b) {
+  return a.tag == b.tag && a.status == b.status && a.outputs == b.outputs &&
+         same_bytes(a.payload, b.payload) && a.queued == b.queued && a.executed == b.executed &&
+         a.batch_size == b.batch_size && a.retry_after == b.retry_after;
+}
+bool equal(const ModelInfo& a, const ModelInfo& b) {
+  return a.name == b.name && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.slo_ms == b.slo_ms && a.max_batch == b.max_batch && a.state == b.state &&
+         a.version == b.version && a.next == b.next && a.reason == b.reason &&
+         a.next_refused == b.next_refused && a.pending == b.pending;
+}
+bool equal(const ModelsChange& a, const ModelsChange& b) {
+  return a.kind == b.kind && a.name == b.name && a.file == b.file && same_bytes(a.text, b.text);
+}
+bool equal(const ModelsChanged& a, const ModelsChanged& b) {
+  return a.status == b.status && all_same(a.models, b.models);
+}
+bool equal(const ModelsRequest& a, const ModelsRequest& b) { return a.after == b.after; }
+bool equal(const ModelsReply& a, const ModelsReply& b) {
+  return a.more == b.more && all_same(a.models, b.models) && a.problems == b.problems;
+}
+bool equal(const StatusReply& a, const StatusReply& b) {
+  return a.json == b.json && a.status == b.status;
+}
+bool equal(const Authenticate& a, const Authenticate& b) { return a.token == b.token; }
+bool equal(const GpuletReport& a, const GpuletReport& b) {
+  return a.id == b.id && a.device == b.device && a.size == b.size && a.models == b.models &&
+         a.state == b.state && a.status == b.status && a.part == b.part && a.found == b.found &&
+         a.instance == b.instance && a.cause == b.cause && a.failed_model == b.failed_model;
+}
+bool equal(const DeviceOffer& a, const DeviceOffer& b) {
+  return a.device == b.device && a.mechanism == b.mechanism && a.traits == b.traits &&
+         a.fault == b.fault;
+}
+bool equal(const Hello& a, const Hello& b) {
+  return a.node == b.node && all_same(a.devices, b.devices) && all_same(a.gpulets, b.gpulets);
+}
+bool equal(const BatchResult& a, const BatchResult& b) {
+  return a.id == b.id && a.status == b.status && same_bytes(a.outputs, b.outputs) &&
+         a.queued == b.queued && a.executed == b.executed && a.cause == b.cause && a.end == b.end &&
+         a.received == b.received;
+}
+bool equal(const ModelPieceRequest& a, const ModelPieceRequest& b) {
+  return a.sha256 == b.sha256 && a.offset == b.offset;
+}
+bool equal(const Heartbeat& a, const Heartbeat& b) { return a.power == b.power; }
+bool equal(const Draining&, const Draining&) { return true; }
+bool equal(const DeviceReport& a, const DeviceReport& b) {
+  return a.device == b.device && a.fault == b.fault;
+}
+bool equal(const Welcome& a, const Welcome& b) { return a.heartbeat_every == b.heartbeat_every; }
+bool equal(const ModelToServe& a, const ModelToServe& b) {
+  return a.name == b.name && a.sha256 == b.sha256 && a.inputs == b.inputs &&
+         a.outputs == b.outputs && a.max_batch == b.max_batch && a.numerics == b.numerics;
+}
+bool equal(const CreateGpulet& a, const CreateGpulet& b) {
+  return a.id == b.id && a.device == b.device && a.size == b.size && all_same(a.models, b.models) &&
+         a.part == b.part && a.memory_mb == b.memory_mb && a.instance == b.instance;
+}
+bool equal(const AssignGpulet& a, const AssignGpulet& b) {
+  return a.id == b.id && a.part == b.part;
+}
+bool equal(const SetCores& a, const SetCores& b) { return a.id == b.id && a.cores == b.cores; }
+bool equal(const Refused& a, const Refused& b) { return a.why == b.why; }
+bool equal(const RetireGpulet& a, const RetireGpulet& b) { return a.id == b.id; }
+bool equal(const Batch& a, const Batch& b) {
+  return a.id == b.id && a.gpulet == b.gpulet && a.model == b.model && a.count == b.count &&
+         a.start_within == b.start_within && a.expected_duration == b.expected_duration &&
+         same_bytes(a.inputs, b.inputs);
+}
+bool equal(const ModelPiece& a, const ModelPiece& b) {
+  return a.sha256 == b.sha256 && a.offset == b.offset && a.total_bytes == b.total_bytes &&
+         same_bytes(a.data, b.data) && a.changed == b.changed;
+}
+bool equal(const LoadModel& a, const LoadModel& b) {
+  return a.name == b.name && a.file == b.file && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.max_batch == b.max_batch && a.variant == b.variant && a.numerics == b.numerics;
+}
+bool equal(const LoadModels& a, const LoadModels& b) {
+  return all_same(a.models, b.models) && a.environment == b.environment &&
+         a.memory_bytes == b.memory_bytes;
+}
+bool equal(const RunBatch& a, const RunBatch& b) {
+  return a.id == b.id && a.model == b.model && a.count == b.count &&
+         a.input_offset == b.input_offset && a.input_bytes == b.input_bytes &&
+         a.output_offset == b.output_offset && a.output_capacity == b.output_capacity &&
+         a.start_within == b.start_within && a.simulated_latency == b.simulated_latency;
+}
+bool equal(const ProxyReady& a, const ProxyReady& b) {
+  return a.status == b.status && a.memory_bytes == b.memory_bytes && a.variants == b.variants &&
+         a.found == b.found && a.device == b.device && a.cause == b.cause &&
+         a.failed_model == b.failed_model;
+}
+bool equal(const BatchRan& a, const BatchRan& b) {
+  return a.id == b.id && a.status == b.status && a.output_bytes == b.output_bytes &&
+         a.queued == b.queued && a.executed == b.executed && a.device == b.device &&
+         a.cause == b.cause;
+}
+template <typename Empty>
+requires std::is_empty_v<Empty>
+bool equal(const Empty&, const Empty&) { return true; }
+
+template <typename T>
+bool all_same(const std::vector<T>& a, const std::vector<T>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const T& one, const T& other) { return equal(one, other); });
+}
+
+template <typename Variant>
+bool same_variant(const Variant& a, const Variant& b) {
+  if (a.index() != b.index()) return false;
+  return std::visit(
+      [&](const auto& one) { return equal(one, std::get<std::decay_t<decltype(one)>>(b)); }, a);
+}
+
+}  // namespace
+
+std::string any_name() {
+  const auto length = *rc::gen::inRange<std::size_t>(0, 24);
+  return *rc::gen::container<std::string>(length, rc::gen::inRange<char>(' ', 127));
+}
+
+std::vector<TensorSpec> any_tensors() { return some(any_tensor); }
+
+Status any_status() {
+  const auto code = static_cast<StatusCode>(*rc::gen::inRange(0, 11));
+  return code == StatusCode::ok ? Status() : Status(code, any_name());
+}
+
+ClientMessage any_client_message() {
+  switch (*rc::gen::inRange(0, 5)) {
+    case 0:
+      return ModelsRequest{any_name()};
+    case 3:
+      return Authenticate{any_name()};
+    case 2:
+      return ModelsChange{*rc::gen::element(ModelsChange::Kind::load, ModelsChange::Kind::unload),
+                          any_name(), any_name(), any_bytes()};
+    case 1:
+      return StatusRequest{};
+    default:
+      return InferRequest{any_number(),  any_name(),  any_duration(),
+                          any_tensors(), any_bytes(), any_index()};
+  }
+}
+
+std::vector<ModelInfo> any_models() {
+  return some([] {
+    return ModelInfo{any_name(),
+                     any_tensors(),
+                     any_tensors(),
+                     any_amount(),
+                     any_batch(),
+                     static_cast<ModelState>(*rc::gen::inRange(1, 6)),
+                     any_name(),
+                     any_name(),
+                     any_name(),
+                     *rc::gen::arbitrary<bool>(),
+                     *rc::gen::arbitrary<bool>()};
+  });
+}
+
+FrontendReply any_frontend_reply() {
+  switch (*rc::gen::inRange(0, 4)) {
+    case 0:
+      return ModelsReply{any_models(), *rc::gen::arbitrary<bool>(),
+                         some([] { return any_name(); })};
+    case 2:
+      return ModelsChanged{any_status(), any_models()};
+    case 1:
+      return StatusReply{any_name(), any_status()};
+    default:
+      return any_infer_reply();
+  }
+}
+
+BackendMessage any_backend_message() {
+  switch (*rc::gen::inRange(0, 7)) {
+    case 0:
+      return any_hello();
+    case 1:
+      return any_report();
+    case 2:
+      return BatchResult{{any_number()},
+                         any_status(),
+                         any_bytes(),
+                         any_duration(),
+                         any_duration(),
+                         any_cause(),
+                         {any_small(), any_small()},
+                         any_duration()};
+    case 3:
+      return ModelPieceRequest{any_sha256(), any_number()};
+    case 5:
+      return Draining{};
+    case 6:
+      return DeviceReport{any_index(), any_status()};
+    default: {
+      Heartbeat beat;
+      for (int i = *rc::gen::inRange(0, 4); i > 0; --i)
+        beat.power.push_back({any_index(), maybe_amount(), maybe_amount(), maybe_amount()});
+      return beat;
+    }
+  }
+}
+
+BackendCommand any_backend_command() {
+  switch (*rc::gen::inRange(0, 9)) {
+    case 0:
+      return Welcome{any_duration()};
+    case 1:
+      return CreateGpulet{{any_number()},
+                          any_index(),
+                          any_share(),
+                          some([] {
+                            return ModelToServe{any_name(),    any_sha256(), any_tensors(),
+                                                any_tensors(), any_batch(),  any_numerics()};
+                          }),
+                          any_part(),
+                          any_amount(),
+                          any_instance()};
+    case 6:
+      return AssignGpulet{{any_number()}, any_part()};
+    case 7:
+      return SetCores{{any_number()}, any_amount()};
+    case 8:
+      return Refused{any_status()};
+    case 2:
+      return RetireGpulet{{any_number()}};
+    case 3:
+      return Batch{{any_number()}, {any_number()}, any_name(),   any_batch(),
+                   any_duration(), any_duration(), {any_bytes()}};
+    case 4:
+      return any_piece();
+    default:
+      return Heartbeat{};
+  }
+}
+
+ProxyCommand any_proxy_command() {
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return LoadModels{some([] {
+                          return LoadModel{any_name(),  any_name(),  any_tensors(), any_tensors(),
+                                           any_batch(), any_index(), any_numerics()};
+                        }),
+                        {{"OMP_NUM_THREADS", any_name()}, {"GPULET", ""}},
+                        any_number()};
+    case 1:
+      return any_run();
+    default:
+      return StopProxy{};
+  }
+}
+
+ProxyMessage any_proxy_message() {
+  switch (*rc::gen::inRange(0, 3)) {
+    case 0:
+      return ProxyIdle{};
+    case 1:
+      return ProxyReady{any_status(), any_number(), some([] { return any_index(); }),
+                        any_found(),  any_health(), any_cause(),
+                        any_name()};
+    default:
+      break;
+  }
+  return BatchRan{{any_number()}, any_status(), any_number(), any_duration(),
+                  any_duration(), any_health(), any_cause()};
+}
+
+bool same(const ClientMessage& a, const ClientMessage& b) { return same_variant(a, b); }
+bool same(const FrontendReply& a, const FrontendReply& b) { return same_variant(a, b); }
+bool same(const BackendMessage& a, const BackendMessage& b) { return same_variant(a, b); }
+bool same(const BackendCommand& a, const BackendCommand& b) { return same_variant(a, b); }
+bool same(const ProxyCommand& a, const ProxyCommand& b) { return same_variant(a, b); }
+bool same(const ProxyMessage& a, const ProxyMessage& b) { return same_variant(a, b); }
+
+}  // namespace gpulet::protocol::testing

@@ -1,0 +1,154 @@
+#include "serve/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/support/serve/frontend_parts.h"
+
+namespace gpulet::serve {
+namespace {
+
+using testing::at_ms;
+using testing::byte_model;
+using testing::FrontendParts;
+using testing::only;
+
+InferRequest request_for(const std::string& model) {
+  InferRequest request;
+  request.tag = 5;
+  request.model = model;
+  request.inputs = {{"", DataType::uint8, {1}}};
+  request.payload = Bytes::own({std::byte{1}});
+  return request;
+}
+
+TEST(Admission, QueuesOrRefuses) {
+  struct Case {
+    const char* what;
+    std::function<void(FrontendParts&, InferRequest&)> arrange;
+    StatusCode code;  // ok: queued
+  };
+  const std::vector<Case> cases = {
+      {"a valid request", [](FrontendParts&, InferRequest&) {}, StatusCode::ok},
+      {"an unknown model", [](FrontendParts&, InferRequest& request) { request.model = "x"; },
+       StatusCode::not_found},
+      {"no input", [](FrontendParts&, InferRequest& request) { request.inputs.clear(); },
+       StatusCode::invalid},
+      {"another name", [](FrontendParts&, InferRequest& request) { request.inputs[0].name = "y"; },
+       StatusCode::invalid},
+      {"another shape",
+       [](FrontendParts&, InferRequest& request) { request.inputs[0].shape = {2}; },
+       StatusCode::invalid},
+      {"another type",
+       [](FrontendParts&, InferRequest& request) { request.inputs[0].type = DataType::int32; },
+       StatusCode::invalid},
+      {"another size", [](FrontendParts&, InferRequest& request) { request.payload = Bytes(); },
+       StatusCode::invalid},
+      {"a negative timeout",
+       [](FrontendParts&, InferRequest& request) { request.timeout = Duration(-1); },
+       StatusCode::invalid},
+      {"draining", [](FrontendParts& parts, InferRequest&) { parts.admission.start_draining(); },
+       StatusCode::unavailable},
+      {"too many requests",
+       [](FrontendParts& parts, InferRequest&) {
+         parts.limiter = InflightLimiter({0, 100});
+       },
+       StatusCode::overloaded},
+      {"too many bytes",
+       [](FrontendParts& parts, InferRequest&) {
+         parts.limiter = InflightLimiter({100, 0});
+       },
+       StatusCode::overloaded},
+      {"in quarantine",
+       [](FrontendParts& parts, InferRequest&) {
+         for (int i = 0; i < 4; ++i)
+           parts.models.quarantine().crashed("a", "ended by signal 11", at_ms(0));
+       },
+       StatusCode::unavailable},
+      {"without a place",
+       [](FrontendParts& parts, InferRequest&) {
+         schedule::Plan plan;
+         plan.unserved.push_back({"a", 10, "too slow"});
+         parts.deployment.set_plan(plan);
+         parts.demands.planned({{"a", 10, 1000}});
+       },
+       StatusCode::unavailable},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.what);
+    FrontendParts parts;
+    parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+    InferRequest request = request_for("a");
+    one.arrange(parts, request);
+    FrontendEffects effects;
+    parts.admission.on_request({ClientId{3}, std::move(request)}, at_ms(0), effects);
+    const std::vector<ReplyToClient> replies = only<ReplyToClient>(effects);
+    const ModelIndex index = parts.models.find("a")->current.index;
+    if (one.code == StatusCode::ok) {
+      EXPECT_TRUE(replies.empty());
+      EXPECT_EQ(parts.dispatcher.queued(index), 1U);
+      continue;
+    }
+    ASSERT_EQ(replies.size(), 1U);
+    EXPECT_EQ(replies[0].client, ClientId{3});
+    EXPECT_EQ(replies[0].reply.tag, 5U);
+    EXPECT_EQ(replies[0].reply.status.code(), one.code);
+    EXPECT_EQ(parts.dispatcher.queued(index), 0U);
+  }
+}
+
+TEST(Admission, AnUnexpectedRequestUrgentlyRequestsAPlan) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 1000, 10), at_ms(0));
+  FrontendEffects effects;
+  parts.demands.planned({{"a", 10, 1000}});
+  parts.admission.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
+  EXPECT_FALSE(parts.plan_requests.any()) << "the plan expects it";
+  parts.demands.planned({});
+  parts.admission.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
+  EXPECT_TRUE(parts.plan_requests.any() && parts.plan_requests.urgent());
+}
+
+TEST(Admission, RequestsForASleepingModelWaitForItToWake) {
+  FrontendParts parts;
+  parts.models.add(byte_model("a", 100, 0), at_ms(0));
+  FrontendEffects effects;
+  parts.admission.on_request({ClientId{3}, request_for("a")}, at_ms(0), effects);
+  EXPECT_TRUE(parts.models.find("a")->waking);
+  InferRequest hurried = request_for("a");
+  hurried.tag = 6;
+  hurried.timeout = std::chrono::milliseconds(300);
+  parts.admission.on_request({ClientId{3}, std::move(hurried)}, at_ms(0), effects);
+  ASSERT_TRUE(effects.empty());
+
+  const auto refused_by = [&](int ms) {
+    DispatchOutput output;
+    parts.dispatcher.pump(at_ms(ms), output);
+    std::vector<std::uint64_t> tags;
+    for (const Answer& answer : output.answers) tags.push_back(answer.request.tag);
+    return tags;
+  };
+  EXPECT_EQ(refused_by(301), std::vector<std::uint64_t>{6}) << "its own timeout";
+  EXPECT_EQ(refused_by(9999), std::vector<std::uint64_t>{});
+  EXPECT_EQ(refused_by(10001), std::vector<std::uint64_t>{5}) << "FrontendOptions::wake_within";
+}
+
+TEST(InflightLimiter, CountsAPermitForAsLongAsACopyLives) {
+  InflightLimiter limiter({2, 10});
+  Result<InflightLimiter::Permit> first = limiter.enter(6);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(limiter.enter(5).status().code(), StatusCode::overloaded) << "bytes";
+  Result<InflightLimiter::Permit> second = limiter.enter(4);
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(limiter.enter(0).status().code(), StatusCode::overloaded) << "requests";
+  InflightLimiter::Permit copy = first.value();
+  first = Status(StatusCode::cancelled, "done");
+  EXPECT_EQ(limiter.requests(), 2U);
+  copy.reset();
+  EXPECT_EQ(limiter.requests(), 1U);
+  EXPECT_EQ(limiter.bytes(), 4U);
+}
+
+}  // namespace
+}  // namespace gpulet::serve

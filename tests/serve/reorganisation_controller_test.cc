@@ -1,0 +1,271 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "serve/reorganisation.h"
+#include "tests/support/serve/frontend_parts.h"
+
+namespace gpulet::serve {
+namespace {
+
+using testing::at_ms;
+using testing::byte_model;
+using testing::commands;
+using testing::FrontendParts;
+using testing::only;
+
+// Models a and b, node n0 with a device, and a requested plan.
+struct Scenario {
+  explicit Scenario(const FrontendOptions& options = {}) : parts(options) {
+    for (const char* const name : {"a", "b"})
+      parts.models.add(byte_model(name, 1000, 10), at_ms(0));
+    parts.join(1, "n0", at_ms(0));
+    parts.plan_requests.gather_until(at_ms(0));
+  }
+
+  // The MakePlan that is requested at that time, if any.
+  std::vector<MakePlan> plan(int ms) {
+    FrontendEffects effects;
+    parts.reorganisation.plan_if_requested(at_ms(ms), effects);
+    return only<MakePlan>(effects);
+  }
+  FrontendEffects made(std::uint64_t number, schedule::Plan plan, int ms) {
+    PlanMade event;
+    event.number = number;
+    event.plan = std::move(plan);
+    FrontendEffects effects;
+    parts.reorganisation.on_plan_made(std::move(event), at_ms(ms), effects);
+    return effects;
+  }
+  FrontendEffects advance(int ms) {
+    FrontendEffects effects;
+    parts.reorganisation.advance(at_ms(ms), effects);
+    return effects;
+  }
+  void report(GpuletId id, GpuletState state, int ms) {
+    GpuletReport report;
+    report.id = id;
+    report.state = state;
+    parts.send(1, report, at_ms(ms));
+  }
+  // Brings a plan with a gpulet for each of the models into force.
+  void serve(const std::vector<std::string>& names, int ms) {
+    made(plan(ms).at(0).number, FrontendParts::plan_for("n0", names), ms);
+    for (const CreateGpulet& create : commands<CreateGpulet>(advance(ms)))
+      report(create.id, GpuletState::ready, ms);
+    advance(ms);
+  }
+
+  FrontendParts parts;
+};
+
+TEST(ReorganisationController, MakesARequestedPlanUnlessSomethingIsInTheWay) {
+  struct Case {
+    const char* what;
+    std::function<void(FrontendParts&)> arrange;
+    bool makes_a_plan;
+  };
+  const std::vector<Case> cases = {
+      {"requested", [](FrontendParts&) {}, true},
+      {"one is being made", [](FrontendParts& parts) { parts.plan_requests.begin(); }, false},
+      {"more nodes may follow",
+       [](FrontendParts& parts) { parts.plan_requests.gather_until(at_ms(5001)); }, false},
+      {"stages are left", [](FrontendParts& parts) { parts.deployment.stages().emplace_back(); },
+       false},
+      {"stages are left, but it is urgent",
+       [](FrontendParts& parts) {
+         parts.deployment.stages().emplace_back();
+         parts.plan_requests.add_urgent("now");
+       },
+       true},
+      {"a rollout",
+       [](FrontendParts& parts) {
+         FrontendEffects effects;
+         parts.rollouts.begin(FrontendParts::plan_for("n0", {"a"}), {{}, {0}, {}}, at_ms(0),
+                              effects);
+       },
+       false},
+      {"no device with a profile",
+       [](FrontendParts& parts) {
+         parts.profiles.profiles = std::make_shared<const profile::ProfileSet>();
+       },
+       false},
+      {"no device", [](FrontendParts& parts) { parts.backends.remove(BackendId{1}); }, false},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.what);
+    Scenario scenario;
+    one.arrange(scenario.parts);
+    scenario.parts.plan_requests.add("a reason");
+    EXPECT_EQ(!scenario.plan(5000).empty(), one.makes_a_plan);
+  }
+}
+
+TEST(ReorganisationController, WaitsBetweenPlansUnlessItIsUrgent) {
+  Scenario scenario;
+  ASSERT_EQ(scenario.plan(0).size(), 1U);
+  EXPECT_TRUE(scenario.plan(2000).empty()) << "nothing is requested";
+  scenario.parts.plan_requests.discard();
+  scenario.parts.plan_requests.add("a reason");
+  EXPECT_TRUE(scenario.plan(999).empty());
+  scenario.parts.plan_requests.make_urgent();
+  EXPECT_EQ(scenario.plan(999).size(), 1U);
+  scenario.parts.plan_requests.discard();
+  scenario.parts.plan_requests.add("a reason");
+  EXPECT_EQ(scenario.plan(1999).size(), 1U);
+}
+
+TEST(ReorganisationController, LeavesOutWithheldModelsAndKeepsSuspectsAlone) {
+  Scenario scenario;
+  scenario.parts.models.back_off("a", at_ms(60'000));
+  scenario.parts.models.quarantine().suspect("b", at_ms(0));
+  const std::vector<MakePlan> plans = scenario.plan(0);
+  ASSERT_EQ(plans.size(), 1U);
+  ASSERT_EQ(plans[0].demands.size(), 1U);
+  EXPECT_EQ(plans[0].demands[0].name, "b");
+  EXPECT_TRUE(plans[0].demands[0].alone);
+  EXPECT_EQ(plans[0].cluster.devices.size(), 1U);
+  EXPECT_TRUE(plans[0].closed.empty());
+}
+
+TEST(ReorganisationController, PlansThatCannotBeUsedAreRequestedAgain) {
+  struct Case {
+    const char* what;
+    std::function<void(FrontendParts&, PlanMade&)> arrange;
+    bool decided;
+    bool requested;
+  };
+  const std::vector<Case> cases = {
+      {"a good plan", [](FrontendParts&, PlanMade&) {}, true, false},
+      {"an outdated plan", [](FrontendParts&, PlanMade& event) { --event.number; }, false, false},
+      {"faults", [](FrontendParts&, PlanMade& event) { event.faults = {"too late"}; }, false,
+       false},
+      {"its device was lost",
+       [](FrontendParts& parts, PlanMade&) { parts.backends.start_draining(BackendId{1}); }, false,
+       true},
+      {"its device was excluded",
+       [](FrontendParts& parts, PlanMade&) {
+         parts.exclusions.failed({"n0", 0}, GpuletId{7}, FailureCause::device,
+                                 {StatusCode::internal, "why"}, GpuletId{8}, at_ms(0));
+       },
+       false, true},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.what);
+    Scenario scenario;
+    PlanMade event;
+    event.number = scenario.plan(0).at(0).number;
+    event.plan = FrontendParts::plan_for("n0", {"a", "b"});
+    one.arrange(scenario.parts, event);
+    FrontendEffects effects;
+    scenario.parts.reorganisation.on_plan_made(std::move(event), at_ms(1), effects);
+    EXPECT_EQ(scenario.parts.history.decision() != nullptr, one.decided);
+    EXPECT_EQ(scenario.parts.deployment.stages().size(), one.decided ? 1U : 0U);
+    EXPECT_EQ(scenario.parts.plan_requests.any(), one.requested);
+  }
+}
+
+TEST(ReorganisationController, ARefusedPlanIsTriedAgainAtTheEndOfThePeriod) {
+  Scenario scenario;
+  PlanMade event;
+  event.number = scenario.plan(0).at(0).number;
+  event.faults = {"too late"};
+  FrontendEffects effects;
+  scenario.parts.reorganisation.on_plan_made(std::move(event), at_ms(1), effects);
+  scenario.parts.reorganisation.tick(at_ms(19'999));
+  EXPECT_FALSE(scenario.parts.plan_requests.any());
+  scenario.parts.reorganisation.tick(at_ms(20'000));
+  EXPECT_TRUE(scenario.parts.plan_requests.any());
+}
+
+TEST(ReorganisationController, APlanComesIntoForceWhenAllItsGpuletsAreReady) {
+  Scenario scenario;
+  Deployment& deployment = scenario.parts.deployment;
+  scenario.made(scenario.plan(0).at(0).number, FrontendParts::plan_for("n0", {"a", "b"}), 0);
+  const auto created = commands<CreateGpulet>(scenario.advance(1));
+  ASSERT_EQ(created.size(), 2U);
+  EXPECT_EQ(created[0].models.at(0).name, "a");
+  EXPECT_LT(created[0].id, created[1].id);
+  scenario.report(created[0].id, GpuletState::ready, 2);
+  scenario.advance(2);
+  EXPECT_EQ(deployment.epoch(), Epoch{0});
+  EXPECT_TRUE(deployment.serving().contains(created[0].id)) << "nothing else serves its model";
+  EXPECT_FALSE(deployment.serving().contains(created[1].id));
+  scenario.report(created[1].id, GpuletState::ready, 3);
+  scenario.advance(3);
+  EXPECT_EQ(deployment.epoch(), Epoch{1});
+  EXPECT_FALSE(deployment.rollout());
+  EXPECT_EQ(deployment.serving().size(), 2U);
+  EXPECT_EQ(scenario.parts.history.plans().size(), 1U);
+  EXPECT_TRUE(scenario.parts.models.has_ready_slot("a"));
+  EXPECT_TRUE(scenario.parts.models.has_ready_slot("b"));
+}
+
+TEST(ReorganisationController, GpuletsThatAreNotReadyInTimeAreGivenUp) {
+  Scenario scenario;
+  scenario.made(scenario.plan(0).at(0).number, FrontendParts::plan_for("n0", {"a"}), 0);
+  const auto created = commands<CreateGpulet>(scenario.advance(0));
+  ASSERT_EQ(created.size(), 1U);
+  EXPECT_EQ(scenario.parts.reorganisation.next_wake(at_ms(0)), at_ms(180'000));
+  scenario.advance(179'999);
+  EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{0});
+  const auto retired = commands<RetireGpulet>(scenario.advance(180'000));
+  ASSERT_EQ(retired.size(), 1U);
+  EXPECT_EQ(retired[0].id, created[0].id);
+  EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{1});
+  EXPECT_FALSE(scenario.parts.exclusions.allows({"n0", 0}));
+  EXPECT_TRUE(scenario.parts.plan_requests.any());
+}
+
+TEST(ReorganisationController, TheNextPlanKeepsWhatItCanAndRetiresTheRest) {
+  Scenario scenario;
+  scenario.serve({"a", "b"}, 0);
+  ASSERT_EQ(scenario.parts.deployment.epoch(), Epoch{1});
+  const auto before = scenario.parts.deployment.serving();
+  scenario.parts.plan_requests.add("a reason");
+  const std::vector<MakePlan> plans = scenario.plan(2000);
+  ASSERT_EQ(plans.size(), 1U);
+  ASSERT_TRUE(plans[0].current);
+  scenario.made(plans[0].number, FrontendParts::plan_for("n0", {"a"}), 2000);
+  const FrontendEffects effects = scenario.advance(2001);
+  EXPECT_TRUE(commands<CreateGpulet>(effects).empty());
+  const auto retired = commands<RetireGpulet>(effects);
+  ASSERT_EQ(retired.size(), 1U);
+  EXPECT_EQ(before.at(retired[0].id).assignments[0].model, "b");
+  EXPECT_EQ(scenario.parts.deployment.epoch(), Epoch{2});
+}
+
+TEST(ReorganisationController, AnUnchangedPlanChangesNothing) {
+  Scenario scenario;
+  scenario.serve({"a", "b"}, 0);
+  scenario.parts.plan_requests.add("a reason");
+  const std::uint64_t number = scenario.plan(2000).at(0).number;
+  EXPECT_TRUE(scenario.made(number, FrontendParts::plan_for("n0", {"a", "b"}), 2000).empty());
+  EXPECT_TRUE(scenario.parts.deployment.stages().empty());
+}
+
+TEST(ReorganisationController, GpuletsOnExcludedDevicesStay) {
+  Scenario scenario;
+  scenario.serve({"a", "b"}, 0);
+  scenario.parts.join(2, "n1", at_ms(1000));
+  scenario.parts.plan_requests.gather_until(at_ms(1000));
+  scenario.parts.exclusions.failed({"n0", 0}, GpuletId{7}, FailureCause::device,
+                                   {StatusCode::internal, "why"}, GpuletId{8}, at_ms(1000));
+  const std::vector<MakePlan> plans = scenario.plan(2000);
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans[0].closed, (std::set<schedule::DeviceKey>{{"n0", 0}}));
+  EXPECT_EQ(plans[0].kept.size(), 2U);
+}
+
+TEST(ReorganisationController, DrainingNodesAreReleasedIfNothingCanTakeOver) {
+  Scenario scenario;
+  scenario.serve({"a", "b"}, 0);
+  scenario.parts.send(1, Draining{}, at_ms(1000));
+  FrontendEffects effects;
+  scenario.parts.reorganisation.plan_if_requested(at_ms(1001), effects);
+  EXPECT_TRUE(only<MakePlan>(effects).empty());
+  EXPECT_EQ(commands<RetireGpulet>(effects).size(), 2U);
+}
+
+}  // namespace
+}  // namespace gpulet::serve

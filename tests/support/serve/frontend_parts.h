@@ -1,0 +1,141 @@
+// The frontend's components, wired as FrontendCore wires them, for tests of a single component.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gpulet/serve/frontend_events.h"
+#include "gpulet/serve/frontend_options.h"
+#include "serve/admission.h"
+#include "serve/application_gateway.h"
+#include "serve/backend_messages.h"
+#include "serve/backend_registry.h"
+#include "serve/backoff.h"
+#include "serve/catalogue_update.h"
+#include "serve/demands.h"
+#include "serve/deployment.h"
+#include "serve/dispatcher.h"
+#include "serve/event_log.h"
+#include "serve/failures.h"
+#include "serve/instance_control.h"
+#include "serve/model_registry.h"
+#include "serve/reorganisation.h"
+#include "serve/response_writer.h"
+#include "serve/rollout.h"
+#include "tests/support/serve/world.h"
+
+namespace gpulet::serve::testing {
+
+constexpr Time at_ms(int ms) {
+  return Time(std::chrono::seconds(1) + std::chrono::milliseconds(ms));
+}
+
+// Models "a" and "b" are profiled on devices of type "card".
+struct FrontendParts {
+  explicit FrontendParts(FrontendOptions the_options = {}) : options(std::move(the_options)) {}
+
+  // A device with sizes of 50 and 100 percent.
+  static DeviceOffer device(const std::string& node, std::uint32_t number) {
+    DeviceOffer offer;
+    offer.device.key = {node, number};
+    offer.device.type = "card";
+    offer.device.partitioning = "simulated";
+    offer.device.sizes = {Share{50}, Share{100}};
+    offer.mechanism = "simulated";
+    return offer;
+  }
+
+  // A backend with one device joins.
+  FrontendEffects join(std::uint64_t backend, const std::string& node, Time now) {
+    return send(backend, Hello{node, {device(node, 0)}, {}}, now);
+  }
+  FrontendEffects send(std::uint64_t backend, BackendMessage message, Time now) {
+    FrontendEffects effects;
+    messages.on_message({BackendId{backend}, std::move(message)}, now, effects);
+    return effects;
+  }
+
+  // A plan with one gpulet of half a device for each of the models, all on device 0 of the node.
+  static schedule::Plan plan_for(const std::string& node, const std::vector<std::string>& names) {
+    schedule::Plan plan;
+    plan.policy = "elastic";
+    for (const std::string& name : names) {
+      schedule::PlannedGpulet gpulet;
+      gpulet.device = {node, 0};
+      gpulet.size = Share{50};
+      gpulet.duty_cycle_ms = 20;
+      gpulet.assignments = {{name, 10, 1, 10, 1, 1000}};
+      plan.gpulets.push_back(gpulet);
+    }
+    return plan;
+  }
+
+  FrontendOptions options;
+  ProfilesInForce profiles{std::make_shared<const profile::ProfileSet>(
+                               profile::ProfileSet{{"card", card_profile({{"a", 5}, {"b", 5}})}}),
+                           nullptr};
+  Dispatcher dispatcher{{}, options.max_queue_per_model, BatchId{1}};
+  Demands demands{{}, options.demands};
+  CoreControl control{options.control};
+  Exclusions exclusions{options.exclusions};
+  InflightLimiter limiter{options.inflight};
+  TraceSampler traces{options.trace_every};
+  BackendRegistry backends;
+  FileProblems file_problems;
+  PlanRequests plan_requests;
+  PlanHistory history;
+  EventLog log;
+  Deployment deployment{backends, options.run};
+  ResponseWriter responses{dispatcher, backends, traces};
+  ModelRegistry models{
+      options.quarantine,
+      {dispatcher, demands, backends, file_problems, deployment, plan_requests, log, responses}};
+  FailureHandler failures{options,
+                          {backends, profiles, models, exclusions, deployment, plan_requests, log}};
+  InstanceController instances{control, {dispatcher, backends, profiles, models, deployment}};
+  RolloutController rollouts{options,
+                             {dispatcher, demands, backends, profiles, models, failures, instances,
+                              deployment, plan_requests, history, log, responses}};
+  ReorganisationController reorganisation{
+      options,
+      {dispatcher, demands, backends, profiles, models, exclusions, failures, deployment, rollouts,
+       plan_requests, history, log},
+      at_ms(0)};
+  Admission admission{options,
+                      {dispatcher, demands, models, limiter, traces, plan_requests, responses}};
+  ApplicationRunner runs{options.max_queue_per_model};
+  ApplicationGateway applications{
+      options, {runs, dispatcher, demands, models, admission, limiter, traces, responses}};
+  CatalogueUpdate catalogue{
+      nullptr,
+      {dispatcher, demands, models, applications, profiles, file_problems, plan_requests, log}};
+  BackendMessageHandler messages{options,
+                                 {dispatcher, backends, profiles, models, exclusions, failures,
+                                  deployment, rollouts, plan_requests, log, responses}};
+};
+
+// The effects of one type, in their order.
+template <typename Effect>
+std::vector<Effect> only(const FrontendEffects& effects) {
+  std::vector<Effect> found;
+  for (const FrontendEffect& effect : effects) {
+    if (const auto* const one = std::get_if<Effect>(&effect)) found.push_back(*one);
+  }
+  return found;
+}
+
+// The commands of one type to any backend, in their order.
+template <typename Command>
+std::vector<Command> commands(const FrontendEffects& effects) {
+  std::vector<Command> found;
+  for (const SendToBackend& sent : only<SendToBackend>(effects)) {
+    if (const auto* const one = std::get_if<Command>(&sent.command)) found.push_back(*one);
+  }
+  return found;
+}
+
+}  // namespace gpulet::serve::testing

@@ -1,0 +1,86 @@
+// The command line: checks of values, explanations of parse errors, and completion scripts.
+#include "tools/cli/command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cli/completion.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+bool accepts(CLI::Validator validator, std::string value) { return validator(value).empty(); }
+
+TEST(Validators, AcceptTheirRangeOnly) {
+  EXPECT_TRUE(accepts(number_within(0.5, 2), "0.5"));
+  EXPECT_TRUE(accepts(number_within(0.5, 2), "2"));
+  for (const char* const value : {"0.49", "2.1", "nan", "inf", "1x", "", " 1"})
+    EXPECT_FALSE(accepts(number_within(0.5, 2), value)) << value;
+  EXPECT_FALSE(accepts(number_above(0, 1), "0"));
+  EXPECT_TRUE(accepts(number_above(0, 1), "1e-9"));
+  EXPECT_TRUE(accepts(whole_number_within(-1, 3), "-1"));
+  for (const char* const value : {"-2", "4", "1.5", "99999999999999999999"})
+    EXPECT_FALSE(accepts(whole_number_within(-1, 3), value)) << value;
+  EXPECT_TRUE(accepts(natural_number(), "18446744073709551615"));
+  EXPECT_FALSE(accepts(natural_number(), "-1"));
+  EXPECT_TRUE(accepts(one_of({"mps", "green"}), "mps"));
+  EXPECT_FALSE(accepts(one_of({"mps", "green"}), "MPS"));
+}
+
+// The explanation of what is wrong with a command line of a small program.
+std::string explanation(std::vector<std::string> arguments) {
+  CLI::App app("a tool", "tool");
+  app.require_subcommand(1);
+  CLI::App* const run = app.add_subcommand("run", "run it");
+  std::uint32_t count = 0;
+  run->add_option("--count", count, "how many")->check(natural_number());
+  app.add_subcommand("rest", "do nothing");
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return explain_parse_error(app, error);
+  }
+  return "";
+}
+
+TEST(ParseErrors, NameTheWordAndASuggestion) {
+  EXPECT_EQ(explanation({"run", "--count", "3"}), "");
+  EXPECT_THAT(explanation({}), HasSubstr("run, rest"));
+  EXPECT_THAT(explanation({"rum"}), HasSubstr("rum; did you mean run?"));
+  EXPECT_THAT(explanation({"run", "--cuont", "3"}), HasSubstr("--cuont; did you mean --count?"));
+  EXPECT_THAT(explanation({"run", "--count", "-1"}), HasSubstr("was -1"));
+  EXPECT_THAT(explanation({"run", "now"}), HasSubstr("no argument now"));
+  EXPECT_THAT(explanation({"run", "--xyz"}), Not(HasSubstr("did you mean")));
+  EXPECT_THAT(explanation({"run", "now"}), HasSubstr("`tool run --help`"));
+}
+
+const CompletedProgram kTool = {
+    {"tool", "a tool", {{{"-h", "--help"}, "tell", false}}},
+    {"tool run",
+     "it's running",
+     {{{"--how"}, "which way", true, {"fast", "slow"}}, {{"--to"}, "where", true}}},
+    {"tool run far", "further", {}}};
+
+TEST(Completion, FishAndZshNameCommandsOptionsAndChoices) {
+  const std::string fish = fish_completion(kTool);
+  EXPECT_THAT(fish, HasSubstr("-n '__tool_chain tool' -f -a 'run' -d 'it\\'s running'\n"));
+  EXPECT_THAT(fish, HasSubstr("-n '__tool_chain tool run' -l how -r -f -a 'fast slow' -d"));
+  EXPECT_THAT(fish, HasSubstr("-n '__tool_chain tool' -s h -l help -d 'tell'\n"));
+  const std::string zsh = zsh_completion(kTool);
+  EXPECT_THAT(zsh, HasSubstr("'tool run --how') compadd -- 'fast' 'slow'; return ;;"));
+  EXPECT_THAT(zsh, HasSubstr("'tool run --to') _files; return ;;"));
+  EXPECT_THAT(zsh, HasSubstr("words_here=('run:it'\\''s running')"));
+  EXPECT_THAT(zsh, Not(HasSubstr("'tool run --to') compadd")));
+}
+
+}  // namespace
+}  // namespace gpulet::tools

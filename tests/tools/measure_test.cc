@@ -1,0 +1,168 @@
+// Names of devices, counters of kernels, and the choice of pairs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/temporary_folder.h"
+#include "tools/measure/counters.h"
+#include "tools/measure/measured_device.h"
+#include "tools/measure/pair_run.h"
+
+namespace gpulet::tools {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr const char* kHeader =
+    R"("ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","dram__throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum","lts__t_sectors.avg.pct_of_peak_sustained_elapsed")";
+constexpr const char* kUnits = R"("","","","","","","","","","","","%","ns","%")";
+
+std::string kernel(const std::string& name, const std::string& dram, const std::string& duration,
+                   const std::string& l2) {
+  // clang-format off
+  return R"("0","77","gpulet-kernels","127.0.0.1",")" + name +
+         R"x(","1","7","(256, 1, 1)","(64, 1, 1)","0","9.0",")x" + dram + "\",\"" + duration +
+         "\",\"" + l2 + "\"\n";
+  // clang-format on
+}
+
+std::string report(const std::string& rows) {
+  return std::string(
+             "==PROF== Connected to process 77 (/usr/bin/gpulet-kernels)\n"
+             "==PROF== Profiling \"gemm\": 0%....50%....100% - 2 passes\n") +
+         R"({"model":"resnet50","batch":8})" + "\n" + "==PROF== Disconnected from process 77\n" +
+         kHeader + "\n" + kUnits + "\n" + rows;
+}
+
+TEST(Counters, WeighsKernelsByTheirDuration) {
+  const auto counters = parse_counters(
+      report(kernel("void gemm<float, 4>(T1 *, \"\"const\"\" int)", "10.0", "3,000", "40.5") +
+             kernel("relu", "90", "1,000.00", "0.5")));
+  ASSERT_TRUE(counters.ok()) << counters.status().to_string();
+  EXPECT_NEAR(counters.value().dram, 0.3, 1e-9);
+  EXPECT_NEAR(counters.value().l2, 0.305, 1e-9);
+}
+
+TEST(Counters, IgnoresKernelsWithoutAllMetrics) {
+  const auto counters = parse_counters(report(
+      kernel("a", "10", "100", "20") + kernel("b", "n/a", "900", "90") + "\"1\",\"77\"\r\n"));
+  ASSERT_TRUE(counters.ok());
+  EXPECT_NEAR(counters.value().l2, 0.2, 1e-9);
+}
+
+TEST(Counters, FailsWithoutPermission) {
+  const auto counters = parse_counters(
+      "==PROF== Connected to process 77\n==ERROR== ERR_NVGPUCTRPERM - The user does not have "
+      "permission to access NVIDIA GPU Performance Counters on the target device 0.\n");
+  EXPECT_EQ(counters.status().code(), StatusCode::unavailable);
+  EXPECT_THAT(counters.status().message(), HasSubstr("NVreg_RestrictProfilingToAdminUsers=0"));
+}
+
+TEST(Counters, FailsWithNcusLastLineWithoutKernels) {
+  const auto counters = parse_counters(report("") + "==WARNING== No kernels were profiled.\n");
+  EXPECT_EQ(counters.status().code(), StatusCode::malformed);
+  EXPECT_THAT(counters.status().message(), HasSubstr("No kernels were profiled"));
+}
+
+RC_GTEST_PROP(Counters, NeverExceedsOneForAnyText, (const std::vector<std::string>& lines)) {
+  std::string text = std::string(kHeader) + "\n";
+  for (const std::string& line : lines) text += "\"" + line + "\n";
+  const auto counters = parse_counters(text);
+  if (counters.ok()) RC_ASSERT(counters.value().l2 >= 0 && counters.value().l2 <= 1);
+}
+
+TEST(CounterProgram, RunsNcuOnThatGpuOutsideMps) {
+  const support::TemporaryFolder folder;
+  const auto ncu =
+      folder.write("ncu", "#!/bin/sh\necho \"$@\" >" + (folder.path() / "recorded").string() +
+                              "\nenv >>" + (folder.path() / "recorded").string() +
+                              "\ncat <<'END'\n" + report(kernel("a", "10", "100", "20")) + "END\n");
+  std::filesystem::permissions(ncu, std::filesystem::perms::owner_all);
+  const auto program = CounterProgram::find({ncu.string(), "/bin/true"});
+  ASSERT_TRUE(program.ok()) << program.status().to_string();
+  const auto counters = program.value().measure("models.json", "lenet", 4, "GPU-1");
+  ASSERT_TRUE(counters.ok()) << counters.status().to_string();
+  EXPECT_NEAR(counters.value().dram, 0.1, 1e-9);
+  std::ostringstream recorded;
+  recorded << std::ifstream(folder.path() / "recorded").rdbuf();
+  const std::string call = recorded.str();
+  for (const std::string part :
+       {"--csv --page raw", "--profile-from-start off", "--clock-control none",
+        "/bin/true run --models models.json --model lenet --batch 4", "CUDA_VISIBLE_DEVICES=GPU-1",
+        "no-mps"})
+    EXPECT_THAT(call, HasSubstr(part));
+}
+
+TEST(CounterProgram, NeedsBothPrograms) {
+  for (const CounterProgram::Programs& programs :
+       {CounterProgram::Programs{"/nowhere/ncu", "/bin/true"},
+        CounterProgram::Programs{"/bin/true", "/nowhere/k"}})
+    EXPECT_EQ(CounterProgram::find(programs).status().code(), StatusCode::not_found);
+}
+
+TEST(DeviceName, IsCoresOrAGpu) {
+  EXPECT_EQ(parse_device("cpu:0,3").value().cores, (std::vector<std::uint32_t>{0, 3}));
+  EXPECT_EQ(parse_device("cuda:GPU-5c").value().gpu, "GPU-5c");
+  for (const std::string wrong : {"cuda:", "cpu:", "cpu:0,", "cpu:0,0", "cpu:x", "gpu:0", ""})
+    EXPECT_EQ(parse_device(wrong).status().code(), StatusCode::invalid) << wrong;
+}
+
+profile::Profile profile_of(const std::vector<std::string>& models, const std::vector<int>& sizes,
+                            const std::vector<std::uint32_t>& batches) {
+  profile::Profile profile;
+  for (const std::string& name : models) {
+    std::vector<profile::LatencySample> samples;
+    for (const int size : sizes)
+      for (const std::uint32_t batch : batches)
+        samples.push_back({batch, Share{size}, 1.0 + batch});
+    profile.models.emplace(
+        name, profile::ModelProfile{profile::LatencyTable::create(samples).value(), {}, {}});
+  }
+  return profile;
+}
+
+TEST(PairPlan, HasEveryPairThatFitsOnTheDeviceOnce) {
+  const auto profile = profile_of({"a", "b"}, {40, 60, 100}, {1, 4});
+  const auto groups = plan_pairs(profile, {{"a", "b"}, {}, {}, 1});
+  // Sides a40 a60 b40 b60. Beside themselves: a40, b40. Others: a40-a60, b40-b60, a40-b40, a40-b60,
+  // a60-b40.
+  EXPECT_EQ(groups.size(), 2U + 5U);
+  std::set<std::tuple<PairSide, PairSide, std::uint32_t, std::uint32_t>> seen;
+  std::size_t pairs = 0;
+  for (const PairGroup& group : groups) {
+    EXPECT_LE(group.first.share.percent + group.second.share.percent, 100);
+    for (const auto& [one, other] : group.batches) {
+      ++pairs;
+      seen.insert({group.first, group.second, one, other});
+      seen.insert({group.second, group.first, other, one});
+    }
+  }
+  EXPECT_EQ(pairs, 2U * 3U + 5U * 4U);
+  EXPECT_EQ(seen.size(), 2U * 4U + 5U * 8U);
+}
+
+TEST(PairPlan, FollowsTheChoiceAndItsSeed) {
+  const auto profile = profile_of({"a", "b", "c"}, {20, 40}, {1, 2, 4});
+  PairChoice choice{.models = {"a", "c"}, .batches = {2, 4}, .sizes = {Share{40}}, .seed = 5};
+  const auto groups = plan_pairs(profile, choice);
+  EXPECT_EQ(groups, plan_pairs(profile, choice));
+  EXPECT_EQ(groups.size(), 3U);
+  for (const PairGroup& group : groups) {
+    EXPECT_NE(group.first.model, "b");
+    EXPECT_EQ(group.second.share, Share{40});
+    for (const auto& [one, other] : group.batches) EXPECT_GE(std::min(one, other), 2U);
+  }
+  const auto other_order = plan_pairs(profile, {{"a", "b", "c"}, {}, {}, 6});
+  EXPECT_NE(other_order, plan_pairs(profile, {{"a", "b", "c"}, {}, {}, 7}));
+}
+
+}  // namespace
+}  // namespace gpulet::tools
