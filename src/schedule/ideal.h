@@ -29,8 +29,8 @@ struct DividedDevice {
 };
 using Combination = std::vector<DividedDevice>;
 
-// The number of combinations of as many devices as may be used; infinity where a double cannot hold
-// it. `layouts` is parallel to the context's classes.
+// The number of combinations of as many devices as the budget allows; infinity where it exceeds a
+// double. `layouts` is parallel to the context's classes.
 [[nodiscard]] double count_combinations(const PlanContext& context,
                                         const std::vector<std::vector<Layout>>& layouts);
 

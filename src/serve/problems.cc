@@ -244,7 +244,7 @@ class Diagnosis {
             fix_of(model)};
   }
 
-  // For demand without a place. Empty: the plan does not say what it lacks.
+  // The fix for unserved demand; empty where the plan does not state what is missing.
   std::string fix_of(const ModelStatus& model) const {
     if (!model.missing) return {};
     switch (model.missing->cause) {

@@ -158,7 +158,7 @@ struct AdjustCores {  // the share of the gpulet is in force
   GpuletId gpulet;
   double cores = 0;
   // On a simulated device: the new duration of the executing batch divided by the old one. A
-  // process that is told durations in advance applies it from its next batch on.
+  // process that receives durations in advance applies it from its next batch on.
   double stretch = 1;
 };
 struct RunOnProxy {

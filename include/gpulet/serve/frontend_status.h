@@ -36,7 +36,7 @@ struct BackendRecord {
   // on it, over this connection or before.
   std::set<std::string, std::less<>> files{};
   std::map<std::uint32_t, DevicePower> power{};  // by device number
-  // Gpulets of its Hello that another backend had claimed before; it is told to end them.
+  // Gpulets in its Hello that another backend had already claimed. It is ordered to end them.
   std::set<GpuletId> disowned{};
 };
 
@@ -156,7 +156,7 @@ struct StatusEvent {
     reorganisation,  // a decision that moves gpulets
     // Each event of one of these kinds replaces its predecessor, whatever the text.
     other_rates,  // a decision that moves none
-    shortage,     // demand that has no place
+    shortage,     // unserved demand
   };
   Time time{};  // of the last occurrence
   std::string text;

@@ -28,8 +28,8 @@ enum class ProblemCause : std::uint8_t {
   // Of a model. If several apply, the first one is reported.
   not_served,           // nothing serves it
   loading,              // its gpulets are being prepared
-  too_few_devices,      // part of its rate has no place: the devices are full
-  no_place,             // part of its rate has no place for another reason
+  too_few_devices,      // part of its rate is unserved: the devices are full
+  no_place,             // part of its rate is unserved for another reason
   errors,               // most violations are errors
   slower_than_profile,  // its batches run longer than planned, also without neighbours
   neighbour,            // models on its device or in its gpulet slow it down
